@@ -12,8 +12,8 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.drift import DriftLimits, check_limits
 from qprof_onnx.quantizer.api.quantize_data import Judging
 from qprof_onnx.quantizer.evaluation.baseline import Slack
-from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
-from qprof_onnx.quantizer.evaluation.latency import LatencySettings
+from qprof_onnx.quantizer.evaluation.gates import check_gate
+from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings
 from qprof_onnx.quantizer.search.float_fallback import SpeedDemand
 from qprof_onnx.quantizer.search.quality import QualityTarget
 from qprof_onnx.quantizer.targets.config import QuantConfig

@@ -44,13 +44,13 @@ def command(
     Example:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
     """
-    from ...quantizer.evaluation.evaluate import Measuring
     from ...quantizer.evaluation.layers import compare_layers
+    from ...quantizer.evaluation.options import EvaluationOptions
     from ..render.evaluation import layers_json, layers_text
 
     with progress("comparing") as report:
         result = compare_layers(
-            model, quantized, data, plan=plan, measuring=Measuring(**options), progress=report
+            model, quantized, data, plan=plan, measuring=EvaluationOptions(**options), progress=report
         )
     add_finding(doubtful=bool(result.doubts))
     layers = result.layers if worst is None else result.worst(worst)

@@ -37,14 +37,15 @@ def command(
       qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
     from ...quantizer.evaluation.baseline import Slack, held_against, load_baseline
-    from ...quantizer.evaluation.evaluate import Measuring, evaluate
-    from ...quantizer.evaluation.gates import Gate
+    from ...quantizer.evaluation.evaluate import evaluate
+    from ...quantizer.evaluation.options import EvaluationOptions, Gate
     from ..render.evaluation import evaluation_json, evaluation_text, save_evaluation
 
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
     labels, slack, baseline, save = (options.pop(n) for n in ("labels", "slack", "baseline", "save_baseline"))
     allowed, earlier = Slack(**slack), None if baseline is None else load_baseline(baseline)
-    how = Measuring(**options | ({"latency": None} if no_latency else {}))
+    options["scored_output"] = options.pop("output")
+    how = EvaluationOptions(**options | ({"latency": None} if no_latency else {}))
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
     if earlier is not None:

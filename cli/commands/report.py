@@ -31,8 +31,7 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
       qprof report model.onnx plan.yaml --profile profile.yaml -o report/
       qprof report model.onnx plan.yaml --profile profile.yaml --quantized out.onnx --data heldout/ -o report/
     """
-    from ...quantizer.evaluation.evaluate import Measuring
-    from ...quantizer.evaluation.gates import Gate
+    from ...quantizer.evaluation.options import EvaluationOptions, Gate
     from ...quantizer.report.reporting import Measured, report
     from ...quantizer.report.writers import write_node_data
     from ...quantizer.targets.loading import load_recipe
@@ -41,7 +40,7 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
     config, history, node_data, by, quantized, data, labels = (options.pop(name) for name in names)
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
     latency: dict[str, Any] = {"latency": None} if options.pop("no_latency") else {}
-    how = Measuring(**options, **latency)
+    how = EvaluationOptions(**options, **latency)
     recipe = None if config is None else load_recipe(config)
     with progress("evaluating") as shown:
         measured = Measured(quantized, data, labels, gate, how, shown)

@@ -210,12 +210,10 @@ def _was_typed(name: str) -> bool:
 def _judging(given: dict[str, Any]) -> Judging:
     """Return on what a result is judged where it is made of samples."""
     from ...quantizer.api.quantize_data import BUDGET, Judging
-    from ...quantizer.evaluation.evaluate import Measuring
-    from ...quantizer.evaluation.gates import Gate
-    from ...quantizer.evaluation.latency import QUICK
+    from ...quantizer.evaluation.options import QUICK, EvaluationOptions, Gate
 
-    measuring = Measuring(
-        output=given["scored_output"],
+    measuring = EvaluationOptions(
+        scored_output=given["scored_output"],
         class_axis=given["class_axis"],
         threads=given["threads"] or 1,
         latency=None if given["no_latency"] else QUICK,

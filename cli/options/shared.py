@@ -13,8 +13,9 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.options import Option
 from ...quantizer.evaluation.metrics.table import metric_names
-from ...quantizer.targets.config import Setting, settings
+from ...quantizer.targets.config import settings
 from ..console import tell
 from .files import DATA, EXISTING, MODEL, RECIPE
 from .groups import F, option, option_list
@@ -52,11 +53,7 @@ def _targets() -> Iterable[str]:
     return (*target_names(), "auto")
 
 
-OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}
-"""Options of settings that have another name than the setting: --min-sqnr is the gate of outputs."""
-
-
-def _setting_option(setting: Setting) -> Callable[[F], F]:
+def _setting_option(setting: Option) -> Callable[[F], F]:
     """Return the option of a field of `QuantConfig`; the parameter's name is the field's."""
     kinds: dict[type, dict[str, Any]] = {
         str: {"type": Name(_targets if setting.name == "target" else lambda: setting.words)},
@@ -66,7 +63,7 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""
     return option(
-        OTHER_NAMES.get(setting.name, f"--{setting.name.replace('_', '-')}"),
+        setting.flag or f"--{setting.name.replace('_', '-')}",
         setting.name,
         group=setting.group,
         metavar=setting.metavar or None,

@@ -1,72 +1,122 @@
-"""The settings of a calibration run: one record, from the command line to the runner and its workers."""
+"""The settings of a calibration run: one record, from the command line to the runner and its workers.
+
+Its imports are quick: `qprof dump-profile --help` is made of it. What asks onnxruntime imports that itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from ..base.errors import ConfigError, check_finite, nearest
-from ..runtime.providers import CPU, check_provider, cores, loaded_libraries
+from ..base.options import option
 
 TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")
 NON_FINITE = ("error", "skip")
-
-NOISE_SAMPLES = 8
-"""Samples on which noise is measured, unless the user says otherwise."""
-
-CHECKPOINT_SECONDS = 30.0
-"""Seconds between two writes of the checkpoint, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """How a model is profiled. Only the first seven settings can change a byte of the profile.
 
-    Attributes:
-        tensors: "all" floating-point activations, those "needed" by some plan, or names of tensors.
-        channels: "weighted-layers" records range, mean and power of each channel of the inputs of weighted
-            layers (Conv, MatMul, Gemm and others with a constant weight), "off" of no tensor. Or the axis of
-            the channels of each tensor whose channels are recorded, by name.
-        non_finite: "skip" counts NaN and Inf, leaves them out of range and histogram, and notes them with the
-            first sample and node (`Profile.notes`); "error" stops at the first.
-        limit: number of samples to use, from the first; None for all.
-        by_row: run each row of a batch on its own. Kernels whose last bits depend on the batch size then
-            give the same profile however the data are batched.
-        noise_samples: number of samples on which it is measured how noise travels through the model, after
-            all were counted: those with the smallest digests. 0 for none.
-        provider: execution provider of onnxruntime, in full or short, with its device ("cpu", "cuda:1"). The
-            bytes of a profile are promised for the CPU alone.
-        threads: samples that run at the same time; 0 for one for each core.
-        memory_limit: bytes that the process should stay below; None for no limit. Fewer samples then run at
-            the same time, and if need be the samples run several times, for some of the tensors each time.
-            The memory of a sample is measured on the one with the largest inputs; to find it the data are
-            read once more.
-        checkpoint: file that keeps progress, so that the same run can be resumed after it was killed; removed
-            when the profile is written. None for none.
-        every: seconds between two writes of the checkpoint.
-        workers: processes on this machine that share the samples; 0 for this process alone.
-        scheduler: address of a Dask scheduler whose workers share the samples; None for none.
-        custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
+    `checked` refuses what is not allowed. "needed" and "weighted-layers" depend on the operators of the
+    model: `dump_profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
 
-    "needed" and "weighted-layers" depend on the operators of the model: `dump_profile` replaces them by names
-    and axes (`settings_for`) before `calibrate` gets the settings.
+    Attributes:
+        tensors: or names of tensors.
+        channels: the figures of a channel are range, mean and power. Or the axis of the channels of each
+            tensor whose channels are recorded, by name.
+        non_finite: what is left out is noted with the first sample and node (`Profile.notes`).
+        limit: number of samples to use, from the first; None for all.
+        by_row: kernels whose last bits depend on the batch size then give the same profile.
+        noise_samples: those with the smallest digests, after all samples were counted.
+        provider: in full or short. The bytes of a profile are promised for the CPU alone.
+        memory_limit: bytes; None for no limit. The memory of a sample is measured on the one with the largest
+            inputs; to find it the data are read once more.
+        checkpoint: removed when the profile is written; None for none.
+        custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
     """
 
-    tensors: str | Collection[str] = "all"
-    channels: str | Mapping[str, int] = "weighted-layers"
-    non_finite: str = "skip"
+    tensors: Annotated[
+        str | Collection[str],
+        option(
+            "Calibration and precision",
+            "Every float activation, or those that some plan can need.",
+            words=TENSORS,
+        ),
+    ] = "all"
+    channels: Annotated[
+        str | Mapping[str, int],
+        option(
+            "Calibration and precision",
+            "Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm).",
+            words=CHANNELS,
+        ),
+    ] = "weighted-layers"
+    non_finite: Annotated[
+        str,
+        option("Quality", "Leave NaN and Inf out and report them, or stop at the first.", words=NON_FINITE),
+    ] = "skip"
     limit: int | None = None
-    by_row: bool = False
-    noise_samples: int = NOISE_SAMPLES
-    provider: str = "cpu"
-    threads: int = 0
-    memory_limit: int | None = None
-    checkpoint: str | Path | None = None
-    every: float = CHECKPOINT_SECONDS
-    workers: int = 0
-    scheduler: str | None = None
+    by_row: Annotated[
+        bool,
+        option("Quality", "Run the rows of a batch one by one: same bytes however the data are batched."),
+    ] = False
+    noise_samples: Annotated[
+        int,
+        option(
+            "Quality",
+            "Samples on which it is measured how noise travels; 0 for none.",
+            metavar="N",
+            least=0,
+        ),
+    ] = 8
+    provider: Annotated[
+        str,
+        option(
+            "Speed",
+            "Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ...",
+            metavar="NAME",
+        ),
+    ] = "cpu"
+    threads: Annotated[
+        int,
+        option("Speed", "Samples that run at the same time; 0 for one per core.", metavar="N", least=0),
+    ] = 0
+    memory_limit: Annotated[
+        int | None,
+        option(
+            "Speed",
+            "Stay below, as in 2G: fewer samples at once, then several passes.",
+            metavar="SIZE",
+            takes="bytes",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | Path | None,
+        option(
+            "Files",
+            "Keep progress in this file; the same command resumes after a kill.",
+            metavar="FILE",
+            takes="new file",
+        ),
+    ] = None
+    every: Annotated[
+        float,
+        option("Files", "Time between two writes of the checkpoint.", metavar="SECONDS", least=0),
+    ] = 30.0
+    workers: Annotated[int, option("Speed", "Share the samples among N processes.", metavar="N", least=0)] = 0
+    scheduler: Annotated[
+        str | None,
+        option(
+            "Speed",
+            "Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.",
+            metavar="ADDRESS",
+        ),
+    ] = None
     custom_ops: Sequence[str | Path] = ()
 
     @property
@@ -105,6 +155,8 @@ class RunSettings:
     @property
     def samples_at_once(self) -> int:
         """How many samples run at the same time, without a memory limit."""
+        from ..runtime.providers import cores
+
         return self.threads or cores()
 
     def checked(self) -> RunSettings:
@@ -113,6 +165,8 @@ class RunSettings:
         Raises:
             ConfigError: one is not allowed, or two exclude each other.
         """
+        from ..runtime.providers import CPU, check_provider
+
         check_finite(self)
         if self.every < 0.0:
             raise ConfigError(f"every {self.every:g}: must not be negative; give a number of seconds")
@@ -155,6 +209,8 @@ class RunSettings:
         Args:
             threads: samples that run at the same time, unless the settings say how many.
         """
+        from ..runtime.providers import loaded_libraries
+
         own = replace(self, threads=self.threads or threads, workers=0, scheduler=None)
         return replace(own, custom_ops=loaded_libraries())
 

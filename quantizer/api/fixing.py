@@ -17,9 +17,9 @@ from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
-from ..evaluation.evaluate import Measuring, evaluate
-from ..evaluation.latency import LatencySettings
+from ..evaluation.evaluate import evaluate
 from ..evaluation.metrics.truth import Labels
+from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.files import model_bytes
@@ -86,7 +86,7 @@ class Trials:
     made: Made
     judged: DataLike
     labels: Path | Labels | None
-    measuring: Measuring
+    measuring: EvaluationOptions
     seconds: float
     limits: NoiseLimits
     spent: float
@@ -281,7 +281,7 @@ def _composition(planned: PlannedModel, facts: PlanningFacts) -> Composition:
     return Composition(share, quantized, (), kinds.count(Kind.WEIGHT_ONLY))
 
 
-def _quicker(measuring: Measuring) -> Measuring:
+def _quicker(measuring: EvaluationOptions) -> EvaluationOptions:
     """Return how trials are compared: as the model was, with fewer rounds of latency."""
     return replace(measuring, latency=None if measuring.latency is None else FEW_ROUNDS)
 

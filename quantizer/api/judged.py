@@ -11,11 +11,9 @@ from typing import Any, Literal, TypedDict
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike, DataSource
-from ..evaluation.gates import Gate
-from ..evaluation.latency import QUICK
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.runtimes import RuntimeName
+from ..evaluation.options import QUICK, Gate, RuntimeName
 from ..targets.target import Recipe
 from .measuring import measuring_of
 from .quantization import OutputFiles, QuantizeResult, SampleSteps

@@ -14,14 +14,12 @@ from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
 from ..evaluation.baseline import Slack, held_against, load_baseline
-from ..evaluation.evaluate import Evaluation, Measuring
-from ..evaluation.gates import Gate
-from ..evaluation.latency import LatencySettings
+from ..evaluation.evaluate import Evaluation
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.runtimes import RuntimeName
+from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, RuntimeName
 from ..model.files import ModelLike, model_file
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
@@ -143,12 +141,12 @@ def evaluate(
     return held_against(found, earlier, Path(baseline).name, slack)
 
 
-def measuring_of(options: Mapping[str, Any]) -> Measuring:
+def measuring_of(options: Mapping[str, Any]) -> EvaluationOptions:
     """Return the record of keywords limit, threads, latency, runtime, provider, scored_output and
     class_axis."""
-    return Measuring(
+    return EvaluationOptions(
         limit=options.get("limit"),
-        output=options.get("scored_output"),
+        scored_output=options.get("scored_output"),
         class_axis=options.get("class_axis"),
         threads=options.get("threads", 1),
         latency=LatencySettings() if options.get("latency", True) else None,

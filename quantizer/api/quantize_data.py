@@ -22,11 +22,11 @@ from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.values import InputSpec
 from ..evaluation.compare import declared_class_count
-from ..evaluation.evaluate import Evaluation, Measuring, evaluate
-from ..evaluation.gates import Gate, check_gate
-from ..evaluation.latency import QUICK
+from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.gates import check_gate
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
+from ..evaluation.options import QUICK, EvaluationOptions, Gate
 from ..evaluation.order import ModelFile, speed_doubts
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
@@ -194,7 +194,7 @@ class Judging:
     labels: str | os.PathLike[str] | None = None
     holdout_data: DataLike | None = None
     gate: Gate = field(default_factory=Gate)
-    measuring: Measuring = field(default_factory=lambda: Measuring(latency=QUICK))
+    measuring: EvaluationOptions = field(default_factory=lambda: EvaluationOptions(latency=QUICK))
     check_speed: bool = False
     fix: Literal["off", "auto"] = "off"
     budget: float = BUDGET
@@ -296,7 +296,7 @@ def _truth(judging: Judging, model: ir.Model) -> Path | Labels | None:
     if judging.labels is None or not judging.classes_only:
         return None if judging.labels is None else Path(judging.labels)
     labels, measuring = load_labels(Path(judging.labels)), judging.measuring
-    labels.check_classes(declared_class_count(model, measuring.output, measuring.class_axis))
+    labels.check_classes(declared_class_count(model, measuring.scored_output, measuring.class_axis))
     return labels
 
 
@@ -449,7 +449,7 @@ def _quantized(run: _Run, recipe: Recipe, profile: KeptProfile | None, *, check_
     return _Done(result, evaluation, verdict, limits, time.perf_counter() - start)
 
 
-def _measuring(judging: Judging, file: Path) -> Measuring:
+def _measuring(judging: Judging, file: Path) -> EvaluationOptions:
     """Return how models are compared: without latency where this runtime says nothing of the target's."""
     if judging.gate.min_speedup is None and speed_doubts(ModelFile(file)):
         return replace(judging.measuring, latency=None)

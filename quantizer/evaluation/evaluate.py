@@ -33,12 +33,12 @@ from .compare import (
     most_different,
     sample_difference,
 )
-from .gates import Gate, GateFailure, check_gate, failures_of, truth_doubts
-from .latency import Latency, LatencySettings, measure
+from .gates import GateFailure, check_gate, failures_of, truth_doubts
+from .latency import Latency, measure
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text, with_chance
 from .metrics.table import named_metric
 from .metrics.truth import Labels, load_labels
-from .metrics.user_functions import MetricFunction
+from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, Inputs, Session, place_of, run
 
@@ -162,42 +162,6 @@ def _element_kind(type_text: str) -> str:
         if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
         else type_text
     )
-
-
-# On which samples two models are compared, and how.
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """How two models are compared.
-
-    Attributes:
-        limit: number of samples used, from the first; None for all.
-        output: the output that labels, metric and `class_axis` belong to; None for the first.
-        class_axis: axis of its classes; None for what its operator says (`class_axes`).
-        threads: threads inside an operator, for both models.
-        latency: how latency is measured, on as many threads; None leaves it out.
-        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
-            None for top-1 accuracy where there are labels.
-        runtime: what runs both models, a key of `RUNTIMES`.
-        provider: its execution provider or device, such as "cpu".
-    """
-
-    limit: int | None = None
-    output: str | None = None
-    class_axis: int | None = None
-    threads: int = 1
-    latency: LatencySettings | None = field(default_factory=LatencySettings)
-    metric: str | MetricFunction | None = None
-    runtime: str = "onnxruntime"
-    provider: str = "cpu"
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for numbers that make no sense."""
-        if self.threads < 1:
-            raise ConfigError(
-                f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
-            )
 
 
 # The result of an evaluation: what was measured of two models, and the limits that were not met.
@@ -402,7 +366,7 @@ def evaluate(
     *,
     labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
-    measuring: Measuring | None = None,
+    measuring: EvaluationOptions | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
@@ -423,7 +387,7 @@ def evaluate(
         ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
         DataError: a sample does not fit, there is none, or the labels do not match the rows.
     """
-    gate, measuring = gate or Gate(), measuring or Measuring()
+    gate, measuring = gate or Gate(), measuring or EvaluationOptions()
     labelled = labels is not None and not reads_truth(measuring.metric)
     by_metric = measuring.metric is not None
     check_gate(gate, labels=labelled, latency=measuring.latency is not None, metric=by_metric)
@@ -439,7 +403,7 @@ def evaluate(
         original, output if labelled or measuring.class_axis is not None else None, measuring.class_axis
     )
     truth = None if labelled else labels
-    request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis, data)
+    request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
     task = _Task(
         pair,
         input_specs(original),
@@ -510,9 +474,9 @@ def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -
     return check_estimates(expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands), measured)
 
 
-def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:
+def _checked_output(pair: Pair, gate: Gate, measuring: EvaluationOptions) -> str:
     """Return the output that labels belong to; refuse a gate on SQNR for a model without float outputs."""
-    output = measuring.output
+    output = measuring.scored_output
     if output is not None and output not in pair.outputs:
         raise ModelError(
             f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
@@ -571,7 +535,7 @@ def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
     )
 
 
-def _latency(pair: Pair, samples: tuple[Sample, ...], measuring: Measuring) -> Latency | None:
+def _latency(pair: Pair, samples: tuple[Sample, ...], measuring: EvaluationOptions) -> Latency | None:
     if measuring.latency is None:
         return None
     return measure(

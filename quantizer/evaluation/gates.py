@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from ...profiles.base.errors import ConfigError, check_finite
 from .accuracy import Accuracy
@@ -17,6 +17,7 @@ from .compare import Difference, OutputResult
 from .latency import Latency
 from .metrics.intervals import rows_to_show
 from .metrics.score import Score
+from .options import Gate
 
 WORTHLESS = (
     "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
@@ -26,40 +27,6 @@ WORTHLESS = (
 
 LEAST_RIGHT, LEAST_SCORE = 50.0, 10.0
 """Percent of right rows, and of another score, below which a float model's own is more likely a mistake."""
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Limits that the quantized model must keep; None for no limit.
-
-    Attributes:
-        min_sqnr: dB, for every float output: of all the samples together, without an interval.
-        min_group_sqnr: dB, for every group of channels of similar range of every float output: for
-            detectors, where the error of small scores is hidden by large boxes. An output without channels
-            is one group. Of all the samples together, too.
-        max_accuracy_drop: percentage points (percent of the rows): the upper end of the drop's 95 % interval
-            (`paired_interval`), so that few rows do not pass by chance; a failure says how many would do.
-        min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
-            chance on a busy machine does not pass.
-        max_drop: how much worse the metric's score may be, in the unit that the metric counts a drop in
-            (`MetricKind.drop`): the upper end of the drop's 95 % interval.
-        min_score: the quantized model's score, as measured and in the unit of the metric: at least this, or
-            at most where a lower score is better.
-        max_size: bytes of the quantized model, external data included.
-    """
-
-    min_sqnr: float | None = None
-    min_group_sqnr: float | None = None
-    max_accuracy_drop: float | None = None
-    min_speedup: float | None = None
-    max_drop: float | None = None
-    min_score: float | None = None
-    max_size: float | None = None
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether any limit was given."""
-        return any(getattr(self, limit.name) is not None for limit in fields(self))
 
 
 @dataclass(frozen=True)

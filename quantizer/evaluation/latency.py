@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, check_finite
+from .options import LatencySettings
 from .runtimes import Inputs, open_session, run, session_options
 
 MIN_TURN = 0.005
@@ -28,37 +28,6 @@ MIN_ROUNDS = 5
 
 Run = Callable[[int], object]
 """Runs a model once on the sample with the given index."""
-
-
-@dataclass(frozen=True)
-class LatencySettings:
-    """How latency is measured.
-
-    Attributes:
-        rounds: rounds at most, at least 1.
-        seconds: no new round starts after this time, once MIN_ROUNDS are done.
-        samples: how many samples a round runs: the first ones.
-        threads: threads inside an operator.
-    """
-
-    rounds: int = 30
-    seconds: float = 20.0
-    samples: int = 4
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for numbers that make no sense."""
-        check_finite(self)
-        if self.rounds < 1:
-            raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
-        if self.threads < 1:
-            raise ConfigError(
-                f"threads: {self.threads} is below 1; latency is compared on a stated number of threads"
-            )
-
-
-QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
-"""For comparing one candidate after the other, as `tune` and `--check-speed` do."""
 
 
 @dataclass(frozen=True)

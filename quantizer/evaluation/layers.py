@@ -35,7 +35,7 @@ from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from .compare import Difference, Sums, sums_along
-from .evaluate import Measuring
+from .options import EvaluationOptions
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
 from .runtimes import open_session, run
 
@@ -403,7 +403,7 @@ def compare_layers(
     data: DataLike,
     *,
     plan: PlanLike | None = None,
-    measuring: Measuring | None = None,
+    measuring: EvaluationOptions | None = None,
     progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
@@ -428,7 +428,7 @@ def compare_layers(
         DataError: a sample does not fit, or there is none.
         PlanError: the plan cannot be read.
     """
-    measuring = measuring or Measuring()
+    measuring = measuring or EvaluationOptions()
     how = measuring.threads, check_provider(measuring.provider)
     files = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(*files)

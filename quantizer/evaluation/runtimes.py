@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -97,10 +97,6 @@ def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, w
         raise ModelError(
             f"{where}: {runtime} cannot run it: {first_line(error)}; check model and sample"
         ) from error
-
-
-RuntimeName = Literal["onnxruntime", "openvino"]
-"""The names, for type checkers; a test compares them with `RUNTIMES`."""
 
 
 class Session(Protocol):

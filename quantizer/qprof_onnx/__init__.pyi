@@ -39,8 +39,8 @@ from .quantizer.api.settings import RunOptions as RunOptions
 from .quantizer.api.settings import Settings as Settings
 from .quantizer.api.tuning import tune as tune
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
-from .quantizer.evaluation.gates import Gate as Gate
 from .quantizer.evaluation.layers import LayerReport as LayerReport
+from .quantizer.evaluation.options import Gate as Gate
 from .quantizer.exchange.join import Joined as Joined
 from .quantizer.exchange.profiles import load_profile as load_profile
 from .quantizer.exchange.split import PartFile as PartFile

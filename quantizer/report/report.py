@@ -17,10 +17,9 @@ from ..api.quantization import QuantizeResult
 from ..api.results import TuneResult
 from ..api.settings import TargetLike, chosen, recipe_of
 from ..api.sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
-from ..evaluation.gates import Gate
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.runtimes import RuntimeName
+from ..evaluation.options import Gate, RuntimeName
 from ..model.files import ModelLike, model_file
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike

@@ -11,9 +11,9 @@ from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ..api.drift import DriftReport, diff
 from ..api.quantization import QuantizeResult
-from ..evaluation.evaluate import Evaluation, Measuring, evaluate
-from ..evaluation.gates import Gate
+from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.layers import compare_layers
+from ..evaluation.options import EvaluationOptions, Gate
 from ..exchange.profiles import read_profile
 from ..model.files import load_model
 from ..plan.plan import QuantPlan
@@ -47,7 +47,7 @@ class Measured:
     data: DataLike | None = None
     labels: str | Path | None = None
     gate: Gate = field(default_factory=Gate)
-    measuring: Measuring = field(default_factory=Measuring)
+    measuring: EvaluationOptions = field(default_factory=EvaluationOptions)
     progress: Progress | None = None
 
 

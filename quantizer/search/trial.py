@@ -16,8 +16,9 @@ from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.providers import check_provider
 from ..evaluation.compare import class_axes
-from ..evaluation.latency import QUICK, measure
+from ..evaluation.latency import measure
 from ..evaluation.metrics.score import Score
+from ..evaluation.options import QUICK
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
 from ..lowering.written import Lowered

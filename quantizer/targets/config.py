@@ -1,20 +1,21 @@
 """What the user asked for: the frozen settings of one quantization.
 
 `QuantConfig` is the one definition of a setting: name, type with the words that it may be, default, help and
-group. The YAML reader, the plan reader, the options of the command line and the JSON Schema are made from it;
-so it imports nothing that is slow to start.
+group. The YAML reader, the plan reader, the options of the command line and the JSON Schema are made from it
+(`profiles.base.options`); so it imports nothing that is slow to start.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache, partial
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
+from ...profiles.base.options import Option, option, options_of
 from ..numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
 from ..numerics.schema_table import SchemaName
 from ..numerics.words import malformed
@@ -39,21 +40,6 @@ DATA_FREE = ("dynamic", "weight-only")
 
 WITH_SAMPLES = ("gptq", "gptaq")
 """Roundings that run the model on samples."""
-
-Group = Literal["Basic", "Output format", "Calibration and precision", "Quality"]
-"""Under which heading `--help` lists a setting."""
-
-
-def _setting(group: Group, description: str, **extra: Any) -> Meta:
-    """Return what is known of a setting besides its type and default.
-
-    Args:
-        group: heading in `--help`.
-        description: one sentence, in `--help` and in the JSON Schema.
-        extra: `words` that complete a setting that is more than a word, `metavar` in `--help`, `check`
-            (called with the value, raises MalformedError).
-    """
-    return Meta(description=description, extra={"group": group, **extra})
 
 
 def _block_size(value: int) -> None:
@@ -119,7 +105,7 @@ class QuantConfig:
 
     target: Annotated[
         str,
-        _setting(
+        option(
             "Basic",
             "Runtime that the quantized model is for; its settings hold where none are given; auto for this "
             "machine's.",
@@ -127,7 +113,7 @@ class QuantConfig:
     ] = "onnxruntime-x86"
     mode: Annotated[
         Mode,
-        _setting(
+        option(
             "Basic",
             "How nodes are quantized: static (activations with parameters from the profile), dynamic "
             "(parameters of activations computed at run time), weight-only (quantized weights, float "
@@ -137,7 +123,7 @@ class QuantConfig:
     ] = "static"
     form: Annotated[
         FormName,
-        _setting(
+        option(
             "Output format",
             "Output format: qdq (QuantizeLinear and DequantizeLinear around float operators), qoperator "
             "(QLinear operators), integer (ConvInteger and MatMulInteger), primitives (plain arithmetic "
@@ -146,14 +132,14 @@ class QuantConfig:
     ] = "qdq"
     schema: Annotated[
         SchemaName,
-        _setting(
+        option(
             "Calibration and precision",
             "Quantization schema of activations: how a range becomes scale and zero point.",
         ),
     ] = "asymmetric"
     calibrator: Annotated[
         str,
-        _setting(
+        option(
             "Calibration and precision",
             "Calibration method, from histogram to range: minmax, percentile (or percentile:99.9), kl "
             "(entropy: least KL divergence), mse (least expected squared error).",
@@ -163,11 +149,11 @@ class QuantConfig:
     ] = "mse"
     activation_type: Annotated[
         ActivationType,
-        _setting("Calibration and precision", "Integer type of activations."),
+        option("Calibration and precision", "Integer type of activations."),
     ] = "uint8"
     keep_16bit: Annotated[
         tuple[str, ...],
-        _setting(
+        option(
             "Calibration and precision",
             "Activations quantized to 16 bits where the others have 8 (mixed precision): names of tensors or "
             "nodes, operator types or globs; a node stands for its inputs and outputs.",
@@ -176,7 +162,7 @@ class QuantConfig:
     ] = ()
     inter_layer: Annotated[
         Literal["quantized", "float"],
-        _setting(
+        option(
             "Output format",
             "Activations between quantized nodes: quantized, or float after each Conv, MatMul and Gemm whose "
             "kernel can return float.",
@@ -184,11 +170,11 @@ class QuantConfig:
     ] = "quantized"
     weight_schema: Annotated[
         SchemaName,
-        _setting("Calibration and precision", "Quantization schema of weights."),
+        option("Calibration and precision", "Quantization schema of weights."),
     ] = "symmetric"
     weight_type: Annotated[
         WeightType,
-        _setting(
+        option(
             "Calibration and precision",
             "Integer type of weights; int7 is int8 within -64..63, for processors whose int8 products "
             "saturate; int4 and uint4 are for mode weight-only (8 bits where the target has no 4-bit "
@@ -198,7 +184,7 @@ class QuantConfig:
     block_size: Annotated[
         int,
         Meta(ge=0),
-        _setting(
+        option(
             "Calibration and precision",
             "Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for the "
             "granularity.",
@@ -208,7 +194,7 @@ class QuantConfig:
     ] = 0
     weight_only_activations: Annotated[
         Literal["int8", "float"],
-        _setting(
+        option(
             "Calibration and precision",
             "What weight-only products multiply 4-bit weights with where the target has a kernel for both: "
             "int8 (activations rounded in the kernel, a scale for each block), or float (slower).",
@@ -216,11 +202,11 @@ class QuantConfig:
     ] = "int8"
     granularity: Annotated[
         Granularity,
-        _setting("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
+        option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
     ] = "per-channel"
     lookup_tables: Annotated[
         LookupTables,
-        _setting(
+        option(
             "Output format",
             "Implementation of Sigmoid, Tanh and other unary functions as look-up tables: target (the one "
             "that the target prefers), runtime, sigmoid, portable; off keeps them float.",
@@ -228,7 +214,7 @@ class QuantConfig:
     ] = "target"
     scale_sharing: Annotated[
         Literal["auto", "unified", "separate"],
-        _setting(
+        option(
             "Calibration and precision",
             "Scales of the inputs and the output of Concat and similar operators: unified (one scale, no "
             "requantization), separate (requantize where they differ), auto (unified where it costs no "
@@ -237,16 +223,17 @@ class QuantConfig:
     ] = "auto"
     min_sqnr: Annotated[
         float,
-        _setting(
+        option(
             "Quality",
             "Estimated SQNR in dB below which an activation stays float.",
+            flag="--min-tensor-sqnr",  # --min-sqnr is the gate of outputs
             metavar="DB",
             check=partial(_decibels, "min_sqnr"),
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
         float | None,
-        _setting(
+        option(
             "Quality",
             "Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until it does; 0 "
             "for no limit. By default each kind of output has a limit of its own, see output_kind.",
@@ -256,7 +243,7 @@ class QuantConfig:
     ] = None
     output_kind: Annotated[
         tuple[str, ...],
-        _setting(
+        option(
             "Quality",
             "What an output is, where that is told wrong from the graph, such as wave=signal: "
             f"{', '.join(OUTPUT_KINDS)}. Its noise limit follows from that.",
@@ -266,7 +253,7 @@ class QuantConfig:
     ] = ()
     equalization: Annotated[
         Literal["auto", "free", "off"],
-        _setting(
+        option(
             "Quality",
             "Cross-layer equalization of activation channels: auto (with an added Mul where no weight can "
             "take the scales), free (only where a weight can), off.",
@@ -274,11 +261,11 @@ class QuantConfig:
     ] = "auto"
     bias_correction: Annotated[
         Literal["auto", "off"],
-        _setting("Quality", "Correct biases for the mean error of quantized weights."),
+        option("Quality", "Correct biases for the mean error of quantized weights."),
     ] = "auto"
     rounding: Annotated[
         Literal["nearest", "squant", "gptq", "gptaq"],
-        _setting(
+        option(
             "Quality",
             "Rounding of weights: nearest, squant (errors cancel in each kernel and channel), gptq (least "
             "error at the output of each product), gptaq (the same, and makes up for errors of earlier "
@@ -287,7 +274,7 @@ class QuantConfig:
     ] = "nearest"
     cost_model: Annotated[
         Literal["auto", "off"],
-        _setting(
+        option(
             "Quality",
             "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
             "float, conversions included, stay float, and so do those whose dynamic kernel is slower; "
@@ -296,7 +283,7 @@ class QuantConfig:
     ] = "auto"
     keep_float: Annotated[
         tuple[str, ...],
-        _setting(
+        option(
             "Quality",
             "Nodes that stay float: names, operator types or globs of names.",
             metavar="NAME|TYPE|GLOB",
@@ -304,7 +291,7 @@ class QuantConfig:
     ] = ()
     fix_shapes: Annotated[
         tuple[str, ...],
-        _setting(
+        option(
             "Output format",
             "Inputs whose free dimensions are fixed, such as x=1x3x224x224: what depends on sizes alone is "
             "computed once, and the quantized model takes inputs of this shape only.",
@@ -314,56 +301,9 @@ class QuantConfig:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One field of `QuantConfig`, as options and help show it.
-
-    Attributes:
-        name: of the field.
-        kind: str, int, float, or tuple for a list of names.
-        words: that it may be, or that complete it; empty for a number or a free text.
-        group: heading in `--help`.
-        description: one sentence.
-        metavar: of a value that is no word, "" for none.
-        check: called with a value of the right type, raises MalformedError; None for none.
-    """
-
-    name: str
-    kind: type
-    words: tuple[str, ...]
-    group: str
-    description: str
-    metavar: str
-    check: Callable[[Any], object] | None
-
-
-@cache
-def settings() -> Mapping[str, Setting]:
+def settings() -> Mapping[str, Option]:
     """Return what is known of each field of `QuantConfig`, in its order."""
-    hints = get_type_hints(QuantConfig, include_extras=True)
-    return {field.name: _known_of(field.name, hints[field.name]) for field in fields(QuantConfig)}
-
-
-def _known_of(name: str, hint: Any) -> Setting:
-    kind, *metas = get_args(hint)
-    (meta,) = [meta for meta in metas if meta.extra]
-    words = get_args(kind) if get_origin(kind) is Literal else meta.extra.get("words", ())
-    return Setting(
-        name=name,
-        kind=str if words else _plain(kind),
-        words=tuple(words),
-        group=meta.extra["group"],
-        description=meta.description,
-        metavar=meta.extra.get("metavar", ""),
-        check=meta.extra.get("check"),
-    )
-
-
-def _plain(kind: Any) -> type:
-    """Return the type of a setting, without what it holds and without the None of one that may be absent."""
-    optional = type(None) in get_args(kind)
-    found: type = get_args(kind)[0] if optional else get_origin(kind) or kind
-    return found
+    return options_of(QuantConfig)
 
 
 AUTO_SQNR = 20.0

@@ -27,7 +27,8 @@ import onnx
 from estimated_networks import CASES, Case, model_of
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import quantize
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.noise.estimate_check import EstimateCheck
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -57,7 +58,7 @@ def digits() -> tuple[EstimateCheck, ...]:
 
 
 def _measured(model: Path, quantized: Path, data: Any, limit: int | None = None) -> tuple[EstimateCheck, ...]:
-    return evaluate(model, quantized, data, measuring=Measuring(latency=None, limit=limit)).estimates
+    return evaluate(model, quantized, data, measuring=EvaluationOptions(latency=None, limit=limit)).estimates
 
 
 REAL_SAMPLES = 64

@@ -1,6 +1,7 @@
 import numpy as np
 from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
-from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
+from qprof_onnx.quantizer.evaluation.gates import failures_of
+from qprof_onnx.quantizer.evaluation.options import Gate
 
 
 def test_accuracy_and_drop_are_percent() -> None:

@@ -5,8 +5,9 @@ import pytest
 from qprof_onnx.cli.render.evaluation import evaluation_text, save_evaluation
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.evaluation.baseline import Slack, held_against, load_baseline
-from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, Measuring, evaluate
+from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 FAST = Latency(2.0, 1.0, 2.0, 1.9, 2.1, 5, 5, 1, 1)
@@ -15,7 +16,7 @@ FAST = Latency(2.0, 1.0, 2.0, 1.9, 2.1, 5, 5, 1, 1)
 @pytest.fixture(scope="module")
 def measured() -> Evaluation:
     model, data = DIGITS / "model.onnx", str(DIGITS / "heldout")
-    how = Measuring(limit=3, latency=None, metric="top-5")
+    how = EvaluationOptions(limit=3, latency=None, metric="top-5")
     found = evaluate(model, model, data, labels=DIGITS / "heldout" / "labels.txt", measuring=how)
     return replace(found, latency=FAST, doubts=())
 

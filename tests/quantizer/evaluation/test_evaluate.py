@@ -10,13 +10,14 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
-from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
-from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.gates import failures_of
+from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, LatencySettings
 from qprof_onnx.quantizer.evaluation.order import has_quantized_nodes
 from qprof_onnx.quantizer.model.files import model_bytes
 
-NO_LATENCY = Measuring(latency=None)
+NO_LATENCY = EvaluationOptions(latency=None)
 
 SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""
@@ -212,7 +213,9 @@ def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
     data = samples(np.eye(3), np.eye(3))
     (tmp_path / "labels.txt").write_text("0\n1\n2\n0\n1\n2\n")
     a = write("a.onnx", shifted(0, 0, 0))
-    found = evaluate(a, a, data, labels=tmp_path / "labels.txt", measuring=Measuring(limit=1, latency=None))
+    found = evaluate(
+        a, a, data, labels=tmp_path / "labels.txt", measuring=EvaluationOptions(limit=1, latency=None)
+    )
     assert (found.accuracy.rows, found.accuracy.float_percent) == (3, 100.0)
 
 
@@ -229,13 +232,13 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
         a,
         samples(np.eye(3)),
         labels=tmp_path / "labels.txt",
-        measuring=Measuring(output="best", latency=None),
+        measuring=EvaluationOptions(scored_output="best", latency=None),
     )
     assert (found.accuracy.output, found.accuracy.float_right) == ("best", 2)
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
     with pytest.raises(ModelError, match=r"has no output 'bets'; name another\. Did you mean 'best'"):
-        evaluate(a, a, tmp_path / "data", measuring=Measuring(output="bets"))
+        evaluate(a, a, tmp_path / "data", measuring=EvaluationOptions(scored_output="bets"))
 
 
 def test_an_output_without_classes_cannot_have_labels(write, samples, tmp_path) -> None:
@@ -342,7 +345,7 @@ def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:
 
 def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None:
     a = write("a.onnx", SAME)
-    measuring, gate = Measuring(latency=LatencySettings(rounds=3)), Gate(min_speedup=1e6)
+    measuring, gate = EvaluationOptions(latency=LatencySettings(rounds=3)), Gate(min_speedup=1e6)
     found = evaluate(a, a, samples([[1.0, 2.0]], [[3.0, 4.0]]), measuring=measuring, gate=gate)
     assert found.latency.float_ms > 0
     assert found.latency.speedup == found.latency.float_ms / found.latency.quantized_ms

@@ -1,6 +1,7 @@
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, LatencySettings, measure
+from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, measure
+from qprof_onnx.quantizer.evaluation.options import LatencySettings
 
 
 class Machine:

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.cli.render.evaluation import layers_text
 from qprof_onnx.profiles.base.errors import DataError, ModelError
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring
 from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.lowering.written import RECORD
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
@@ -109,7 +109,7 @@ def test_a_model_against_itself_loses_nothing(write, data) -> None:
 
 def test_limit_takes_the_first_samples(write, data) -> None:
     path = write("a.onnx", FLOAT)
-    assert compare_layers(path, path, data, measuring=Measuring(limit=2)).samples == 2
+    assert compare_layers(path, path, data, measuring=EvaluationOptions(limit=2)).samples == 2
 
 
 def test_models_without_a_common_tensor_are_refused(write, data) -> None:

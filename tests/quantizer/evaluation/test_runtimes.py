@@ -11,7 +11,8 @@ from qprof_onnx.cli.options.evaluation import RUNTIMES as SHOWN
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.runtime import providers as custom_operators
 from qprof_onnx.quantizer.evaluation import runtimes
-from qprof_onnx.quantizer.evaluation.runtimes import RUNTIMES, RuntimeName, place_of, run
+from qprof_onnx.quantizer.evaluation.options import RuntimeName
+from qprof_onnx.quantizer.evaluation.runtimes import RUNTIMES, place_of, run
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 3] x, int64[N, 1] i) => (float[N, 3] y, int64[N, 1] j) { y = Exp (x) j = Neg (i) }"""

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
-from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of, truth_doubts
+from qprof_onnx.quantizer.evaluation.gates import failures_of, truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.intervals import is_near_chance
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.options import Gate
 
 
 @pytest.mark.parametrize(

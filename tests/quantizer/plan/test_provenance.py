@@ -15,9 +15,9 @@ from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.profiling import dump_profile, instrument
 from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.evaluation.order import ModelFile, speed_doubts
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
@@ -28,7 +28,7 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 DATA = DIGITS / "heldout"
-FEW = Measuring(limit=4, latency=None)
+FEW = EvaluationOptions(limit=4, latency=None)
 
 
 @pytest.fixture(scope="module")

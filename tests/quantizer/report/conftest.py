@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.report.content import Report
 from qprof_onnx.quantizer.report.reporting import Measured, report
 from qprof_onnx.quantizer.targets.cost_table import costs_of
@@ -49,7 +48,7 @@ def whole(files: Path, timed: Recipe) -> Report:
         files / "model.int8.onnx",
         str(DIGITS / "heldout"),
         gate=Gate(min_sqnr=10.0, max_size=10.0),
-        measuring=Measuring(limit=20, latency=None),
+        measuring=EvaluationOptions(limit=20, latency=None),
     )
     nights = (files / "profile.yaml", files / "profile.yaml")
     plan, profile = files / "plan.yaml", files / "profile.yaml"

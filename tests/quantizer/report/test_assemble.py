@@ -11,8 +11,8 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.quantizer.api.quantization import quantize
-from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.report.assemble import is_unsure, reached_sqnr
 from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf
@@ -165,7 +165,7 @@ def test_gates_without_a_measurement_are_refused(files: Path) -> None:
 
 
 def test_an_evaluation_finds_plan_and_profile_beside_the_model(files: Path) -> None:
-    how = Measuring(limit=4, latency=None)
+    how = EvaluationOptions(limit=4, latency=None)
     quantized = files / "model.int8.onnx"
     result = evaluate(MODEL, quantized, str(DIGITS / "heldout"), measuring=how)
     found, remarks = evaluation_report(result, MODEL, quantized)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.options import Gate
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.search.verdict import HeldOut
 

@@ -1,0 +1,118 @@
+"""Options described once: the field of a frozen dataclass says name, type, default, unit, help and group.
+
+    threads: Annotated[int, option("Speed", "Threads inside an operator.", metavar="N")] = 1
+
+From such fields follow the options of the command line, the readers of YAML, the JSON Schema and the pages.
+Nothing here is slow to import: `--help` needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Meta
+
+Group = Literal["Basic", "Output format", "Calibration and precision", "Quality", "Speed", "Files"]
+"""Under which heading `--help` lists an option."""
+
+Takes = Literal["", "file", "new file", "truth", "data", "recipe", "bytes", "size"]
+"""What the text of an option names, where that is no word or number: a file that is read or written, the
+truth of a metric (a file or folder), samples, a recipe of preprocessing; or a number of bytes, in powers of
+1024 ("bytes") or of 1000 ("size")."""
+
+
+def option(
+    group: Group,
+    description: str,
+    *,
+    flag: str = "",
+    metavar: str = "",
+    words: Collection[str] = (),
+    takes: Takes = "",
+    least: float | None = None,
+    check: Callable[[Any], object] | None = None,
+) -> Meta:
+    """Return what is known of an option besides its name, type and default.
+
+    Args:
+        group: heading in `--help`.
+        description: one sentence, in `--help` and in the JSON Schema; "Gate: ..." for a limit.
+        flag: on the command line, where it is not the name of the field with hyphens.
+        metavar: what stands for a value that is no word.
+        words: those that it may be where its type does not say so, or that complete it.
+        takes: what its text names.
+        least: smallest value on the command line.
+        check: called with the value, raises MalformedError.
+    """
+    known = {"flag": flag, "metavar": metavar, "words": tuple(words), "takes": takes, "least": least}
+    return Meta(description=description, extra={"group": group, **known, "check": check})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of a record of options.
+
+    Attributes:
+        name: of the field.
+        kind: bool, int, float, str, or tuple for a list of texts.
+        default: of the field; None where it has none, or one that no text stands for.
+        words: that it may be, or that complete it; empty for a number or a free text.
+        group: heading in `--help`.
+        description: one sentence.
+        flag, metavar, takes, least, check: as in `option`.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    words: tuple[str, ...]
+    group: str
+    description: str
+    flag: str
+    metavar: str
+    takes: str
+    least: float | None
+    check: Callable[[Any], object] | None
+
+
+@cache
+def options_of(record: type) -> Mapping[str, Option]:
+    """Return the options of a record, in the order of its fields: those whose type has an `option`."""
+    hints = get_type_hints(record, include_extras=True)
+    found = {}
+    for field in fields(record):
+        if get_origin(hints[field.name]) is not Annotated:
+            continue
+        kind, *metas = get_args(hints[field.name])
+        meta = next((meta for meta in metas if isinstance(meta, Meta) and meta.extra), None)
+        if meta is None or meta.extra is None:
+            continue
+        extra: dict[str, Any] = dict(meta.extra)
+        plain, words = _plain(kind)
+        found[field.name] = Option(
+            name=field.name,
+            kind=plain,
+            default=None if field.default is MISSING else field.default,
+            words=tuple(extra.pop("words")) or words,
+            description=meta.description or "",
+            **extra,
+        )
+    return found
+
+
+def _plain(kind: Any) -> tuple[type, tuple[str, ...]]:
+    """Return the kind of an option's value and the words of its type: of a union those of its first member
+    that a text can stand for."""
+    if get_origin(kind) in (Union, UnionType):
+        members = [member for member in get_args(kind) if member is not NoneType]
+        return _plain(members[0])
+    if get_origin(kind) is Literal:
+        return str, get_args(kind)
+    found: type = get_origin(kind) or kind
+    if found in (bool, int, float, str):
+        return found, ()
+    return (tuple if issubclass(found, Collection) else str), ()

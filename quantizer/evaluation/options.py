@@ -1,0 +1,178 @@
+"""How a float and a quantized model are compared, and the limits that the quantized one must keep.
+
+Records whose fields are the options of `qprof evaluate` and of the commands that compare as it does; its
+imports are quick, for `--help` is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.options import option
+from .metrics.table import metric_names
+
+RuntimeName = Literal["onnxruntime", "openvino"]
+"""What runs both models."""
+
+
+@dataclass(frozen=True)
+class LatencySettings:
+    """How latency is measured.
+
+    Attributes:
+        rounds: rounds at most, at least 1.
+        seconds: no new round starts after this time, once MIN_ROUNDS are done.
+        samples: how many samples a round runs: the first ones.
+        threads: threads inside an operator.
+    """
+
+    rounds: int = 30
+    seconds: float = 20.0
+    samples: int = 4
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers that make no sense."""
+        check_finite(self)
+        if self.rounds < 1:
+            raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; latency is compared on a stated number of threads"
+            )
+
+
+QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
+"""For comparing one candidate after the other, as `tune` and `--check-speed` do."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How two models are compared.
+
+    Attributes:
+        limit: number of samples used, from the first; None for all.
+        scored_output: the output that labels, metric and `class_axis` belong to; None for the first.
+        class_axis: None for what the output's operator says (`class_axes`).
+        latency: how latency is measured, on as many threads; None leaves it out.
+        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
+            None for top-1 accuracy where there are labels.
+        provider: as in "cpu".
+
+    Raises:
+        ConfigError: a number that makes no sense.
+    """
+
+    limit: Annotated[int | None, option("Basic", "Use the first N samples only.", metavar="N", least=1)] = (
+        None
+    )
+    scored_output: Annotated[
+        str | None,
+        option(
+            "Quality",
+            "Output that labels and metric belong to.  [default: the first]",
+            flag="--output",
+            metavar="NAME",
+        ),
+    ] = None
+    class_axis: Annotated[
+        int | None,
+        option(
+            "Quality",
+            "Axis of the classes of the output with labels, or of the first.  [default: its operator's]",
+            metavar="N",
+        ),
+    ] = None
+    threads: Annotated[
+        int, option("Speed", "Threads of the runtime, for both models.", metavar="N", least=1)
+    ] = 1
+    latency: LatencySettings | None = field(default_factory=LatencySettings)
+    metric: Annotated[
+        str | Callable[[Sequence[Any], Sequence[int]], object] | None,
+        option(
+            "Quality",
+            f"Score of both models: {', '.join(metric_names())}, with options as in map50:nms=0.6; or a "
+            "function of your own.",
+            metavar="NAME|FILE.py:FUNCTION",
+            takes="data",
+        ),
+    ] = None
+    runtime: Annotated[RuntimeName, option("Speed", "What runs both models.")] = "onnxruntime"
+    provider: Annotated[
+        str,
+        option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
+    ] = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
+            )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Limits that the quantized model must keep; None for no limit.
+
+    Attributes:
+        min_sqnr: dB, of all the samples together, without an interval.
+        min_group_sqnr: dB, for every group of channels of similar range of every float output: for
+            detectors, where the error of small scores is hidden by large boxes. An output without channels
+            is one group. Of all the samples together, too.
+        max_accuracy_drop: percentage points (percent of the rows): the upper end of the drop's 95 % interval
+            (`paired_interval`), so that few rows do not pass by chance; a failure says how many would do.
+        min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
+            chance on a busy machine does not pass.
+        max_drop: how much worse the metric's score may be, in the unit that the metric counts a drop in
+            (`MetricKind.drop`): the upper end of the drop's 95 % interval.
+        min_score: the quantized model's score, as measured and in the unit of the metric: at least this, or
+            at most where a lower score is better.
+        max_size: bytes of the quantized model, external data included.
+    """
+
+    min_sqnr: Annotated[
+        float | None, option("Quality", "Gate: SQNR of every float output.", metavar="DB")
+    ] = None
+    min_group_sqnr: Annotated[
+        float | None, option("Quality", "Gate: SQNR of every group of channels.", metavar="DB")
+    ] = None
+    max_accuracy_drop: Annotated[
+        float | None,
+        option(
+            "Quality",
+            "Gate: drop in percentage points, upper end of its 95 % interval.",
+            metavar="POINTS",
+        ),
+    ] = None
+    min_speedup: Annotated[
+        float | None,
+        option("Speed", "Gate: float latency over quantized latency, lower quartile.", metavar="X"),
+    ] = None
+    max_drop: Annotated[
+        float | None,
+        option(
+            "Quality",
+            "Gate: drop of --metric (percentage points, dB, or % of float's), upper end of its interval.",
+            metavar="POINTS",
+        ),
+    ] = None
+    min_score: Annotated[
+        float | None,
+        option(
+            "Quality",
+            "Gate: --metric of the quantized model; at most this where lower is better.",
+            metavar="SCORE",
+        ),
+    ] = None
+    max_size: Annotated[
+        float | None,
+        option("Files", "Gate: size of OUT.onnx, as in 4.5MB.", metavar="SIZE", takes="size"),
+    ] = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether any limit was given."""
+        return any(getattr(self, limit.name) is not None for limit in fields(self))
