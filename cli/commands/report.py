@@ -33,11 +33,10 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
     """
     from ...quantizer.evaluation.options import EvaluationOptions, Gate
     from ...quantizer.report.reporting import Measured, report
-    from ...quantizer.report.writers import write_node_data
     from ...quantizer.targets.loading import load_recipe
 
-    names = ("config", "history", "node_data", "node_data_by", "quantized", "data", "labels")
-    config, history, node_data, by, quantized, data, labels = (options.pop(name) for name in names)
+    names = ("config", "history", "quantized", "data", "labels")
+    config, history, quantized, data, labels = (options.pop(name) for name in names)
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
     latency: dict[str, Any] = {"latency": None} if options.pop("no_latency") else {}
     how = EvaluationOptions(**options, **latency)
@@ -46,7 +45,5 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
         measured = Measured(quantized, data, labels, gate, how, shown)
         result = report(model, plan, profile, measured=measured, history=history, recipe=recipe)
     write_and_tell(result, report_folder)
-    if node_data is not None:
-        write_node_data(result, node_data, by)
     if not result.passed:
         click.get_current_context().exit(1)

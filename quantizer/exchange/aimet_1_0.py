@@ -3,9 +3,10 @@
     {"activation_encodings": [{"name": NAME, "bw": 8, "dtype": "INT", "enc_type": "PER_TENSOR",
      "is_sym": false, "scale": [0.0078], "offset": [-128]}], "param_encodings": [...], "version": "1.0.0"}
 
-Scale and offset mean what they do in 0.6. PER_CHANNEL has one of each for every output channel, PER_BLOCK for
-every block, all of the first output channel first. LPBQ has a float scale for each channel in `scale`, of
-which `per_block_int_scale` are the multiples. Source: AIMET's Encoding Format Specification, and
+value = (q + offset) * scale with q from 0 to 2**bw - 1; `is_sym` tells that the values are stored signed.
+PER_CHANNEL has one of each for every output channel, PER_BLOCK for every block, all of the first output
+channel first. LPBQ has a float scale for each channel in `scale`, of which `per_block_int_scale` are the
+multiples. Source: AIMET's Encoding Format Specification, and
 module _encoding of aimet-onnx 2.42.
 """
 
@@ -19,22 +20,24 @@ import numpy as np
 
 from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapping_at, text_at
 from ..numerics.affine import QuantParams
-from .aimet_0_6 import ACTIVATIONS, CONSTANTS, producer_of
 from .encodings import (
+    ACTIVATIONS,
+    CONSTANTS,
     FLOAT,
     Entry,
     add_entry,
+    aimet_offset,
     bits_at,
+    collect_params,
+    document,
+    document_or_none,
     entry_of,
     flag_at,
-    gathered,
     integer_type,
+    json_text,
     left_out,
-    offset_of,
-    read_with,
-    stored_bits,
-    text_of,
-    top_of,
+    producer_of,
+    signed_if_symmetric,
     whole_at,
     written_tensors,
     zero_point_of,
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 def recognises(data: bytes) -> bool:
     """Tell whether a file is of this format."""
-    top = top_of(data)
+    top = document_or_none(data)
     return top is not None and str(top.get("version", "")).startswith("1.") and CONSTANTS in top
 
 
@@ -57,19 +60,16 @@ def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters of a file.
 
     Raises:
-        ConfigError: the file is malformed.
+        MalformedError: the file is malformed.
     """
-    return read_with(_params, data, where)
-
-
-def _params(top: Mapping[str, object]) -> ForeignParams:
+    top = document(data)
     entries: dict[str, Entry] = {}
     for section in (ACTIVATIONS, CONSTANTS):
         for item in list_at(top.get(section), section):
             found = mapping_at(item, section)
             name = text_at(found.get("name"), f"{section}: name")
             add_entry(entries, name, _entry(found, f"{section}: '{name}'"))
-    return gathered(entries, producer_of(top))
+    return collect_params(entries, producer_of(top))
 
 
 def _entry(found: Mapping[str, object], where: str) -> Entry:
@@ -119,10 +119,10 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     sections: dict[str, list[object]] = {ACTIVATIONS: [], CONSTANTS: []}
     for name, params in written_tensors(plan):
         constant = model.graph.initializers.get(name)
-        found = _mapping(name, stored_bits(params), None if constant is None else constant.shape)
+        found = _mapping(name, signed_if_symmetric(params), None if constant is None else constant.shape)
         if found is not None:
             sections[ACTIVATIONS if constant is None else CONSTANTS].append(found)
-    return text_of({**sections, "version": "1.0.0"})
+    return json_text({**sections, "version": "1.0.0"})
 
 
 def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str, object] | None:
@@ -144,6 +144,6 @@ def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str
         "enc_type": kind,
         "is_sym": params.qtype.signed,
         "scale": [params.scale[i] for i in order],
-        "offset": [offset_of(params.zero_point[i], params.qtype) for i in order],
+        "offset": [aimet_offset(params.zero_point[i], params.qtype) for i in order],
         **block,
     }

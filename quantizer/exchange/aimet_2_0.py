@@ -20,18 +20,18 @@ import numpy.typing as npt
 
 from ...profiles.base.strict_yaml import MalformedError, list_at, mapping_at, text_at
 from ..numerics.affine import TYPES, QuantParams
-from .aimet_0_6 import producer_of
 from .encodings import (
     FLOAT,
     Entry,
     add_entry,
+    collect_params,
+    document,
+    document_or_none,
     entry_of,
-    gathered,
+    json_text,
     left_out,
-    read_with,
+    producer_of,
     stored_type,
-    text_of,
-    top_of,
     whole_at,
     written_tensors,
 )
@@ -47,7 +47,7 @@ _INTEGERS, _FLOATS = "per_block_int_scale", "per_channel_float_scale"
 
 def recognises(data: bytes) -> bool:
     """Tell whether a file is of this format."""
-    top = top_of(data)
+    top = document_or_none(data)
     return top is not None and isinstance(top.get("encodings"), list) and "version" in top
 
 
@@ -55,18 +55,15 @@ def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters of a file.
 
     Raises:
-        ConfigError: the file is malformed.
+        MalformedError: the file is malformed.
     """
-    return read_with(_params, data, where)
-
-
-def _params(top: Mapping[str, object]) -> ForeignParams:
+    top = document(data)
     entries: dict[str, Entry] = {}
     for item in list_at(top.get("encodings"), "encodings"):
         found = mapping_at(item, "encodings")
         name = text_at(found.get("name"), "encodings: name")
         add_entry(entries, name, _entry(found, f"encodings: '{name}'"))
-    return gathered(entries, producer_of(top))
+    return collect_params(entries, producer_of(top))
 
 
 def _entry(found: Mapping[str, object], where: str) -> Entry:
@@ -136,7 +133,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     for name, params in written_tensors(plan, biases=True):
         constant = model.graph.initializers.get(name)
         encodings.append(_mapping(name, stored_type(params), None if constant is None else constant.shape))
-    return text_of({"encodings": encodings, "version": "2.0.0"})
+    return json_text({"encodings": encodings, "version": "2.0.0"})
 
 
 def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str, object]:

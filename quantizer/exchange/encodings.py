@@ -1,9 +1,13 @@
-"""What the writers of this room have in common: which tensors of a plan a file holds, and in which types."""
+"""What files of parameters have in common: an entry for each tensor read, types and JSON of those written.
+
+A file says `value = (q + offset) * scale` (AIMET, QNN) or `value = (q - zero_point) * scale` (ONNX); both
+become `QuantParams`. Scales are rounded to float32, in which ONNX stores them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,18 +18,15 @@ from ...profiles.base.strict_yaml import MalformedError, mapping_at
 from ...profiles.base.tool import tool_name
 from ..numerics.affine import INT32, TYPES, QuantParams, QuantType, unsigned_equivalent
 from ..plan.plan import QuantPlan
+from .range_checks import some_of
 from .values import ForeignParams
 
-# What the files of this room say of one tensor, as parameters; what could not be taken, as sentences.
-#
-# A file says `value = (q + offset) * scale` (AIMET, QNN) or `value = (q - zero_point) * scale` (ONNX);
-# both
-# become `QuantParams`. Scales are rounded to float32, in which ONNX stores them.
+ACTIVATIONS, CONSTANTS = "activation_encodings", "param_encodings"
+"""The sections of AIMET's files below version 2, and of QNN's."""
 
 FLOAT = "they stay float"
 BIAS = "biases of 32 bits, whose scales are made anew as input scale * weight scale"
 _STRICT = "symmetric without the lowest value: read with zero_point 0"
-_SHOWN = 3
 _TOO_LARGE = 1 << 40
 """Of a whole number: no offset, zero point or size is near it."""
 _MOST_BITS = 64
@@ -96,41 +97,39 @@ def zero_point_of(offset: int, bits: int, signed: bool) -> int:
     return -offset - ((1 << (bits - 1)) if signed else 0)
 
 
-def offset_of(zero_point: int, qtype: QuantType) -> int:
+def aimet_offset(zero_point: int, qtype: QuantType) -> int:
     """Return AIMET's offset of a zero point: 0 or below, and -128 where int8 has zero point 0."""
     return qtype.low - zero_point
 
 
-def gathered(entries: Mapping[str, Entry], tool: str) -> ForeignParams:
+def collect_params(entries: Mapping[str, Entry], tool: str) -> ForeignParams:
     """Return the parameters of a file, with a note for each reason and assumption."""
     tensors = {name: entry.params for name, entry in entries.items() if entry.params is not None}
-    lost = _by_remark((name, entry) for name, entry in entries.items() if entry.params is None)
-    assumed = _by_remark((name, entry) for name, entry in entries.items() if entry.params is not None)
+    lost, assumed = dict[str, list[str]](), dict[str, list[str]]()  # names by the remark on them
+    for name, entry in entries.items():
+        if entry.remark:
+            (lost if entry.params is None else assumed).setdefault(entry.remark, []).append(name)
     notes = (
-        *(f"left out: {_listed(names)}: {remark}" for remark, names in lost.items()),
-        *(f"{_listed(names)}: {remark}" for remark, names in assumed.items()),
+        *(f"left out: {some_of(names)}: {remark}" for remark, names in lost.items()),
+        *(f"{some_of(names)}: {remark}" for remark, names in assumed.items()),
     )
     unknown = frozenset(name for name, entry in entries.items() if entry.axis_unknown and name in tensors)
     return ForeignParams(tensors, tool, notes, unknown)
 
 
-def _by_remark(entries: Iterable[tuple[str, Entry]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, entry in entries:
-        if entry.remark:
-            found.setdefault(entry.remark, []).append(name)
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def producer_of(top: Mapping[str, object]) -> str:
+    """Return who wrote a file of AIMET, for people: "aimet-onnx 2.42.0 (encodings 1.0.0)"."""
+    producer = top.get("producer")
+    names = (
+        [str(producer.get(key, "")) for key in ("package", "version")] if isinstance(producer, dict) else []
+    )
+    return f"{' '.join(names).strip() or 'AIMET'} (encodings {top.get('version', 'without version')})"
 
 
 # Files -----------------------------------------------------------------------------------------------------
 
 
-def top_of(data: bytes) -> dict[str, object] | None:
+def document_or_none(data: bytes) -> dict[str, object] | None:
     """Return the mapping that a JSON file holds; None where it holds none."""
     try:
         return document(data)
@@ -148,23 +147,6 @@ def document(data: bytes) -> dict[str, object]:
         return mapping_at(parse_json(data.decode("utf-8")), "the document")
     except UnicodeDecodeError:
         raise MalformedError("is no UTF-8 text") from None
-
-
-def read_with(reader: Callable[[dict[str, object]], ForeignParams], data: bytes, where: str) -> ForeignParams:
-    """Return what `reader` makes of a JSON file.
-
-    Args:
-        reader: given the document; may raise MalformedError.
-        data: the file.
-        where: names it in messages.
-
-    Raises:
-        ConfigError: the file is malformed.
-    """
-    try:
-        return reader(document(data))
-    except MalformedError as problem:
-        raise ConfigError(problem.message(where, "give the file as the other tool wrote it")) from None
 
 
 def whole_at(value: object, where: str) -> int:
@@ -241,13 +223,13 @@ def stored_type(params: QuantParams) -> QuantParams:
     return params if qtype is None else replace(params, qtype=qtype)
 
 
-def stored_bits(params: QuantParams) -> QuantParams:
+def signed_if_symmetric(params: QuantParams) -> QuantParams:
     """Return parameters of the same float values whose type is signed only with zero points 0."""
     params = stored_type(params)
     return unsigned_equivalent(params) if params.qtype.signed and any(params.zero_point) else params
 
 
-def text_of(document: Mapping[str, object]) -> str:
+def json_text(document: Mapping[str, object]) -> str:
     """Return a document as JSON, with who wrote it."""
     package, _, version = tool_name().partition(" ")
     signed = {"producer": {"package": package, "version": version}, **document}

@@ -152,18 +152,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         loses=("blocks of kernels", "scales of biases"),
     ),
     ExchangeFormat(
-        "aimet-0.6",
-        "AIMET encodings 0.6 (aimet-onnx 2.42)",
-        "parameters",
-        ".encodings",
-        "aimet_0_6",
-        "which axis channels lie along is taken from the model; blocks and float types are left out",
-        f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
-        "point 0",
-        "run: aimet-onnx 2.42 wrote the files of the tests",
-        loses=("blocks", "scales of biases"),
-    ),
-    ExchangeFormat(
         "aimet-2.0",
         "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
         "parameters",
@@ -267,7 +255,7 @@ def read_as(
         entry: the format.
         data: the whole file.
         where: the file, for messages.
-        error: what a file that is malformed raises; a `read` says it by a `MalformedError`.
+        error: raised for a malformed file, of which the module's `read` raises a `MalformedError`.
     """
     from ...profiles.base.strict_yaml import MalformedError
 

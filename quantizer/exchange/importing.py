@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.strict_yaml import MalformedError
 from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.equalization import apply_biases
@@ -33,9 +34,10 @@ from ..prepare.prepare import open_prepared
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
-from .encodings import read_with
-from .formats import formats_of, recognised
+from .encodings import document
+from .formats import formats_of, read_as, recognised
 from .node_decisions import Decision, SourceNode, SourceParams, decisions, folded_factors, folded_params
+from .qnn import has_mappings
 from .quantized_models import source_of_model
 from .values import ForeignParams
 
@@ -490,13 +492,15 @@ def plan_of_file(
     entry = recognised(data, "parameters")
     if entry is None:
         raise _not_parameters(data, where)
-    read, graph = with_axes(entry.load().read(data, where), prepared.graph), prepared.graph
-    folded = with_folded_constants(read, read_model(float_model).model, graph)
-    return plan_of_params(prepared.model, folded, recipe)
+    read = read_as(entry, data, where, ConfigError)
+    assert isinstance(read, ForeignParams)
+    read = with_axes(read, prepared.graph)
+    read = with_folded_constants(read, read_model(float_model).model, prepared.graph)
+    return plan_of_params(prepared.model, read, recipe)
 
 
 def _not_parameters(data: bytes, where: str) -> ConfigError:
-    """Return the error that says what to do with a file that holds no parameters."""
+    """Return the error that says what to do with a file that holds no parameters which are read."""
     ranges = recognised(data, "ranges")
     if ranges is not None:
         return ConfigError(
@@ -504,13 +508,17 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
             "a profile of it with 'qprof import-profile'"
         )
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        read_with(_of_no_format, data, where)  # says what is wrong with the JSON
+        try:
+            top = document(data)
+        except MalformedError as problem:
+            return ConfigError(problem.message(where, "give the file as the other tool wrote it"))
+        if has_mappings(top):
+            return ConfigError(
+                f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
+                "the simulation again with encoding_version='1.0.0' or '2.0.0'"
+            )
     known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
     return ConfigError(
         f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
         "see 'qprof export --help'"
     )
-
-
-def _of_no_format(document: Mapping[str, object]) -> ForeignParams:
-    return ForeignParams({}, "")

@@ -1,19 +1,48 @@
-"""`quantization_overrides.json` of Qualcomm's converters: AIMET's format 0.6, often with less in it.
+"""`quantization_overrides.json` of Qualcomm's converters: of each tensor a list, a mapping for each channel.
 
-Tensors may have a bit width alone, or a range without scale and offset, which then follow from it; offsets in
-Qualcomm's own examples are positive; the dumps of its tools have no `dtype`. Scales for each channel must be
-symmetric. Source: Qualcomm's documentation of `--quantization_overrides`. The converters read AIMET's 1.0
-too, newer ones 2.0: see there.
+    {"activation_encodings": {NAME: [{"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "min": -1.0,
+     "max": 1.0, "offset": -128, "scale": 0.0078}]}, "param_encodings": {...}}
+
+value = (q + offset) * scale with q from 0 to 2**bitwidth - 1, whatever `is_symmetric` says: that only tells
+that the values are stored signed, q - 2**(bitwidth - 1). It is what AIMET wrote as encodings 0.6, without the
+version. Tensors may have a bit width alone, or a range without scale and offset, which then follow from it;
+offsets in Qualcomm's own examples are positive; the dumps of its tools have no `dtype`. Scales for each
+channel must be symmetric. The converters read AIMET's 1.0 too, newer ones 2.0: see there.
+
+Source: Qualcomm's documentation of `--quantization_overrides`; AIMET's Encoding Format Specification, and
+module _encoding of aimet-onnx 2.42.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapping_at, text_at
 from ..numerics.affine import QuantParams
-from .aimet_0_6 import is_legacy, legacy_params, legacy_text
-from .encodings import read_with, top_of
+from .encodings import (
+    ACTIVATIONS,
+    CONSTANTS,
+    FLOAT,
+    Entry,
+    add_entry,
+    aimet_offset,
+    bits_at,
+    collect_params,
+    document,
+    document_or_none,
+    entry_of,
+    flag_at,
+    integer_type,
+    json_text,
+    left_out,
+    signed_if_symmetric,
+    whole_at,
+    written_tensors,
+    zero_point_of,
+)
 from .values import ForeignParams
 
 if TYPE_CHECKING:
@@ -21,28 +50,125 @@ if TYPE_CHECKING:
 
     from ..plan.plan import QuantPlan
 
+POSITIVE_OFFSET = "the offset is positive, and read as zero point"
+
 
 def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format: AIMET's without a version."""
-    top = top_of(data)
-    return top is not None and is_legacy(top) and "version" not in top
+    """Tell whether a file is of this format: mappings of activations and constants, and no version."""
+    top = document_or_none(data)
+    return top is not None and has_mappings(top) and "version" not in top
+
+
+def has_mappings(top: Mapping[str, object]) -> bool:
+    """Tell whether a document is of this form, which AIMET's encodings had before version 1."""
+    return isinstance(top.get(ACTIVATIONS), dict) and isinstance(top.get(CONSTANTS), dict)
 
 
 def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters of a file.
 
     Raises:
-        ConfigError: the file is malformed.
+        MalformedError: the file is malformed.
     """
-    return read_with(lambda top: legacy_params(top, "QNN (quantization overrides)"), data, where)
+    top, entries = document(data), dict[str, Entry]()
+    for section in (ACTIVATIONS, CONSTANTS):
+        for name, mappings in mapping_at(top.get(section), section).items():
+            at = f"{section}: '{name}'"
+            channels = [_channel(mapping_at(item, at), at) for item in list_at(mappings, at)]
+            if not channels:
+                raise MalformedError(f"{at} is an empty list")
+            add_entry(entries, name, _entry(channels, section == CONSTANTS))
+    return collect_params(entries, "QNN (quantization overrides)")
+
+
+class _Channel(NamedTuple):
+    """One mapping of the file; its offset is of an unsigned type, 0 or below."""
+
+    bits: int
+    is_float: bool
+    symmetric: bool | None
+    scale: float | None
+    offset: int
+    remark: str
+
+
+def _channel(mapping: Mapping[str, object], where: str) -> _Channel:
+    low, high, scale = (
+        None if mapping.get(key) is None else float_at(mapping[key], f"{where}: {key}")
+        for key in ("min", "max", "scale")
+    )
+    word = mapping.get("is_symmetric")
+    symmetric = None if word in (None, "") else flag_at(word, f"{where}: is_symmetric")
+    is_float = text_at(mapping.get("dtype", "int"), f"{where}: dtype").lower() == "float"
+    bits = bits_at(mapping.get("bitwidth"), f"{where}: bitwidth")
+    offset = None if mapping.get("offset") is None else whole_at(mapping["offset"], f"{where}: offset")
+
+    if scale is None or offset is None or scale <= 0:
+        if low is None or high is None or high <= low:
+            return _Channel(bits, is_float, symmetric, None, 0, "")
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = (high - low) / ((1 << bits) - 1)
+        remark = "scale and offset are computed from min, max and bitwidth"
+        offset = int(np.rint(low / scale)) if scale else 0
+        return _Channel(bits, is_float, symmetric, scale, offset, remark)
+
+    remark = ""
+    if offset > 0:
+        offset, remark = -offset, POSITIVE_OFFSET
+    half = 1 << (bits - 1)
+    if low is not None and not _is_near(low, offset * scale, scale):
+        if symmetric and _is_near(low, (offset - half) * scale, scale):
+            offset, remark = offset - half, "the offset counts from a signed type, as min says"
+        else:
+            remark = remark or "min and max disagree with scale and offset, and are not used"
+    return _Channel(bits, is_float, symmetric, scale, offset, remark)
+
+
+def _is_near(low: float, expected: float, scale: float) -> bool:
+    return abs(low - expected) < 1.5 * scale
+
+
+def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
+    """Return what the mappings of one tensor say together."""
+    first = channels[0]
+    if first.is_float:
+        return left_out(FLOAT)
+    if len({(channel.bits, channel.symmetric) for channel in channels}) > 1:
+        return left_out("its channels differ in bitwidth or is_symmetric")
+    scales = [channel.scale for channel in channels if channel.scale is not None]
+    if len(scales) < len(channels):
+        return left_out("it has a bit width alone")
+    offsets, signed = [channel.offset for channel in channels], first.symmetric
+    if signed is None:  # a constant that does not say is signed where its offsets are central
+        signed = is_constant and set(offsets) == {-(1 << (first.bits - 1))}
+    points = [zero_point_of(offset, first.bits, signed) for offset in offsets]
+    several = len(channels) > 1
+    entry = entry_of(integer_type(first.bits, signed), scales, points, 0 if several else None)
+    remarks = [*dict.fromkeys(channel.remark for channel in channels), entry.remark]
+    return Entry(entry.params, "; ".join(remark for remark in remarks if remark), several)
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return the file of a plan's parameters, for the option `--quantization_overrides`."""
-    tensors = {name: params for name, params in plan.tensors.items() if _is_allowed(params)}
-    return legacy_text(replace(plan, tensors=tensors), model, {})
+    """Return the file of a plan's tensors, but for biases, blocks, and channels with zero points."""
+    sections: dict[str, dict[str, object]] = {ACTIVATIONS: {}, CONSTANTS: {}}
+    for name, params in written_tensors(plan):
+        if params.block_size is None and (params.axis is None or not any(params.zero_point)):
+            section = CONSTANTS if name in model.graph.initializers else ACTIVATIONS
+            sections[section][name] = _mappings(signed_if_symmetric(params))
+    return json_text(sections)
 
 
-def _is_allowed(params: QuantParams) -> bool:
-    """Tell whether a converter takes the parameters: of channels, symmetric ones alone."""
-    return params.axis is None or not any(params.zero_point)
+def _mappings(params: QuantParams) -> list[dict[str, object]]:
+    low, high = params.qtype.low, params.qtype.high
+    return [
+        {
+            "bitwidth": params.qtype.bits,
+            "dtype": "int",
+            "is_symmetric": str(params.qtype.signed),
+            "min": (low - point) * scale,
+            "max": (high - point) * scale,
+            "offset": aimet_offset(point, params.qtype),
+            "scale": scale,
+        }
+        for scale, point in zip(params.scale, params.zero_point, strict=True)
+    ]

@@ -21,13 +21,13 @@ from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapp
 from ..numerics.affine import INT4, INT8, INT16, UINT4, UINT8, UINT16, QuantParams, QuantType
 from .encodings import (
     Entry,
+    collect_params,
+    document,
+    document_or_none,
     entry_of,
     flag_at,
-    gathered,
     left_out,
-    read_with,
     stored_type,
-    top_of,
     whole_at,
     written_tensors,
 )
@@ -55,7 +55,7 @@ _CONVERTED = "'convert' is not read: its readers get the tensor's own parameters
 
 def recognises(data: bytes) -> bool:
     """Tell whether a file is of this format."""
-    top = top_of(data) or {}
+    top = document_or_none(data) or {}
     return bool(top) and all(isinstance(value, list) and _is_override(value) for value in top.values())
 
 
@@ -67,19 +67,16 @@ def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters of a file.
 
     Raises:
-        ConfigError: the file is malformed.
+        MalformedError: the file is malformed.
     """
-    return read_with(_params, data, where)
-
-
-def _params(top: Mapping[str, object]) -> ForeignParams:
+    top = document(data)
     entries = {}
     for name, items in top.items():
         where = f"'{name}'"
         channels = [mapping_at(item, where) for item in list_at(items, where)]
         if channels and channels[0]:
             entries[name] = _entry(channels, where)
-    return gathered(entries, "onnxruntime (TensorQuantOverrides)")
+    return collect_params(entries, "onnxruntime (TensorQuantOverrides)")
 
 
 def _entry(channels: list[dict[str, object]], where: str) -> Entry:

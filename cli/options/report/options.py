@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from ..evaluation import GATES, MIN_SPEEDUP, MIN_SQNR, RUNNING, SCORING, THREADS
-from ..files import DATA, EXISTING, MODEL, NEW, REPORT
+from ..files import DATA, EXISTING, MODEL, REPORT
 from ..groups import option, option_list
 from ..shared import class_axis_option, limit_option, preprocess_option
 
@@ -35,21 +33,6 @@ _OPTIONS = (
     ),
     option(
         "--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of a target of your own."
-    ),
-    option(
-        "--node-data",
-        group="Files",
-        type=NEW,
-        metavar="FILE.json",
-        help="Write a value of each node for Model Explorer too.",
-    ),
-    option(
-        "--node-data-by",
-        group="Files",
-        type=click.Choice(["noise", "time", "sqnr", "kind"]),
-        default="noise",
-        show_default=True,
-        help="The value of each node in --node-data.",
     ),
     option(
         "-o",

@@ -20,7 +20,6 @@ RANGES = {
 }
 """Format -> the file of the base."""
 PARAMETERS = {
-    "aimet-0.6": "aimet06.encodings",
     "aimet-1.0": "aimet10.encodings",
     "aimet-2.0": "aimet20.encodings",
     "qnn": "qnn.json",

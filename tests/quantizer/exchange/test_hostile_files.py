@@ -28,11 +28,10 @@ def planned(folder: Path, document: object) -> QuantPlan:
     return plan_of_file(folder / "file.json", folder / "model.onnx", load_recipe())
 
 
-def aimet_0_6(**changes: object) -> dict[str, object]:
+def overrides(**changes: object) -> dict[str, object]:
     return {
         "activation_encodings": {"x": [{**OLD, **changes}], "y": [OLD]},
         "param_encodings": {"w": [WEIGHT]},
-        "version": "0.6.1",
     }
 
 
@@ -40,17 +39,17 @@ def aimet_0_6(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize("scale", [0.1, 0.0])
 def test_a_bit_width_that_is_none_is_refused(bits: int, scale: float, tmp_path: Path) -> None:
     with pytest.raises(QprofError, match=r"file\.json: .*bitwidth is .*(no width|too large)"):
-        planned(tmp_path, aimet_0_6(bitwidth=bits, scale=scale, min=-1.0, max=1.0))
+        planned(tmp_path, overrides(bitwidth=bits, scale=scale, min=-1.0, max=1.0))
 
 
 @pytest.mark.parametrize("offset", [10**400, -(10**300), 1e300])
 def test_an_offset_beyond_all_integers_is_refused(offset: float, tmp_path: Path) -> None:
     with pytest.raises(QprofError, match=r"file\.json: .*offset is too large"):
-        planned(tmp_path, aimet_0_6(offset=offset))
+        planned(tmp_path, overrides(offset=offset))
 
 
 def test_a_tensor_with_two_entries_is_refused(tmp_path: Path) -> None:
-    document = aimet_0_6()
+    document = overrides()
     document["param_encodings"] = {"x": [WEIGHT]}
     with pytest.raises(QprofError, match="'x' stands twice"):
         planned(tmp_path, document)
@@ -63,7 +62,7 @@ def test_a_tensor_with_two_entries_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
-    planned(tmp_path, aimet_0_6())
+    planned(tmp_path, overrides())
     (tmp_path / "file.json").write_text('{"x": [{}], "x": [{}]}')
     with pytest.raises(QprofError, match=r"file\.json: duplicate key 'x'"):
         plan_of_file(tmp_path / "file.json", tmp_path / "model.onnx", load_recipe())

@@ -14,7 +14,7 @@ from qprof_onnx.cli.options.files import REPORT
 from qprof_onnx.cli.render.schemas.schema import schema_of
 from qprof_onnx.quantizer.report.content import GateResult, Report
 from qprof_onnx.quantizer.report.html import page, percent_text
-from qprof_onnx.quantizer.report.writers import NAMES, VALUES, junit, markdown, node_data, report_texts
+from qprof_onnx.quantizer.report.writers import NAMES, junit, markdown, report_texts
 
 HOSTILE = "\"'></script><script>alert(1)</script><img src=x onerror=alert(2)>|`*&lt;\u202e\x00{}"
 
@@ -140,13 +140,3 @@ def test_every_file_has_one_word_for_a_failed_gate_and_the_grade_besides(whole: 
 
 def test_a_share_that_is_not_zero_is_not_shown_as_zero() -> None:
     assert [percent_text(share) for share in (0.0, 1e-9, 2e-4, 1.0)] == ["0 %", "< 0.01 %", "0.02 %", "100 %"]
-
-
-def test_node_data_has_a_number_or_a_word_for_every_node(whole: Report) -> None:
-    for by in VALUES:
-        found = node_data(whole, by)
-        assert found["results"]
-        kinds = {type(entry["value"]) for entry in found["results"].values()}
-        assert kinds == ({str} if by == "kind" else {float})
-    outputs = {name for node in whole.nodes for name in node.outputs}
-    assert set(node_data(whole, "noise")["results"]) <= outputs

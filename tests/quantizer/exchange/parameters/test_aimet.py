@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.formats import recognised
-from qprof_onnx.quantizer.exchange.importing import with_axes
+from qprof_onnx.quantizer.exchange.formats import read_as, recognised
+from qprof_onnx.quantizer.exchange.importing import plan_of_file, with_axes
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DATA = Path(__file__).parent / "data"
 TRUTH: dict[str, dict[str, Any]] = json.loads((DATA / "aimet-qdq.json").read_text())
@@ -31,10 +32,14 @@ def graph() -> Graph:
 def read(name: str) -> ForeignParams:
     """Return the parameters of a file of AIMET, with the model's axes."""
     data = (DATA / f"{name}.encodings").read_bytes()
+    if name.endswith("0.6"):  # without the version it is a file for Qualcomm's converters
+        data = json.dumps(
+            {key: value for key, value in json.loads(data).items() if key != "version"}
+        ).encode()
     entry = recognised(data)
     assert entry is not None
-    assert entry.name == f"aimet-{name[-3:]}"
-    found = entry.load().read(data, name)
+    assert entry.name == ("qnn" if name.endswith("0.6") else f"aimet-{name[-3:]}")
+    found = read_as(entry, data, name, ConfigError)
     assert isinstance(found, ForeignParams)
     return with_axes(found, graph())
 
@@ -71,10 +76,15 @@ def test_scales_of_lpbq_are_multiples_of_the_scale_of_their_channel() -> None:
     assert read("lpbq-1.0").tensors["gw"].scale == tuple((whole * channels).reshape(-1).tolist())
 
 
-def test_blocks_of_0_6_cannot_be_told_from_channels_and_are_left_out() -> None:
+def test_blocks_of_qnn_cannot_be_told_from_channels_and_are_left_out() -> None:
     params = read("block-0.6")
     assert "gw" not in params.tensors
     assert "left out: 'gw': its scales do not fit an axis of the model's constant" in params.notes
+
+
+def test_a_file_of_0_6_says_which_versions_are_read_and_how_to_write_one() -> None:
+    with pytest.raises(ConfigError, match=r"encodings 0\.6\.1; .*1\.0, 2\.0 and 2\.1: .*encoding_version='1"):
+        plan_of_file(DATA / "default-0.6.encodings", DATA / "model.onnx", load_recipe())
 
 
 @pytest.mark.parametrize("version", ["0.6", "1.0"])
@@ -144,11 +154,8 @@ def test_what_qprof_has_no_parameters_for_is_left_out_with_a_reason(
     ("text", "what"),
     [
         ('{"version": "1.0.0", "activation_encodings": 3, "param_encodings": []}', "must be a list"),
-        ('{"version": "0.6.1", "activation_encodings": {"x": []}, "param_encodings": {}}', "empty list"),
-        (
-            '{"version": "0.6.1", "activation_encodings": {"x": [{"bitwidth": 8.5}]}, "param_encodings": {}}',
-            "not whole",
-        ),
+        ('{"activation_encodings": {"x": []}, "param_encodings": {}}', "empty list"),
+        ('{"activation_encodings": {"x": [{"bitwidth": 8.5}]}, "param_encodings": {}}', "not whole"),
         ('{"version": "2.0.0", "encodings": [{"name": "x"}]}', "output_dtype must be text, not empty"),
         (
             '{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": [[1], 2]}]}',
@@ -160,4 +167,4 @@ def test_a_malformed_file_is_named(text: str, what: str) -> None:
     entry = recognised(text.encode())
     assert entry is not None
     with pytest.raises(ConfigError, match=f"^my.encodings: .*{what}.*; "):
-        entry.load().read(text.encode(), "my.encodings")
+        read_as(entry, text.encode(), "my.encodings", ConfigError)

@@ -31,7 +31,7 @@ NORMALISED = """
 """
 
 
-@pytest.mark.parametrize("version", ["0.6", "1.0", "2.0"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_every_node_of_the_model_is_quantized_with_the_parameters_of_the_file(version: str) -> None:
     plan = plan_of_file(DATA / f"default-{version}.encodings", DATA / "model.onnx", load_recipe())
     kinds = {name: entry.kind for name, entry in plan.nodes.items()}

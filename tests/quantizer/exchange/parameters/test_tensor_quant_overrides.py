@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.formats import FORMATS, recognised
+from qprof_onnx.quantizer.exchange.formats import FORMATS, read_as, recognised
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
@@ -47,7 +47,7 @@ def read(document: object) -> ForeignParams:
     """Return the parameters of a document of this format."""
     data = json.dumps(document, default=str).encode()
     assert recognised(data) is FORMAT
-    found = FORMAT.load().read(data, "overrides.json")
+    found = read_as(FORMAT, data, "overrides.json", ConfigError)
     assert isinstance(found, ForeignParams)
     return found
 
