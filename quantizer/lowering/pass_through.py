@@ -12,7 +12,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, dequantize, quantize
-from ..operators.table import MICROSOFT, Constraint, Fill, FillSource, rule_of
+from ..operators.fills import Fill, FillSource
+from ..operators.table import MICROSOFT, Constraint, rule_of
 from .graph_writer import Array, Attributes, constant_array, integer_type, new_value
 from .task import Task, between_conversions, data_inputs, unsigned
 

@@ -21,7 +21,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
-from ..operators.table import GATE_ALPHA, GATE_BETA, MICROSOFT, correction_of, gate_params, saturates_to_unit
+from ..operators.saturating import GATE_ALPHA, GATE_BETA, correction_of, gate_params, saturates_to_unit
+from ..operators.table import MICROSOFT
 from .graph_walk import Writer
 from .graph_writer import integer_type, new_value
 from .task import Task, between_conversions

@@ -18,18 +18,10 @@ from ..numerics.calibrators import Range, calibrate, parse_calibrator
 from ..numerics.density import Density, density
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
+from ..operators.facts import Arithmetic
 from ..operators.functions import PointwiseChain, function_of_chain
 from ..operators.operands import outputs_of
-from ..operators.table import (
-    OPERAND_SCALING,
-    STANDARD_DOMAINS,
-    Constraint,
-    Rule,
-    average,
-    is_clip,
-    rule_of,
-    window,
-)
+from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip, rule_of
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 
@@ -352,9 +344,6 @@ def effective_range(graph: Graph, name: str) -> Interval:
 ANY: Interval = (-math.inf, math.inf)
 """Nothing is known."""
 
-AVERAGES = (average, window)
-"""Gains of the operators whose outputs are averages of inputs, and of zeros of the padding."""
-
 
 def possible_values(graph: Graph) -> dict[str, Interval]:
     """Return the interval that each activation cannot leave, whatever the inputs of the model are.
@@ -377,10 +366,10 @@ def _of_node(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interv
     if rule.constraint is Constraint.CLAMP and rule.effective_range is not None:
         # Outside of the limits a clip does not change: inside of them is what it yields.
         return clipped_interval(interval_of(node.inputs[0], graph, found), rule.effective_range(node, graph))
-    if passes_values_on(node, rule, graph) or rule.gain in AVERAGES:
+    if passes_values_on(node, rule, graph) or rule.is_mean:
         return joint_interval(_of_inputs(node, rule, graph, found))
-    if node.op_type in ARITHMETIC:
-        return reduce(ARITHMETIC[node.op_type], _of_inputs(node, rule, graph, found))
+    if rule.arithmetic in ARITHMETIC:
+        return reduce(ARITHMETIC[rule.arithmetic], _of_inputs(node, rule, graph, found))
     return ANY
 
 
@@ -430,12 +419,11 @@ def _sum(a: Interval, b: Interval) -> Interval:
     return a[0] + b[0], a[1] + b[1]
 
 
-ARITHMETIC: Mapping[str, Callable[[Interval, Interval], Interval]] = {
-    "Mul": _product,
-    "Add": _sum,
-    "Sum": _sum,
+ARITHMETIC: Mapping[Arithmetic | None, Callable[[Interval, Interval], Interval]] = {
+    Arithmetic.PRODUCT: _product,
+    Arithmetic.SUM: _sum,
 }
-"""What becomes of the intervals of the inputs, by operator."""
+"""What becomes of the intervals of the inputs."""
 
 
 # An activation that only a Relu or Clip reads is calibrated with the profile of the clip's output. Pure.

@@ -35,7 +35,8 @@ from ...profiles.records.profile import Profile, TensorNoise
 from ..model.graph import Graph, input_name, name_of
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import relative_power
-from ..operators.table import Constraint, Rule, Step, average, product_layout, rule_of, window
+from ..operators.noise_gains import NoisyInput
+from ..operators.table import Constraint, Rule, product_layout, rule_of
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
 from .recurrence import Recurrence, recurrence_of
@@ -135,14 +136,14 @@ class NoiseGains:
         recurrence = self.recurrences.get(name_of(node)) if index == 0 else None
         if recurrence is not None:
             return self.powers[result] * recurrence.per_unit
-        return gain(Step(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
+        return gain(NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
 
     def coloured(self, node: ir.Node, index: int, name: str, result: str) -> float:
         """Return what becomes of noise that is coloured as the signal is, see `forecast_flow`."""
         if name in self.kept_by_clips:
             return self.kept_by_clips[name]
         rule, white = rule_of(node), self.white(node, index)
-        if white is None and rule is not None and rule.gain in (average, window):
+        if white is None and rule is not None and rule.is_mean:
             white = self.of(node, index, name, result)
         if white is None:
             return self.of(node, index, name, result)
@@ -154,8 +155,8 @@ class NoiseGains:
         key = (name_of(node), index)
         if key not in self._white:
             rule, name = rule_of(node), input_name(node, index)
-            step = Step(node, index, name, self.graph, self.profile, self.powers, self.opset)
-            self._white[key] = None if rule is None or rule.gain is not None else _white(step, rule)
+            noisy = NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
+            self._white[key] = None if rule is None or rule.gain is not None else _white(noisy, rule)
         return self._white[key]
 
     def judged(self) -> tuple[str, ...]:
@@ -324,18 +325,18 @@ def _parts(graph: Graph, name: str) -> list[str]:
     return []
 
 
-def gain(step: Step, result: str) -> float:
+def gain(noisy: NoisyInput, result: str) -> float:
     """Return the noise power in the output `result` for one unit of noise power in one input."""
-    rule = rule_of(step.node)
-    kept = step.powers[result] / step.powers[step.source]  # as the signal
+    rule = rule_of(noisy.node)
+    kept = noisy.powers[result] / noisy.powers[noisy.source]  # as the signal
     if rule is None:
         return kept
     if rule.gain is not None:
-        found = rule.gain(step, result)
+        found = rule.gain(noisy, result)
     elif rule.weight is not None:
-        found = _white(step, rule)
-    elif (rule.unary or rule.constraint is Constraint.CLAMP) and step.index == 0:
-        found = step.slope()
+        found = _white(noisy, rule)
+    elif (rule.unary or rule.constraint is Constraint.CLAMP) and noisy.index == 0:
+        found = noisy.slope()
     else:
         found = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
     if found is None:
@@ -343,14 +344,14 @@ def gain(step: Step, result: str) -> float:
     return found if rule.unary else min(found, kept)
 
 
-def _white(step: Step, rule: Rule) -> float | None:
+def _white(noisy: NoisyInput, rule: Rule) -> float | None:
     """Return what a constant weight lets through of white noise; None where there is none."""
-    if rule.weight is None or step.index != 0:
+    if rule.weight is None or noisy.index != 0:
         return None
-    weight = step.constant(rule.weight.index)
+    weight = noisy.constant(rule.weight.index)
     if weight is None or weight.size == 0:
         return None
-    axis = rule.weight.axis(step.node, weight.ndim)
+    axis = rule.weight.axis(noisy.node, weight.ndim)
     return float(np.square(weight).sum()) / (weight.shape[axis] if axis is not None else 1)
 
 

@@ -17,7 +17,8 @@ from ..numerics.density import density, mean_of
 from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
 from ..operators.operands import outputs_of
-from ..operators.table import correction_of, gate_params, rule_of
+from ..operators.saturating import correction_of, gate_params
+from ..operators.table import rule_of
 from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
 from .activation_ranges import ActivationRanges
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction

@@ -1,29 +1,25 @@
 """The operator table: everything that qprof knows about an operator stands in its entry here only.
 
-An entry says which inputs carry activations, which may be a constant weight and where its channels and its
-bias are (`weight_layout`), and how the parameters of the output follow from those of the inputs. What a
-given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
+What holds of an operator whether or not it is quantized is the record `Operator` (see `facts`): which sizes
+the time of its kernel depends on, in which layouts it is computed, what it makes of values, shapes and
+classes. The entry of one that can be quantized, a `Rule`, says besides which inputs carry activations, which
+may be a constant weight and where its channels and its bias are (`weight_layout`), and how the parameters of
+the output follow from those of the inputs. What a given runtime can execute is not a fact about the operator:
+it stands in the target (see `targets`).
+
 Adding an operator is adding an entry.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ...profiles.records.profile import Profile
-from ..model.graph import Graph, constant_of, name_of
-from ..numerics.affine import QuantParams, QuantType, quantize
-from ..numerics.density import Density, density, mean_of
-from ..numerics.schemas import SCHEMAS, choose_params
+from ..model.graph import Graph
 from .conditions import (
     EffectiveRange,
     Refusal,
@@ -45,7 +41,37 @@ from .conditions import (
     one_number,
     several_along_axis,
 )
-from .functions import CHAIN, CHAIN_DOMAIN, chain_of, function_of
+from .facts import (
+    AfterConvolution,
+    Arithmetic,
+    ChannelLayout,
+    Classes,
+    KernelSizes,
+    Meaning,
+    Operator,
+    Singularity,
+    Steps,
+    Values,
+    finite_at_zero,
+    singular_in,
+    singular_power,
+)
+from .fills import EXTRAPOLATION, PADDING, SAMPLED_ZEROS, ZEROS, Fill
+from .functions import CHAIN, CHAIN_DOMAIN, chain_of
+from .noise_gains import (
+    Gain,
+    mean_gain,
+    normalisation_gain,
+    part_gain,
+    power_gain,
+    product_gain,
+    quotient_gain,
+    softmax_gain,
+    sum_gain,
+    unit_gain,
+    window_gain,
+)
+from .saturating import Saturation
 from .weight_layout import (
     CHANNEL_SCALE,
     CONV,
@@ -60,314 +86,6 @@ from .weight_layout import (
     WeightAxes,
     WeightLayout,
 )
-
-# How much noise power operators let through, where that differs from the signal: values of `Rule.gain`.
-
-Floats = npt.NDArray[np.float64]
-
-STEP = 1e-5
-"""Share of a tensor's largest value over which a slope is taken."""
-OCTAVES = 10
-"""Into which the bin next to zero is split, where a slope may depend on how small a value is."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One input of one node, with the graph, profile and powers that its gain follows from."""
-
-    node: ir.Node
-    index: int
-    source: str
-    graph: Graph
-    profile: Profile
-    powers: Mapping[str, float]
-    opset: int
-
-    def constant(self, index: int) -> Floats | None:
-        """Return an input that is a constant in float; None for any other."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        found = None if value is None else self.graph.constant(name_of(value))
-        return None if found is None or found.dtype.kind != "f" else found.astype(np.float64)
-
-    def share(self, result: str) -> float:
-        """Return the number of this input's elements over that of the output's."""
-        return self.profile[self.source].count / max(self.profile[result].count, 1)
-
-    def slope(self) -> float | None:
-        """Return the mean square of the slope of a unary function."""
-        try:
-            function = function_of(self.node, self.opset)
-        except PlanError:
-            return None
-        tensor = self.profile[self.source]
-        step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
-        return mean_of(
-            _octaves_near_zero(density(tensor)),
-            lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
-        )
-
-
-def _octaves_near_zero(whole: Density) -> Density:
-    """Split the bin next to zero into octaves of equal mass.
-
-    Small values lie as densely in each octave as in the next, and a logarithm is the steeper the smaller they
-    are: a uniform distribution over the bin would hide that.
-    """
-    first = int(np.argmax(whole.mass > 0.0))
-    low, high = whole.edges[first], whole.edges[first + 1]
-    if not 0.0 <= low < high / 2.0:
-        return whole
-    ends = high * 2.0 ** -np.arange(OCTAVES + 1.0)[::-1]
-    ends[0] = max(low, 0.0)
-    return Density(
-        np.concatenate([ends, whole.edges[first + 2 :]]),
-        np.concatenate([np.full(OCTAVES, whole.mass[first] / OCTAVES), whole.mass[first + 1 :]]),
-        whole.points,
-        whole.point_mass,
-    )
-
-
-def factor(step: Step, result: str) -> float | None:
-    """A product lets noise through as the power of the other factor; of a square, the slope is 2 x."""
-    other = 1 - step.index
-    constant = step.constant(other)
-    if constant is not None:
-        return float(np.square(constant).mean()) if constant.size else None
-    value = step.node.inputs[other]
-    name = None if value is None else value.name
-    if name == step.source:  # each of the two uses carries half of (2 x)^2
-        return 2.0 * step.powers[step.source]
-    return step.powers.get(name or "")
-
-
-def quotient(step: Step, result: str) -> float | None:
-    """Divided by a constant, noise is as the constant says."""
-    divisor = step.constant(1) if step.index == 0 else None
-    if divisor is None or not divisor.all():
-        return None
-    return float(np.square(1.0 / divisor).mean())
-
-
-def power_of(step: Step, result: str) -> float | None:
-    """Return the mean square slope of x to a constant power."""
-    exponent = step.constant(1) if step.index == 0 else None
-    if exponent is None or exponent.size != 1:
-        return None
-    e = float(exponent.reshape(-1)[0])
-    return mean_of(density(step.profile[step.source]), lambda x: np.square(e * np.abs(x) ** (e - 1.0)))
-
-
-def average(step: Step, result: str) -> float | None:
-    """Divide noise by the number of elements that are averaged."""
-    return 1.0 / max(step.share(result), 1.0) if step.index == 0 else 0.0
-
-
-def window(step: Step, result: str) -> float | None:
-    """Divide noise by the size of the pooling window."""
-    return 1.0 / max(math.prod(step.node.attributes.get_ints("kernel_shape", (1,))), 1)
-
-
-def total(step: Step, result: str) -> float | None:
-    """Noise of all elements adds up."""
-    return max(step.share(result), 1.0) if step.index == 0 else 0.0
-
-
-def one(step: Step, result: str) -> float | None:
-    """Noise goes through as it is."""
-    return 1.0
-
-
-def part(step: Step, result: str) -> float | None:
-    """Noise is in one part of the result."""
-    return min(step.share(result), 1.0)
-
-
-def normalised(step: Step, result: str) -> float | None:
-    """(x - mean) / deviation * scale: the deviation is at most the root of the power."""
-    scale = step.constant(1) if step.index == 0 else None
-    return None if scale is None else float(np.square(scale).mean()) / step.powers[step.source]
-
-
-def probability(step: Step, result: str) -> float | None:
-    """Softmax: dy = y (dx - sum of y dx), which y squared bounds."""
-    return step.powers[result]
-
-
-Gain = Callable[[Step, str], float | None]
-"""Returns the noise power in the named output for one unit of noise power in one input; None for as much as
-signal."""
-
-
-# Values that an operator puts into its output where it has no input there: padding, extrapolation.
-#
-# An operator that passes quantized values through has to put the quantized value of such a float value.
-# The
-# operator table says for each operator which one it is (`Rule.fill`); planning and lowering both read
-# that.
-
-
-class FillSource(StrEnum):
-    """Where the float value comes from."""
-
-    ZERO = "zero"
-    """It is 0, and no attribute or input changes that."""
-    ATTRIBUTE = "attribute"
-    """An attribute holds it; 0 without one."""
-    INPUT = "input"
-    """An input holds it; 0 without one."""
-
-
-def always_fills(node: ir.Node) -> bool:
-    """Return True: every node of the operator may fill."""
-    return True
-
-
-@dataclass(frozen=True)
-class Fill:
-    """The value that an operator makes by itself.
-
-    Attributes:
-        source: where it comes from.
-        index: position of the input that holds it, for INPUT.
-        attribute: name of the attribute that holds it, for ATTRIBUTE.
-        applies: whether a node fills: it may depend on a mode.
-    """
-
-    source: FillSource = FillSource.ZERO
-    index: int = -1
-    attribute: str = ""
-    applies: Callable[[ir.Node], bool] = always_fills
-
-    def value(self, node: ir.Node) -> float | None:
-        """Return the float value that a node fills with; None where it is computed at run time."""
-        if self.source is FillSource.ATTRIBUTE:
-            return node.attributes.get_float(self.attribute, 0.0)
-        if (
-            self.source is FillSource.ZERO
-            or self.index >= len(node.inputs)
-            or node.inputs[self.index] is None
-        ):
-            return 0.0
-        constant = constant_of(node.inputs[self.index])
-        return None if constant is None or constant.size != 1 else float(constant.reshape(()))
-
-    def refusal(self, node: ir.Node, graph: Graph) -> str:
-        """Return why no integer stands for the value that a node puts beside those that it passes through.
-
-        Zero is a value of all quantization parameters; others may lie outside of their range.
-        """
-        value = self.value(node) if self.applies(node) else 0.0
-        if value is None:
-            return f"{node.op_type} fills with a value computed at run time: no integer form"
-        return f"{node.op_type} fills with {value:g}: only zero surely has an integer form" if value else ""
-
-
-def _pads_with_a_constant(node: ir.Node) -> bool:
-    return node.attributes.get_string("mode", "constant") == "constant"
-
-
-def _extrapolates(node: ir.Node) -> bool:
-    mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    return mode == "tf_crop_and_resize"
-
-
-def _pads_with_zeros(node: ir.Node) -> bool:
-    return node.attributes.get_string("padding_mode", "zeros") == "zeros"
-
-
-PADDING = Fill(FillSource.INPUT, index=2, applies=_pads_with_a_constant)
-"""Of Pad."""
-EXTRAPOLATION = Fill(FillSource.ATTRIBUTE, attribute="extrapolation_value", applies=_extrapolates)
-"""Of Resize outside of the region of interest."""
-SAMPLED_ZEROS = Fill(applies=_pads_with_zeros)
-"""Of GridSample outside of its input."""
-ZEROS = Fill()
-"""Of padded convolutions and pools, of regions outside of an image, and of triangles."""
-
-
-# Parameters inside activation functions that are sums and products whose saturation cuts off the rest.
-#
-# HardSigmoid is alpha x + beta, saturated to 0 and 1. HardSwish is x times that with alpha 1/6 and beta
-# 1/2,
-# the *gate*. PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*. Gate and
-# correction
-# are quantized tensors that no profile knows: their parameters follow from those of the input and the
-# slopes.
-
-ASYMMETRIC = SCHEMAS["asymmetric"]
-EXACT = 1e-6
-"""Largest relative difference that is rounding of a scale to float32."""
-GATE_ALPHA, GATE_BETA = 1.0 / 6.0, 0.5
-"""Of the HardSigmoid in HardSwish."""
-
-
-def gate_params(qtype: QuantType) -> QuantParams:
-    """Return the parameters of the gate of HardSwish: its ends 0 and 1 are those of the type."""
-    return QuantParams((float(np.float32(1.0 / (qtype.high - qtype.low))),), (qtype.low,), qtype)
-
-
-def saturates_to_unit(result: QuantParams) -> bool:
-    """Whether parameters end at 0, and at 1 or below: then saturation does all that HardSigmoid cuts off."""
-    if result.axis is not None:
-        return False
-    ends = quantize(np.array([0.0, 1.0], np.float32), result)
-    return list(ends) == [result.qtype.low, result.qtype.high]
-
-
-def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
-    """Return the parameters of the slopes of PRelu in which 0 and 1 both are quantized values.
-
-    So slopes less 1 are the same integers, with another zero point. Where no slope is above 1, 1 is the
-    largest quantized value.
-
-    Args:
-        slopes: finite numbers of any shape.
-        qtype: type of the quantized values.
-        power_of_two: whether the scale is to be a power of two.
-    """
-    low, high = min(float(slopes.min()), 0.0), max(float(slopes.max()), 1.0)
-    steps = (qtype.high - qtype.low) // (high - low)
-    if steps < 1.0:
-        return choose_params(low, high, ASYMMETRIC, qtype)
-    if power_of_two:
-        steps = 2.0 ** np.floor(np.log2(steps))
-    zero_point = qtype.high - steps if high == 1.0 else qtype.low + np.rint(-low * steps)
-    return QuantParams((float(np.float32(1.0 / steps)),), (int(zero_point),), qtype)
-
-
-@dataclass(frozen=True)
-class Correction:
-    """What PRelu adds to its input.
-
-    Attributes:
-        less_one: parameters in which the quantized slopes are read as slopes less 1.
-        params: of the correction.
-        one_sign: whether no slope can be above 1, so that saturation corrects negative inputs alone.
-    """
-
-    less_one: QuantParams
-    params: QuantParams
-    one_sign: bool
-
-
-def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
-    """Return the correction of a PRelu; None where it has no parameters.
-
-    Args:
-        source: parameters of the input.
-        slope: parameters of the slopes, in which 1 should be a quantized value (see `slope_params`).
-    """
-    if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
-        return None
-    scale, qtype = slope.scale[0], slope.qtype
-    one = slope.zero_point[0] + int(np.rint(1.0 / scale))
-    if one > qtype.high or abs(scale * (one - slope.zero_point[0]) - 1.0) > EXACT:
-        return None
-    lowest = source.scale[0] * (source.qtype.low - source.zero_point[0])
-    params = choose_params(
-        lowest * scale * (qtype.high - one), lowest * scale * (qtype.low - one), ASYMMETRIC, source.qtype
-    )
-    return Correction(QuantParams(slope.scale, (one,), qtype), params, one == qtype.high)
 
 
 class Constraint(StrEnum):
@@ -414,11 +132,10 @@ OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, Chann
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What is true of one operator.
+class Rule(Operator):
+    """What is true of an operator that can be quantized, beside what `Operator` says of it.
 
     Attributes:
-        op_type: name of the operator.
         constraint: how the output's parameters follow.
         data: indices of the inputs that carry activations; None for all inputs.
         weight: the input that is usually a constant weight, if there is one, and where its channels and its
@@ -441,12 +158,13 @@ class Rule:
         scaling: how scales of the output's channels are handed on to what the node reads.
         fill: the value that it puts where it has no input; None where it makes no value by itself. What
             passes quantized values through is quantized only where that is 0, which all parameters hold.
+        saturation: how it is written with sums and products that saturate; None where it is not.
+        standard_qlinear: whether ONNX itself has a counterpart on quantized values, as QLinearConv.
         in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
-        domain: operator domain, "" for the standard one.
     """
 
-    op_type: str
     constraint: Constraint = Constraint.OWN
+    _: KW_ONLY
     data: tuple[int, ...] | None = (0,)
     weight: WeightLayout | None = None
     stored: tuple[WeightLayout, ...] = ()
@@ -459,8 +177,9 @@ class Rule:
     gain: Gain | None = None
     scaling: ChannelScaling = ChannelScaling.NONE
     fill: Fill | None = None
+    saturation: Saturation | None = None
+    standard_qlinear: bool = False
     in_decompositions: bool = False
-    domain: str = ""
 
     def activations(self, node: ir.Node) -> tuple[int, ...]:
         """Return the indices of the present inputs that carry activations (a weight not included)."""
@@ -476,6 +195,11 @@ class Rule:
     def constants(self) -> tuple[WeightLayout, ...]:
         """The inputs that may be quantized constants of a float operator."""
         return self.stored if self.weight is None else (self.weight,)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether each output element is a mean of input elements, and of zeros of the padding."""
+        return self.gain in (mean_gain, window_gain)
 
     @property
     def is_recurrent(self) -> bool:
@@ -495,35 +219,64 @@ class Rule:
         return next((text for text in (check(node, graph) for check in conditions) if text), "")
 
 
-def _own(*op_types: str) -> Iterable[Rule]:
-    return (Rule(op_type) for op_type in op_types)
-
-
-def _moves(*op_types: str) -> Iterable[Rule]:
-    return (Rule(op_type, Constraint.SAME) for op_type in op_types)
-
-
-def _unary(*op_types: str, bounds: tuple[float, float] | None = None) -> Iterable[Rule]:
-    return (Rule(op_type, unary=True, bounds=bounds) for op_type in op_types)
+def _unary(
+    op_type: str,
+    constraint: Constraint = Constraint.OWN,
+    *,
+    bounds: tuple[float, float] | None = None,
+    layout: ChannelLayout = ChannelLayout.ANY_AXIS,
+    effective_range: EffectiveRange | None = None,
+    scaling: ChannelScaling = ChannelScaling.NONE,
+    in_decompositions: bool = False,
+    saturation: Saturation | None = None,
+    singular: Singularity = finite_at_zero,
+    meaning: Meaning = Meaning.VALUES,
+    classes: Classes = Classes.NONE,
+    after_convolution: AfterConvolution = AfterConvolution.APART,
+) -> Rule:
+    """Return the entry of a function of one variable: one pass over the elements, mostly in any layout."""
+    return Rule(
+        op_type,
+        constraint,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=layout,
+        unary=True,
+        bounds=bounds,
+        effective_range=effective_range,
+        scaling=scaling,
+        in_decompositions=in_decompositions,
+        saturation=saturation,
+        singular=singular,
+        meaning=meaning,
+        classes=classes,
+        after_convolution=after_convolution,
+    )
 
 
 _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
     Rule(
         "Conv",
+        kernel=KernelSizes.CONVOLUTION,
+        layout=ChannelLayout.CONVOLUTION,
         weight=CONV,
         compute_bound=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
         fill=ZEROS,
+        standard_qlinear=True,
     ),
     Rule(
         "ConvTranspose",
+        kernel=KernelSizes.TRANSPOSED_CONVOLUTION,
+        layout=ChannelLayout.CHANNELS_FIRST,
         weight=CONV_TRANSPOSE,
         compute_bound=many_products_of_phases,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "Gemm",
+        kernel=KernelSizes.MATRIX,
+        layout=ChannelLayout.CHANNELS_FIRST,
         weight=GEMM,
         compute_bound=always,
         refuse=(
@@ -535,11 +288,21 @@ _RULES: tuple[Rule, ...] = (
             attribute_is("transA", 0, 0),
         ),
     ),
-    Rule("MatMul", data=(0,), weight=MATMUL, compute_bound=constant_weight),
+    Rule(
+        "MatMul",
+        kernel=KernelSizes.MATRIX_STACK,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        data=(0,),
+        weight=MATMUL,
+        compute_bound=constant_weight,
+        standard_qlinear=True,
+    ),
     # Recurrent: both weights, of the input and of the state, are quantized where one is
     *(
         Rule(
             op_type,
+            kernel=KernelSizes.RECURRENT,
+            layout=ChannelLayout.CHANNELS_FIRST,
             stored=(INPUT_GATES, RECURRENT_GATES),
             refuse=(
                 attribute_is("layout", 0, 0),
@@ -551,89 +314,605 @@ _RULES: tuple[Rule, ...] = (
         for op_type in ("LSTM", "GRU", "RNN")
     ),
     # Arithmetic
-    Rule("Add", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
-    Rule("Sub", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
-    Rule("Mul", data=None, elementwise=True, gain=factor, scaling=ChannelScaling.EITHER_OPERAND),
-    Rule("Div", data=None, elementwise=True, gain=quotient, scaling=ChannelScaling.QUOTIENT),
-    Rule("Sum", data=None, elementwise=True, gain=one),
-    Rule("Mean", data=None, elementwise=True),
-    Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
-    # Pooling and reducing
-    Rule("AveragePool", refuse=(average_of_window,), gain=window, scaling=ChannelScaling.POOLED, fill=ZEROS),
-    Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
-    Rule("ReduceMean", gain=average),
-    Rule("ReduceSum", gain=total),
-    Rule("LpPool", fill=ZEROS),
-    *_own("GlobalLpPool", "ReduceProd"),
-    *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
-    *(Rule(op_type, fill=ZEROS) for op_type in ("CumSum", "Trilu", "RoiAlign")),
-    Rule("GridSample", fill=SAMPLED_ZEROS),
-    Rule("MaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
-    Rule("GlobalMaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
-    *_moves("ReduceMax", "ReduceMin"),
-    # Operators that move values
-    Rule("Reshape", Constraint.SAME, scaling=ChannelScaling.MERGED),
-    *_moves("Flatten", "Squeeze", "Unsqueeze"),
-    Rule("Transpose", Constraint.SAME, scaling=ChannelScaling.PERMUTED),
-    *_moves("Expand", "Tile"),
-    Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
-    *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
-    *_moves("Compress", "ReverseSequence", "TopK"),
-    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),), fill=EXTRAPOLATION),
-    Rule("Pad", Constraint.SAME, fill=PADDING),
-    # Shared parameters
-    Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
-    Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
-    *(
-        Rule(op_type, Constraint.ALL_SAME, data=(0, 2), refuse=(attribute_is("reduction", "none", "none"),))
-        for op_type in ("ScatterND", "ScatterElements")
+    Rule(
+        "Add",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.COMBINES_BLOCKS,
+        arithmetic=Arithmetic.SUM,
+        after_convolution=AfterConvolution.FOLDED,
+        data=None,
+        elementwise=True,
+        gain=unit_gain,
+        scaling=ChannelScaling.BOTH_OPERANDS,
     ),
-    Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
-    Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
+    Rule(
+        "Sub",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.ANY_AXIS,
+        arithmetic=Arithmetic.DIFFERENCE,
+        data=None,
+        elementwise=True,
+        gain=unit_gain,
+        scaling=ChannelScaling.BOTH_OPERANDS,
+    ),
+    Rule(
+        "Mul",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.COMBINES_BLOCKS,
+        arithmetic=Arithmetic.PRODUCT,
+        after_convolution=AfterConvolution.FOLDED,
+        data=None,
+        elementwise=True,
+        gain=product_gain,
+        scaling=ChannelScaling.EITHER_OPERAND,
+    ),
+    Rule(
+        "Div",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.ANY_AXIS,
+        arithmetic=Arithmetic.QUOTIENT,
+        singular=singular_in(1),
+        data=None,
+        elementwise=True,
+        gain=quotient_gain,
+        scaling=ChannelScaling.QUOTIENT,
+    ),
+    Rule(
+        "Sum",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.COMBINES_BLOCKS,
+        arithmetic=Arithmetic.SUM,
+        data=None,
+        elementwise=True,
+        gain=unit_gain,
+    ),
+    Rule(
+        "Mean",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        data=None,
+        elementwise=True,
+    ),
+    Rule(
+        "PRelu",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        data=None,
+        elementwise=True,
+        scaling=ChannelScaling.ELEMENTS,
+        saturation=Saturation.CORRECTED,
+    ),
+    # Pooling and reducing
+    Rule(
+        "AveragePool",
+        kernel=KernelSizes.WINDOW,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        resamples=True,
+        refuse=(average_of_window,),
+        gain=window_gain,
+        scaling=ChannelScaling.POOLED,
+        fill=ZEROS,
+    ),
+    Rule(
+        "GlobalAveragePool",
+        kernel=KernelSizes.INPUT_ELEMENTS,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        meaning=Meaning.MEAN,
+        gain=mean_gain,
+        scaling=ChannelScaling.POOLED,
+    ),
+    Rule(
+        "ReduceMean",
+        kernel=KernelSizes.REDUCTION,
+        layout=ChannelLayout.ANY_AXIS,
+        meaning=Meaning.MEAN,
+        gain=mean_gain,
+    ),
+    Rule("ReduceSum", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, gain=sum_gain),
+    Rule("LpPool", kernel=KernelSizes.WINDOW, layout=ChannelLayout.ANY_AXIS, fill=ZEROS),
+    Rule("GlobalLpPool", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
+    *(
+        Rule(op_type, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS)
+        for op_type in ("ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+    ),
+    *(  # no kernel of theirs was measured
+        Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
+        for op_type in ("ReduceLogSum", "ReduceLogSumExp")
+    ),
+    *(
+        Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, fill=ZEROS)
+        for op_type in ("CumSum", "Trilu", "RoiAlign")
+    ),
+    Rule(
+        "GridSample",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        fill=SAMPLED_ZEROS,
+    ),
+    Rule(
+        "MaxPool",
+        Constraint.SAME,
+        kernel=KernelSizes.WINDOW,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        values=Values.CHOSEN,
+        scaling=ChannelScaling.POOLED,
+    ),
+    Rule(
+        "GlobalMaxPool",
+        Constraint.SAME,
+        kernel=KernelSizes.INPUT_ELEMENTS,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        values=Values.CHOSEN,
+        meaning=Meaning.MEAN,
+        scaling=ChannelScaling.POOLED,
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.SAME,
+            kernel=KernelSizes.REDUCTION,
+            layout=ChannelLayout.ANY_AXIS,
+            values=Values.CHOSEN,
+        )
+        for op_type in ("ReduceMax", "ReduceMin")
+    ),
+    # Operators that move values
+    Rule(
+        "Reshape",
+        Constraint.SAME,
+        kernel=KernelSizes.VIEW,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        values=Values.SAME_ORDER,
+        shape_inputs=(1,),
+        scaling=ChannelScaling.MERGED,
+    ),
+    Rule(
+        "Flatten",
+        Constraint.SAME,
+        kernel=KernelSizes.VIEW,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        values=Values.SAME_ORDER,
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.SAME,
+            kernel=KernelSizes.VIEW,
+            layout=ChannelLayout.ANY_AXIS,
+            values=Values.SAME_ORDER,
+            shape_inputs=(1,),
+        )
+        for op_type in ("Squeeze", "Unsqueeze")
+    ),
+    Rule(
+        "Transpose",
+        Constraint.SAME,
+        kernel=KernelSizes.TRANSPOSE,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PERMUTED,
+        classes=Classes.CARRIED,
+        scaling=ChannelScaling.PERMUTED,
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.SAME,
+            kernel=KernelSizes.OUTPUT_ELEMENTS,
+            layout=ChannelLayout.ANY_AXIS,
+            values=Values.PLACED,
+            shape_inputs=(1,),
+            sizes_result=True,
+        )
+        for op_type in ("Expand", "Tile")
+    ),
+    Rule(
+        "Gather",
+        Constraint.SAME,
+        kernel=KernelSizes.ENTRIES,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        values=Values.PLACED,
+        stored=(EMBEDDING,),
+    ),
+    Rule(
+        "Slice",
+        Constraint.SAME,
+        kernel=KernelSizes.RUNS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PLACED,
+        shape_inputs=(1, 2, 3, 4),
+        sizes_result=True,
+    ),
+    Rule(
+        "Split",
+        Constraint.SAME,
+        kernel=KernelSizes.RUNS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PLACED,
+        shape_inputs=(1,),
+    ),
+    Rule(
+        "GatherElements",
+        Constraint.SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PLACED,
+    ),
+    Rule(
+        "GatherND",
+        Constraint.SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        values=Values.PLACED,
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.SAME,
+            kernel=KernelSizes.OUTPUT_ELEMENTS,
+            layout=ChannelLayout.CHANNELS_FIRST,
+            values=Values.PERMUTED,
+        )
+        for op_type in ("DepthToSpace", "SpaceToDepth")
+    ),
+    Rule(
+        "Compress",
+        Constraint.SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.CHOSEN,
+        shape_inputs=None,
+    ),
+    Rule(
+        "ReverseSequence",
+        Constraint.SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PERMUTED,
+    ),
+    Rule(
+        "TopK",
+        Constraint.SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        values=Values.CHOSEN,
+        shape_inputs=(1,),
+        steps=Steps.CANDIDATES,
+        meaning=Meaning.DECISION,
+    ),
+    Rule(
+        "Resize",
+        Constraint.SAME,
+        kernel=KernelSizes.RESIZE,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        values=Values.PLACED,
+        shape_inputs=(1, 2, 3),
+        sizes_result=True,
+        classes=Classes.CARRIED,
+        refuse=(attribute_is("mode", "nearest", "nearest"),),
+        fill=EXTRAPOLATION,
+    ),
+    Rule(
+        "Pad",
+        Constraint.SAME,
+        kernel=KernelSizes.RUNS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.PLACED,
+        shape_inputs=(1, 3),
+        sizes_result=True,
+        fill=PADDING,
+    ),
+    # Shared parameters
+    Rule(
+        "Concat",
+        Constraint.ALL_SAME,
+        kernel=KernelSizes.RUNS,
+        layout=ChannelLayout.JOINS_BLOCKS,
+        resamples=True,
+        data=None,
+        gain=part_gain,
+    ),
+    Rule(
+        "Where",
+        Constraint.ALL_SAME,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        picks_by_condition=True,
+        data=(1, 2),
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.ALL_SAME,
+            kernel=KernelSizes.OUTPUT_ELEMENTS,
+            layout=layout,
+            data=(0, 2),
+            refuse=(attribute_is("reduction", "none", "none"),),
+        )
+        for op_type, layout in (
+            ("ScatterND", ChannelLayout.CHANNELS_FIRST),
+            ("ScatterElements", ChannelLayout.ANY_AXIS),
+        )
+    ),
+    *(
+        Rule(
+            op_type,
+            Constraint.ALL_SAME,
+            kernel=KernelSizes.BROADCAST,
+            layout=ChannelLayout.ANY_AXIS,
+            data=None,
+            elementwise=True,
+        )
+        for op_type in ("Max", "Min")
+    ),
     # Operators that clip values
     Rule(
         "Relu",
         Constraint.CLAMP,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        after_convolution=AfterConvolution.ACTIVATION,
         elementwise=True,
         effective_range=above_zero,
         scaling=ChannelScaling.ELEMENTS,
     ),
-    Rule("Clip", Constraint.CLAMP, elementwise=True, effective_range=clip_bounds, in_decompositions=True),
-    # Unary functions (no steps: Sign, Round, ... turn the noise of their input into whole steps)
-    Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), unary=True),
-    Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), unary=True, effective_range=hard_sigmoid_rises),
-    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True, in_decompositions=True),
-    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True, in_decompositions=True),
-    Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
-    Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
-    Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
-    Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), unary=True),
-    Rule("LeakyRelu", unary=True, scaling=ChannelScaling.ELEMENTS),
-    *_unary("Exp", "Sqrt", "Abs", "Softplus", bounds=(0.0, math.inf)),
-    *_unary("Gelu", bounds=(-0.1701, math.inf)),  # -0.16997, and -0.17004 as approximated by tanh
-    Rule("HardSwish", unary=True, bounds=(-0.375, math.inf), effective_range=hard_swish_rises),
-    *_unary("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish", "Log", "Reciprocal", "Neg", "Shrink"),
-    *_unary("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
-    Rule("Pow", unary=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
+    Rule(
+        "Clip",
+        Constraint.CLAMP,
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        after_convolution=AfterConvolution.ACTIVATION,
+        elementwise=True,
+        effective_range=clip_bounds,
+        in_decompositions=True,
+    ),
+    # Unary functions; those with steps turn the noise of their input into whole steps and have no rule
+    _unary(
+        "Sigmoid",
+        Constraint.FIXED,
+        bounds=(0.0, 1.0),
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        meaning=Meaning.DECISION_OR_PICTURE,
+        classes=Classes.APART,
+        after_convolution=AfterConvolution.ACTIVATION,
+    ),
+    _unary(
+        "HardSigmoid",
+        Constraint.FIXED,
+        bounds=(0.0, 1.0),
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        meaning=Meaning.DECISION,
+        effective_range=hard_sigmoid_rises,
+        saturation=Saturation.CUT_LINE,
+        after_convolution=AfterConvolution.ACTIVATION,
+    ),
+    _unary(
+        "Tanh",
+        Constraint.FIXED,
+        bounds=(-1.0, 1.0),
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        in_decompositions=True,
+        after_convolution=AfterConvolution.ACTIVATION,
+    ),
+    _unary("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), in_decompositions=True),
+    *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0)) for op_type in ("Sin", "Cos", "Softsign")),
+    _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
+    _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
+    *(_unary(op_type, bounds=(0.0, math.inf)) for op_type in ("Exp", "Sqrt", "Abs", "Softplus")),
+    # the least value is -0.16997, and -0.17004 as approximated by tanh
+    _unary("Gelu", bounds=(-0.1701, math.inf), layout=ChannelLayout.KEEPS_BLOCKS),
+    _unary(
+        "HardSwish",
+        bounds=(-0.375, math.inf),
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        effective_range=hard_swish_rises,
+        saturation=Saturation.GATED,
+        after_convolution=AfterConvolution.ACTIVATION,
+    ),
+    *(_unary(op_type) for op_type in ("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish")),
+    *(_unary(op_type, singular=singular_in(0)) for op_type in ("Log", "Reciprocal")),
+    *(_unary(op_type) for op_type in ("Neg", "Shrink")),
+    *(_unary(op_type) for op_type in ("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
+    Rule(
+        "Pow",
+        kernel=KernelSizes.BROADCAST,
+        layout=ChannelLayout.ANY_AXIS,
+        singular=singular_power,
+        unary=True,
+        gain=power_gain,
+        refuse=(constant_input(1, "exponent"), one_number(1, "exponent")),
+    ),
     # Normalisation
-    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability, refuse=(several_along_axis,)),
-    *_own("LogSoftmax", "LRN", "LpNormalization"),
-    *(
-        Rule(
-            op_type,
-            weight=scale,
-            gain=normalised,
-            refuse=(constant_input(1, "scale"), constant_bias),
-        )
-        for op_type, scale in (
-            ("InstanceNormalization", CHANNEL_SCALE),
-            ("LayerNormalization", LAST_AXIS_SCALE),
-            ("GroupNormalization", GROUP_SCALE),
-        )
+    Rule(
+        "Softmax",
+        Constraint.FIXED,
+        kernel=KernelSizes.SOFTMAX,
+        layout=ChannelLayout.ANY_AXIS,
+        meaning=Meaning.DECISION,
+        classes=Classes.COMPETE,
+        bounds=(0.0, 1.0),
+        gain=softmax_gain,
+        refuse=(several_along_axis,),
+    ),
+    Rule(
+        "LogSoftmax",
+        kernel=KernelSizes.SOFTMAX,
+        layout=ChannelLayout.ANY_AXIS,
+        meaning=Meaning.DECISION,
+        classes=Classes.COMPETE,
+    ),
+    Rule("LRN", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
+    Rule(
+        "LpNormalization",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        meaning=Meaning.DIRECTION,
+    ),
+    Rule(
+        "InstanceNormalization",
+        kernel=KernelSizes.PLANES,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        weight=CHANNEL_SCALE,
+        gain=normalisation_gain,
+        refuse=(constant_input(1, "scale"), constant_bias),
+    ),
+    Rule(
+        "LayerNormalization",
+        kernel=KernelSizes.ROWS,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        meaning=Meaning.DIRECTION,
+        weight=LAST_AXIS_SCALE,
+        gain=normalisation_gain,
+        refuse=(constant_input(1, "scale"), constant_bias),
+    ),
+    Rule(
+        "GroupNormalization",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        weight=GROUP_SCALE,
+        gain=normalisation_gain,
+        refuse=(constant_input(1, "scale"), constant_bias),
     ),
 )
 
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+
+def _float(
+    op_type: str,
+    *,
+    kernel: KernelSizes = KernelSizes.OUTPUT_ELEMENTS,
+    layout: ChannelLayout = ChannelLayout.ANY_AXIS,
+    steps: Steps = Steps.NONE,
+    shape_inputs: tuple[int, ...] | None = (),
+    meaning: Meaning = Meaning.VALUES,
+    classes: Classes = Classes.NONE,
+    random: bool = False,
+    domain: str = "",
+) -> Operator:
+    """Return the entry of an operator without integer form: unless it says so, one pass in any layout."""
+    return Operator(
+        op_type,
+        kernel=kernel,
+        layout=layout,
+        steps=steps,
+        shape_inputs=shape_inputs,
+        meaning=meaning,
+        classes=classes,
+        random=random,
+        domain=domain,
+    )
+
+
+_FLOAT_ONLY: tuple[Operator, ...] = (
+    # Operators that hand values on
+    Operator(
+        "Identity",
+        kernel=KernelSizes.VIEW,
+        layout=ChannelLayout.KEEPS_BLOCKS,
+        values=Values.SAME_ORDER,
+        classes=Classes.CARRIED,
+        left_out=True,
+    ),
+    Operator(
+        "Dropout",
+        kernel=KernelSizes.VIEW,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.SAME_ORDER,
+        classes=Classes.CARRIED,
+    ),
+    Operator(
+        "Cast",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.CONVERTED,
+        classes=Classes.CARRIED,
+    ),
+    Operator(
+        "Upsample",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        shape_inputs=(1,),
+        sizes_result=True,
+        resamples=True,
+        classes=Classes.CARRIED,
+    ),
+    # Shapes, and what is made of them
+    Operator(
+        "Shape",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.CHANNELS_FIRST,
+        reads_shape_only=True,
+    ),
+    Operator(
+        "Size",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        reads_shape_only=True,
+    ),
+    Operator(
+        "Range",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        shape_inputs=(0, 1, 2),
+        sizes_result=True,
+    ),
+    Operator(
+        "ConstantOfShape",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        shape_inputs=(0,),
+        sizes_result=True,
+    ),
+    _float("CenterCropPad", shape_inputs=(1,)),
+    _float("MaxUnpool", shape_inputs=(2,)),
+    _float("AffineGrid", shape_inputs=(1,)),
+    _float("STFT", shape_inputs=(1, 3)),
+    _float("DFT", shape_inputs=(1, 2)),
+    *(_float(op_type, shape_inputs=(0,)) for op_type in ("HannWindow", "HammingWindow", "BlackmanWindow")),
+    # Sequences: which tensor is taken, and so its shape
+    *(_float(op_type, shape_inputs=(1,)) for op_type in ("SplitToSequence", "SequenceAt", "SequenceErase")),
+    _float("SequenceInsert", shape_inputs=(2,)),
+    # Operators that make as many elements as values say
+    _float("StringSplit", shape_inputs=None),
+    *(_float(op_type, shape_inputs=None) for op_type in ("If", "Loop", "Scan")),
+    _float("NonZero", shape_inputs=None, steps=Steps.EQUAL_VALUES),
+    _float("Unique", shape_inputs=None, steps=Steps.CANDIDATES),
+    _float("NonMaxSuppression", shape_inputs=None, steps=Steps.CANDIDATES),
+    # Steps
+    *(_float(op_type, steps=Steps.WHOLE_NUMBERS) for op_type in ("Ceil", "Floor", "Round")),
+    *(
+        _float(op_type, kernel=KernelSizes.BROADCAST, steps=Steps.EQUAL_VALUES)
+        for op_type in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+    ),
+    _float("Mod", kernel=KernelSizes.BROADCAST, steps=Steps.CANDIDATES),
+    *(
+        _float(op_type, kernel=KernelSizes.REDUCTION, steps=Steps.EQUAL_VALUES, meaning=Meaning.DECISION)
+        for op_type in ("ArgMax", "ArgMin")
+    ),
+    _float("Hardmax", steps=Steps.CANDIDATES, meaning=Meaning.DECISION, classes=Classes.COMPETE),
+    _float("OneHot", shape_inputs=(1,), steps=Steps.CANDIDATES),
+    # Random numbers
+    *(
+        _float(op_type, random=True)
+        for op_type in (
+            *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+            *("Multinomial", "Bernoulli"),
+        )
+    ),
+    # Others whose kernel or layout is known
+    _float("RMSNormalization", kernel=KernelSizes.ROWS),
+    *(_float(op_type, layout=ChannelLayout.CHANNELS_FIRST) for op_type in ("BatchNormalization", "Einsum")),
+    _float("Gelu", layout=ChannelLayout.KEEPS_BLOCKS, domain=MICROSOFT),
+    _float("GridSample", layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT),
+)
+
 RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}
+"""The entries of operators that can be quantized, by (domain, operator)."""
+
+OPERATORS: dict[tuple[str, str], Operator] = {
+    (entry.domain, entry.op_type): entry for entry in (*_RULES, *_FLOAT_ONLY)
+}
 """Every entry by (domain, operator)."""
 
 PRODUCTS = tuple(rule.op_type for rule in _RULES if rule.weight is not None and rule.weight.is_product)
@@ -645,9 +924,6 @@ CONVERSIONS = (QUANTIZE, DEQUANTIZE)
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 """The two names of the standard operator domain."""
-
-MICROSOFT = "com.microsoft"
-"""The domain of onnxruntime's own operators."""
 
 
 def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
@@ -664,16 +940,37 @@ def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
     return low, high
 
 
-CHAIN_RULE = Rule(CHAIN, unary=True, domain=CHAIN_DOMAIN, effective_range=_chain_changes)
+CHAIN_RULE = Rule(
+    CHAIN,
+    kernel=KernelSizes.OUTPUT_ELEMENTS,
+    layout=ChannelLayout.ANY_AXIS,
+    unary=True,
+    domain=CHAIN_DOMAIN,
+    effective_range=_chain_changes,
+)
 """The entry of a fused pointwise chain, which stands for one unary function."""
 
+UNKNOWN = Operator(
+    "", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, shape_inputs=None, domain="?"
+)
+"""What is taken to be true of an operator of another domain: any value may decide on shapes of outputs."""
 
-def rule_of(node: ir.Node) -> Rule | None:
-    """Return the entry for the operator of `node`, None when the table has none."""
+ORDINARY = Operator("", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
+"""What is true of an operator of ONNX without an entry: one pass over its elements, and the defaults."""
+
+
+def facts_of(node: ir.Node) -> Operator:
+    """Return what is known of the operator of `node`, quantizable or not; see `rule_of`."""
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return CHAIN_RULE
-    return RULES.get((domain, node.op_type))
+    return OPERATORS.get((domain, node.op_type), UNKNOWN if domain else ORDINARY)
+
+
+def rule_of(node: ir.Node) -> Rule | None:
+    """Return the entry for the operator of `node`, None where it cannot be quantized."""
+    entry = facts_of(node)
+    return entry if isinstance(entry, Rule) else None
 
 
 def is_clip(node: ir.Node) -> bool:

@@ -13,7 +13,8 @@ from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.operands import activation_names, outputs_of
-from ..operators.table import Rule, slope_params
+from ..operators.saturating import slope_params
+from ..operators.table import Rule
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .candidates import Choice, wants_symmetric_inputs

@@ -19,7 +19,7 @@ from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.written import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
-from qprof_onnx.quantizer.operators.table import slope_params
+from qprof_onnx.quantizer.operators.saturating import slope_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
 from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.quantizer.operators.table import RULES, Constraint, FillSource
+from qprof_onnx.quantizer.operators.fills import FillSource
+from qprof_onnx.quantizer.operators.table import RULES, Constraint
 from qprof_onnx.quantizer.targets.config import FORMS
 
 from ..lowered import Lowering, feed_of, parse, plan_of

@@ -9,7 +9,7 @@ import pytest
 from qprof_onnx.quantizer.model.graph import name_of
 from qprof_onnx.quantizer.noise.sources import inner_rounding
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
-from qprof_onnx.quantizer.operators.table import correction_of, gate_params
+from qprof_onnx.quantizer.operators.saturating import correction_of, gate_params
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -1,0 +1,235 @@
+"""What is known of an operator whether or not it can be quantized: the record `Operator` and its vocabulary.
+
+`table.py` has an entry for each operator of which any of this is known. Those that can be quantized are
+entries of `Rule`, which is an `Operator` and says besides how the quantization parameters follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+
+import onnx_ir as ir
+
+from ..model.graph import constant_of
+
+
+class KernelSizes(StrEnum):
+    """Which sizes the time of an operator's kernel depends on; `costs.kernels` has a function for each."""
+
+    OUTPUT_ELEMENTS = "output-elements"
+    """One pass over the elements of the outputs."""
+    INPUT_ELEMENTS = "input-elements"
+    """One pass over the elements of the first input."""
+    VIEW = "view"
+    """Nothing moves: the output is the input with another shape."""
+    BROADCAST = "broadcast"
+    """One pass over the output, slower where an operand is repeated along some axes."""
+    WINDOW = "window"
+    """Each output element is computed from the taps of a pooling window."""
+    REDUCTION = "reduction"
+    """One pass over the input, slower where the last axis is kept."""
+    ROWS = "rows"
+    """Two passes over each vector along the last axis."""
+    SOFTMAX = "softmax"
+    """The same along attribute `axis`, slower where that is not the last."""
+    PLANES = "planes"
+    """The same over all places of a channel."""
+    RUNS = "runs"
+    """Copies runs of neighbouring elements, up to the last axis that is cut or joined."""
+    ENTRIES = "entries"
+    """Copies entries of a table."""
+    TRANSPOSE = "transpose"
+    """Copies in the order of attribute `perm`."""
+    RESIZE = "resize"
+    """One pass over the output, by attribute `mode`."""
+    CONVOLUTION = "convolution"
+    """Products for each tap, channel and place."""
+    TRANSPOSED_CONVOLUTION = "transposed-convolution"
+    """A product of matrices for each place, whose results are added up."""
+    MATRIX_STACK = "matrix-stack"
+    """A product of matrices for each matrix of a stack."""
+    MATRIX = "matrix"
+    """One product of matrices."""
+    RECURRENT = "recurrent"
+    """A product of a matrix and a vector for each step."""
+
+
+class ChannelLayout(StrEnum):
+    """In which layouts of the channels onnxruntime computes an operator on x86-64.
+
+    Float convolutions compute in blocks of channels (NCHWc) and integer ones with the channels last (NHWC).
+    Which operators can work in these was seen in the graphs that onnxruntime 1.31 executes: a float operator
+    between two convolutions has its reorders or has none, an integer one likewise.
+    """
+
+    CONVOLUTION = "convolution"
+    """Wants a layout of its own, and makes it."""
+    KEEPS_BLOCKS = "keeps-blocks"
+    """Takes blocks and returns blocks, and works with the channels last."""
+    COMBINES_BLOCKS = "combines-blocks"
+    """The same where all that it reads is in blocks and of one shape."""
+    JOINS_BLOCKS = "joins-blocks"
+    """The same where all that it reads is in blocks, which are joined along the channels."""
+    ANY_AXIS = "any-axis"
+    """Blocks are taken apart before it; with the channels last it works once its attributes are changed."""
+    CHANNELS_FIRST = "channels-first"
+    """Needs the layout of the model."""
+
+
+class Values(StrEnum):
+    """What the values of the first output are, beside those of the first input."""
+
+    COMPUTED = "computed"
+    """Other values."""
+    SAME_ORDER = "same-order"
+    """All of them, in the same order, in another shape."""
+    PERMUTED = "permuted"
+    """All of them, each once, in another order."""
+    PLACED = "placed"
+    """Some of them or all, perhaps several times, at places that are fixed beforehand."""
+    CONVERTED = "converted"
+    """All of them in another type."""
+    CHOSEN = "chosen"
+    """Some of them, chosen by the values themselves."""
+
+
+class Steps(StrEnum):
+    """Where the output of an operator jumps while its input changes a little."""
+
+    NONE = "none"
+    """Nowhere, or only where it is not finite."""
+    WHOLE_NUMBERS = "whole-numbers"
+    """Between whole numbers: its steps are 1 wide."""
+    EQUAL_VALUES = "equal-values"
+    """Where two values are equal, or one is 0."""
+    CANDIDATES = "candidates"
+    """From one candidate to another of nearly the same value."""
+
+
+class Arithmetic(StrEnum):
+    """The arithmetic operators."""
+
+    SUM = "sum"
+    DIFFERENCE = "difference"
+    PRODUCT = "product"
+    QUOTIENT = "quotient"
+
+
+class Meaning(StrEnum):
+    """What the values of an output are taken to be where the operator is the last one that computes them."""
+
+    VALUES = "values"
+    """Nothing is known."""
+    DECISION = "decision"
+    """They are compared with each other or with a threshold."""
+    DECISION_OR_PICTURE = "decision-or-picture"
+    """Each is between 0 and 1 by itself: a probability, or the brightness of a place of a picture."""
+    DIRECTION = "direction"
+    """Vectors whose direction is compared: they are normalised."""
+    MEAN = "mean"
+    """What there is in a picture or sequence as a whole: an embedding where it is a vector."""
+
+
+class Classes(StrEnum):
+    """What an operator does with the axis along which its input or output has classes."""
+
+    NONE = "none"
+    """Nothing is known: what was class 3 before it need not be in place 3."""
+    COMPETE = "compete"
+    """The values along attribute `axis` are those of classes, of which one is the answer."""
+    APART = "apart"
+    """Each class is judged by itself, in the place that it had."""
+    CARRIED = "carried"
+    """They stay classes, in the order that they had."""
+
+
+class AfterConvolution(StrEnum):
+    """What onnxruntime makes of a float operator that alone reads the result of a convolution."""
+
+    APART = "apart"
+    """It is computed by itself."""
+    ACTIVATION = "activation"
+    """The convolution applies it to its results."""
+    FOLDED = "folded"
+    """One constant for each channel becomes a part of weights and bias."""
+
+
+Singularity = Callable[[ir.Node, int], bool]
+"""Whether a node has no finite value where its input of this index is 0."""
+
+
+def finite_at_zero(node: ir.Node, index: int) -> bool:
+    """Return False: the operator is finite where its inputs are 0."""
+    return False
+
+
+def singular_in(position: int) -> Singularity:
+    """Return the singularity of operators that are infinite where one input is 0."""
+    return lambda node, index: index == position
+
+
+def singular_power(node: ir.Node, index: int) -> bool:
+    """Whether a Pow has an exponent below 0, or one that is not known."""
+    exponent = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    return index == 0 and (exponent is None or bool((exponent < 0.0).any()))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is true of one operator in float and in integers.
+
+    Kernel and layout are stated for each entry. The defaults of all other fields are what is true of most
+    operators of ONNX, computing new float values of the shapes of their inputs, smoothly and alike in each
+    run; `tests/quantizer/operators/test_facts.py` asks onnx's schemas and inference where they differ.
+
+    Attributes:
+        op_type: name of the operator.
+        kernel: what its time depends on.
+        layout: in which layouts of the channels it is computed.
+        domain: operator domain, "" for the standard one.
+        values: what becomes of the values of the first input. Most operators compute other ones.
+        arithmetic: which operation of arithmetic it is, element by element; None for all others.
+        picks_by_condition: whether its first input says, element by element, which other input is taken.
+        shape_inputs: inputs whose values, not only shapes, the shape of an output depends on; None where
+            the values of any input say how many elements there are. Most operators look at shapes alone.
+        sizes_result: whether integers among its inputs say how much there is of the result, so that a step
+            before it (a duration that is rounded) moves all that follows. Those that arrange what there is,
+            such as Reshape, say nothing.
+        reads_shape_only: whether it looks at no value at all: what it computes is a shape.
+        steps: where its output jumps. Most functions are continuous.
+        singular: whether it is infinite where an input is 0. Most are finite.
+        random: whether its values differ between two runs.
+        meaning: of its values as an output of a model; VALUES where nothing can be told, as of most.
+        classes: what it does with an axis of classes; those that a product makes are told by its weight.
+        resamples: whether a picture stays that picture at another size or beside others, though values are
+            computed: what only moves values says so by `values`.
+        left_out: whether onnxruntime leaves it out of a float graph; every other operator is computed.
+        after_convolution: what becomes of it in float beside a convolution. Most stay by themselves.
+    """
+
+    op_type: str
+    _: KW_ONLY
+    kernel: KernelSizes
+    layout: ChannelLayout
+    domain: str = ""
+    values: Values = Values.COMPUTED
+    arithmetic: Arithmetic | None = None
+    picks_by_condition: bool = False
+    shape_inputs: tuple[int, ...] | None = ()
+    sizes_result: bool = False
+    reads_shape_only: bool = False
+    steps: Steps = Steps.NONE
+    singular: Singularity = finite_at_zero
+    random: bool = False
+    meaning: Meaning = Meaning.VALUES
+    classes: Classes = Classes.NONE
+    resamples: bool = False
+    left_out: bool = False
+    after_convolution: AfterConvolution = AfterConvolution.APART
+
+    @property
+    def moves_values(self) -> bool:
+        """Whether the first output holds values of the first input, at places fixed beforehand."""
+        return self.values not in (Values.COMPUTED, Values.CHOSEN)

@@ -1,0 +1,105 @@
+"""Activation functions written as sums and products whose saturation cuts off the rest.
+
+HardSigmoid is alpha x + beta, saturated to 0 and 1. HardSwish is x times that with alpha 1/6 and beta 1/2,
+the *gate*. PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*. Gate and correction
+are quantized tensors that no profile knows: their parameters follow from those of the input and the slopes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..numerics.affine import QuantParams, QuantType, quantize
+from ..numerics.schemas import SCHEMAS, choose_params
+
+
+class Saturation(StrEnum):
+    """How a function is written with saturating sums and products."""
+
+    CUT_LINE = "cut-line"
+    """alpha x + beta, cut off at 0 and 1: one sum, as HardSigmoid."""
+    GATED = "gated"
+    """x times such a line: a sum and a product, as HardSwish."""
+    CORRECTED = "corrected"
+    """x + (slope - 1) min(x, 0): a product and a sum, as PRelu."""
+
+
+ASYMMETRIC = SCHEMAS["asymmetric"]
+EXACT = 1e-6
+"""Largest relative difference that is rounding of a scale to float32."""
+GATE_ALPHA, GATE_BETA = 1.0 / 6.0, 0.5
+"""Of the HardSigmoid in HardSwish."""
+
+
+def gate_params(qtype: QuantType) -> QuantParams:
+    """Return the parameters of the gate of HardSwish: its ends 0 and 1 are those of the type."""
+    return QuantParams((float(np.float32(1.0 / (qtype.high - qtype.low))),), (qtype.low,), qtype)
+
+
+def saturates_to_unit(result: QuantParams) -> bool:
+    """Whether parameters end at 0, and at 1 or below: then saturation does all that HardSigmoid cuts off."""
+    if result.axis is not None:
+        return False
+    ends = quantize(np.array([0.0, 1.0], np.float32), result)
+    return list(ends) == [result.qtype.low, result.qtype.high]
+
+
+def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
+    """Return the parameters of the slopes of PRelu in which 0 and 1 both are quantized values.
+
+    So slopes less 1 are the same integers, with another zero point. Where no slope is above 1, 1 is the
+    largest quantized value.
+
+    Args:
+        slopes: finite numbers of any shape.
+        qtype: type of the quantized values.
+        power_of_two: whether the scale is to be a power of two.
+    """
+    low, high = min(float(slopes.min()), 0.0), max(float(slopes.max()), 1.0)
+    steps = (qtype.high - qtype.low) // (high - low)
+    if steps < 1.0:
+        return choose_params(low, high, ASYMMETRIC, qtype)
+    if power_of_two:
+        steps = 2.0 ** np.floor(np.log2(steps))
+    zero_point = qtype.high - steps if high == 1.0 else qtype.low + np.rint(-low * steps)
+    return QuantParams((float(np.float32(1.0 / steps)),), (int(zero_point),), qtype)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What PRelu adds to its input.
+
+    Attributes:
+        less_one: parameters in which the quantized slopes are read as slopes less 1.
+        params: of the correction.
+        one_sign: whether no slope can be above 1, so that saturation corrects negative inputs alone.
+    """
+
+    less_one: QuantParams
+    params: QuantParams
+    one_sign: bool
+
+
+def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
+    """Return the correction of a PRelu; None where it has no parameters.
+
+    Args:
+        source: parameters of the input.
+        slope: parameters of the slopes, in which 1 should be a quantized value (see `slope_params`).
+    """
+    if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
+        return None
+    scale, qtype = slope.scale[0], slope.qtype
+    one = slope.zero_point[0] + int(np.rint(1.0 / scale))
+    if one > qtype.high or abs(scale * (one - slope.zero_point[0]) - 1.0) > EXACT:
+        return None
+    lowest = source.scale[0] * (source.qtype.low - source.zero_point[0])
+    params = choose_params(
+        lowest * scale * (qtype.high - one), lowest * scale * (qtype.low - one), ASYMMETRIC, source.qtype
+    )
+    return Correction(QuantParams(slope.scale, (one,), qtype), params, one == qtype.high)
