@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -67,9 +67,6 @@ UNITS = {
 }
 """Unit of each limit that has always the same."""
 
-SAME_DB = 0.05
-"""Difference in dB up to which two figures are the same."""
-
 MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
 
@@ -123,44 +120,11 @@ def outputs_of(
                 needed=float(needed[name]) if name in needed else None,
             )
         )
-    return tuple(sorted(found, key=sqnr_of))
+    return tuple(sorted(found, key=lambda output: output.sqnr))
 
 
 def _agreement(output: OutputResult | None) -> float | None:
     return None if output is None or output.agreement is None else output.agreement.ratio
-
-
-def sqnr_of(output: OutputQuality) -> float:
-    """Return the SQNR of an output in dB: measured, else estimated; inf for one without any."""
-    known = output.measured if output.measured is not None else output.estimated
-    return math.inf if known is None else known
-
-
-def _output_of(change: WhatIf, outputs: Sequence[OutputQuality]) -> OutputQuality | None:
-    """Return the output that a change is about; the worst for a tensor that an output is made of."""
-    return next((o for o in outputs if o.name == change.output), outputs[0] if outputs else None)
-
-
-def reached_sqnr(change: WhatIf, outputs: Sequence[OutputQuality]) -> float | None:
-    """Return the SQNR in dB that a change leads to; None where its gain is added to an estimate, and the
-    output was measured: the sum would be neither."""
-    output = _output_of(change, outputs)
-    if change.is_measured or output is None or output.measured is None:
-        return change.sqnr
-    if change.sqnr is None or change.gained is None:
-        return None
-    return change.sqnr if abs(change.sqnr - change.gained - output.measured) <= SAME_DB else None
-
-
-def is_unsure(change: WhatIf, outputs: Sequence[OutputQuality]) -> bool:
-    """Whether a change is estimated where the output was measured outside of the band that was expected."""
-    output = _output_of(change, outputs)
-    if change.is_measured or output is None or output.measured is None:
-        return False
-    return not (
-        (output.low is None or output.low <= output.measured)
-        and (output.high is None or output.measured <= output.high)
-    )
 
 
 def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
@@ -384,12 +348,12 @@ def _failed(gates: tuple[GateResult, ...]) -> list[str]:
 
 def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
     """Return the grade of the worst output by its SQNR alone."""
-    grades = [_by_sqnr(output) for output in outputs if sqnr_of(output) < math.inf or output.measured]
+    grades = [_by_sqnr(output) for output in outputs if output.sqnr < math.inf or output.measured]
     return max(grades, key=lambda grade: ORDER[grade], default="none")
 
 
 def _by_sqnr(output: OutputQuality) -> Grade:
-    needed, sqnr = GOOD_DB if output.needed is None else output.needed, sqnr_of(output)
+    needed, sqnr = GOOD_DB if output.needed is None else output.needed, output.sqnr
     return "good" if sqnr >= needed else "fair" if sqnr >= needed - FAIR_DB else "poor"
 
 

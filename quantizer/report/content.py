@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 
-# What a report says of tensors, nodes, noise and drift: frozen records, see `content.Report`.
+SAME_DB = 0.05
+"""Difference in dB up to which two figures are the same."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,16 @@ class NodeRecord:
     multiply_adds: float
     noise: float | None
 
+    @property
+    def gain_us(self) -> float | None:
+        """The microseconds that int8 would save at this float node alone, conversions included: 0 or more.
+
+        None where that is not known.
+        """
+        if self.planned_us is None or self.quantized_us is None or self.conversions_us is None:
+            return None
+        return max(0.0, self.planned_us - self.quantized_us - self.conversions_us)
+
 
 @dataclass(frozen=True)
 class NoisePart:
@@ -200,6 +212,11 @@ class TensorNoiseRecord:
     is_quantized: bool
     after: str = ""
     is_equalized: bool = False
+
+    @property
+    def sqnr(self) -> float | None:
+        """The SQNR in dB: measured, else estimated."""
+        return self.estimated if self.measured is None else self.measured
 
 
 @dataclass(frozen=True)
@@ -398,6 +415,12 @@ class OutputQuality:
     kind: str = ""
     needed: float | None = None
 
+    @property
+    def sqnr(self) -> float:
+        """The SQNR in dB: measured, else estimated; inf for an output without any."""
+        known = self.measured if self.measured is not None else self.estimated
+        return math.inf if known is None else known
+
 
 def file_name(path: str) -> str:
     """Return the last part of a path, of this system or another, or of a URL."""
@@ -465,6 +488,33 @@ class WhatIf:
     nodes: tuple[str, ...] = ()
     is_measured: bool = False
     options: tuple[str, ...] = ()
+
+
+def _output_of(change: WhatIf, outputs: Sequence[OutputQuality]) -> OutputQuality | None:
+    """Return the output that a change is about; the worst for a tensor that an output is made of."""
+    return next((o for o in outputs if o.name == change.output), outputs[0] if outputs else None)
+
+
+def reached_sqnr(change: WhatIf, outputs: Sequence[OutputQuality]) -> float | None:
+    """Return the SQNR in dB that a change leads to; None where its gain is added to an estimate, and the
+    output was measured: the sum would be neither."""
+    output = _output_of(change, outputs)
+    if change.is_measured or output is None or output.measured is None:
+        return change.sqnr
+    if change.sqnr is None or change.gained is None:
+        return None
+    return change.sqnr if abs(change.sqnr - change.gained - output.measured) <= SAME_DB else None
+
+
+def is_unsure(change: WhatIf, outputs: Sequence[OutputQuality]) -> bool:
+    """Whether a change is estimated where the output was measured outside of the band that was expected."""
+    output = _output_of(change, outputs)
+    if change.is_measured or output is None or output.measured is None:
+        return False
+    return not (
+        (output.low is None or output.low <= output.measured)
+        and (output.high is None or output.measured <= output.high)
+    )
 
 
 @dataclass(frozen=True)

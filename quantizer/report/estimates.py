@@ -411,20 +411,12 @@ def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatG
             reason=summary([plan.nodes[name].float_reason for name in names]),
             nodes=tuple(names),
             float_us=_sum(records[name].planned_us for name in names if name in records),
-            gain_us=_sum(gain_of(records[name]) for name in names if name in records),
+            gain_us=_sum(records[name].gain_us for name in names if name in records),
             multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
         )
         for (code, _), names in reasons.items()
     ]
     return tuple(sorted(groups, key=lambda g: (-(g.float_us or 0.0), -len(g.nodes))))
-
-
-def gain_of(node: NodeRecord) -> float | None:
-    """Return the microseconds that int8 would save at one float node alone, conversions included: 0 or
-    more; None where that is not known."""
-    if node.planned_us is None or node.quantized_us is None or node.conversions_us is None:
-        return None
-    return max(0.0, node.planned_us - node.quantized_us - node.conversions_us)
 
 
 def _sum(values: Iterator[float | None]) -> float | None:

@@ -1,4 +1,8 @@
-"""Writes the files of a report into a folder: whole, or not at all."""
+"""The files of a report, written into a folder whole or not at all.
+
+report.html is in `html`; here are report.md, a summary for continuous integration, junit.xml, a test case for
+each gate, and report.json, the record itself.
+"""
 
 from __future__ import annotations
 
@@ -13,61 +17,49 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.presentation import decibels, percent, size_text
-from .assemble import is_unsure, reached_sqnr, sqnr_of
-from .content import GateResult, Report, file_name
-from .html import page, percent_text, ratio_text, visible
+from .content import Report, file_name, is_unsure, reached_sqnr
+from .figures import percent_text, ratio_text, visible
+from .html import page
 
-# junit.xml: a test case for each gate. Pure.
-#
-# It keeps to the schema that most readers check, that of Ant's JUnit task (JUnit.xsd); a report has no
-# time of
-# its own, so that the same results give the same bytes. Cases are named by files without their folders: a
-# service knows a case by its name from one run to the next.
+FORMAT = "qprof-report/1"
+"""Name and version of report.json."""
 
-NO_TIME = "1970-01-01T00:00:00"
-"""Stands where the schema demands a time."""
+NAMES = ("report.html", "report.md", "junit.xml", "report.json")
+"""The files of a report."""
 
 
-def junit(report: Report) -> str:
-    """Return the gates as JUnit XML: one suite with a case for each."""
-    failed = sum(not gate.passed for gate in report.gates)
-    root = ElementTree.Element("testsuites")
-    counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
-    title, seen = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
-    names = {"name": _allowed(title), "package": "qprof", "id": "0", "hostname": "localhost"}
-    suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": NO_TIME})
-    properties = ElementTree.SubElement(suite, "properties")
-    for fact in report.provenance:
-        ElementTree.SubElement(properties, "property", name=_allowed(fact.name), value=_allowed(fact.text))
-    for gate in report.gates:
-        seen[gate.title] += 1
-        _case(suite, gate, title, seen[gate.title])
-    ElementTree.SubElement(suite, "system-out").text = _allowed(report.verdict.sentence)
-    ElementTree.SubElement(suite, "system-err").text = _allowed("\n".join(report.notes))
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+def report_texts(report: Report) -> dict[str, str]:
+    """Return the files of a report by name; the same report gives the same bytes."""
+    document = {"format": FORMAT, **to_jsonable(report)}
+    texts = (
+        page(report),
+        markdown(report),
+        junit(report),
+        json.dumps(document, indent=1, allow_nan=False) + "\n",
+    )
+    return dict(zip(NAMES, texts, strict=True))
 
 
-def _case(suite: ElementTree.Element, gate: GateResult, title: str, number: int) -> None:
-    """Add a case; `number` counts those of the same name from 1."""
-    name = gate.title if number == 1 else f"{gate.title} {number}"
-    attributes = {"name": _allowed(name), "classname": _allowed(f"qprof.{title}"), "time": "0"}
-    case = ElementTree.SubElement(suite, "testcase", attributes)
-    if not gate.passed:
-        words = _allowed("; ".join(gate.failures))
-        ElementTree.SubElement(case, "failure", message=words, type="gate").text = words
+def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the files of a report into a folder, which is made if it is not there; other files in it stay.
+
+    Raises:
+        ConfigError: the folder cannot be made, or is a file.
+    """
+    where = Path(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: cannot be made into a folder ({error.strerror}); choose another name"
+        ) from None
+    with replacing_together() as batch:
+        for name, text in report_texts(report).items():
+            write_atomically(where / name, text, batch)
+    return tuple(where / name for name in NAMES)
 
 
-def _allowed(text: str) -> str:
-    """Return a text without what XML has no sign for."""
-    return "".join(c if _is_allowed(ord(c)) else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def _is_allowed(code: int) -> bool:
-    return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
-
-
-# report.md: a summary for continuous integration. Pure.
+# report.md --------------------------------------------------------------------------------------------------
 
 SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
 
@@ -106,7 +98,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
     if report.outputs:
         worst = report.outputs[0]
         how = "expected" if worst.measured is None else "measured"
-        yield "worst output", f"{_code(worst.name)}: {decibels(sqnr_of(worst))} dB {how}"
+        yield "worst output", f"{_code(worst.name)}: {decibels(worst.sqnr)} dB {how}"
     size = report.size
     if size is not None and size.quantized_bytes is not None:
         ratio = ratio_text(size.float_bytes, size.quantized_bytes)
@@ -191,39 +183,43 @@ def _code(name: str) -> str:
     return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"
 
 
-FORMAT = "qprof-report/1"
-"""Name and version of report.json."""
-
-NAMES = ("report.html", "report.md", "junit.xml", "report.json")
-"""The files of a report."""
+# junit.xml --------------------------------------------------------------------------------------------------
 
 
-def report_texts(report: Report) -> dict[str, str]:
-    """Return the files of a report by name; the same report gives the same bytes."""
-    document = {"format": FORMAT, **to_jsonable(report)}
-    texts = (
-        page(report),
-        markdown(report),
-        junit(report),
-        json.dumps(document, indent=1, allow_nan=False) + "\n",
-    )
-    return dict(zip(NAMES, texts, strict=True))
+def junit(report: Report) -> str:
+    """Return the gates as JUnit XML: one suite with a case for each.
 
-
-def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the files of a report into a folder, which is made if it is not there; other files in it stay.
-
-    Raises:
-        ConfigError: the folder cannot be made, or is a file.
+    It keeps to the schema that most readers check, that of Ant's JUnit task (JUnit.xsd); a report has no time
+    of its own, so that the same results give the same bytes. Cases are named by files without their folders:
+    a service knows a case by its name from one run to the next.
     """
-    where = Path(folder)
-    try:
-        where.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{where}: cannot be made into a folder ({error.strerror}); choose another name"
-        ) from None
-    with replacing_together() as batch:
-        for name, text in report_texts(report).items():
-            write_atomically(where / name, text, batch)
-    return tuple(where / name for name in NAMES)
+    failed = sum(not gate.passed for gate in report.gates)
+    root = ElementTree.Element("testsuites")
+    counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
+    title, seen = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
+    names = {"name": _xml_text(title), "package": "qprof", "id": "0", "hostname": "localhost"}
+    suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": "1970-01-01T00:00:00"})
+    properties = ElementTree.SubElement(suite, "properties")
+    for fact in report.provenance:
+        ElementTree.SubElement(properties, "property", name=_xml_text(fact.name), value=_xml_text(fact.text))
+    for gate in report.gates:
+        seen[gate.title] += 1
+        name = gate.title if seen[gate.title] == 1 else f"{gate.title} {seen[gate.title]}"
+        attributes = {"name": _xml_text(name), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
+        case = ElementTree.SubElement(suite, "testcase", attributes)
+        if not gate.passed:
+            words = _xml_text("; ".join(gate.failures))
+            ElementTree.SubElement(case, "failure", message=words, type="gate").text = words
+    ElementTree.SubElement(suite, "system-out").text = _xml_text(report.verdict.sentence)
+    ElementTree.SubElement(suite, "system-err").text = _xml_text("\n".join(report.notes))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml_text(text: str) -> str:
+    """Return a text without what XML has no sign for."""
+
+    def is_allowed(code: int) -> bool:
+        return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
+
+    return "".join(c if is_allowed(ord(c)) else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -38,7 +38,7 @@ if [ ! -d "$work/site/onnx_ir" ]; then
     platforms=(--platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux_2_26_aarch64)
     platforms+=(--platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64)
     python3 -m pip install -q --target "$work/site" --only-binary=:all: "${platforms[@]}" --python-version "$python" \
-        --implementation cp --abi "cp${python/./}" --abi abi3 --abi none click hypothesis lazy-loader ml_dtypes msgspec \
+        --implementation cp --abi "cp${python/./}" --abi abi3 --abi none click hypothesis jinja2 lazy-loader ml_dtypes msgspec \
         numpy onnx onnx-ir pytest pyyaml rich
 fi
 

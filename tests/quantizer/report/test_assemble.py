@@ -14,8 +14,7 @@ from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.report.assemble import is_unsure, reached_sqnr
-from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf
+from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf, is_unsure, reached_sqnr
 from qprof_onnx.quantizer.report.reporting import Measured, evaluation_report, report
 from qprof_onnx.quantizer.report.suggestions import Files, command, tried_changes
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, OutputGrade, Verdict

@@ -13,7 +13,8 @@ import jsonschema
 from qprof_onnx.cli.options.files import REPORT
 from qprof_onnx.cli.render.schemas.schema import schema_of
 from qprof_onnx.quantizer.report.content import GateResult, Report
-from qprof_onnx.quantizer.report.html import page, percent_text
+from qprof_onnx.quantizer.report.figures import percent_text
+from qprof_onnx.quantizer.report.html import page
 from qprof_onnx.quantizer.report.writers import NAMES, junit, markdown, report_texts
 
 HOSTILE = "\"'></script><script>alert(1)</script><img src=x onerror=alert(2)>|`*&lt;\u202e\x00{}"

@@ -1,0 +1,179 @@
+"""Geometry of the pictures of the page: waterfalls of noise, plots of SQNR, small histograms. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .content import NoiseBudget, TensorNoiseRecord
+
+SHOWN_PARTS = 14
+"""Nodes of a waterfall; the rest is one step."""
+
+WORTH_SHOWING = 0.1
+"""Share of the limit from which a waterfall is drawn to the scale of the limit."""
+
+WIDTH, HEIGHT, MARGIN = 720, 260, 44
+"""Size of a plot, and the room at its left for the scale."""
+
+
+@dataclass(frozen=True)
+class WaterfallStep:
+    """One step.
+
+    Attributes:
+        node: its name; None for all nodes that have no step of their own.
+        start: the share of the noise that the steps before it add up to.
+        share: of the noise.
+        sqnr: in dB, of the output with this noise alone; None where it has none.
+    """
+
+    node: str | None
+    start: float
+    share: float
+    sqnr: float | None
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """The noise of an output, node by node.
+
+    Attributes:
+        steps: the largest first.
+        rest: the number of nodes of the last step, 0 where each has its own.
+        used: all noise over the noise that the limit allows; None without a limit.
+        is_to_limit: whether the full width is the limit; else it is all noise.
+        width: of all noise, from 0 to 1.
+        marks: the place of the limit where it lies within all noise.
+    """
+
+    steps: tuple[WaterfallStep, ...]
+    rest: int
+    used: float | None
+    is_to_limit: bool
+    width: float
+    marks: tuple[tuple[float, str], ...]
+
+
+def waterfall(budget: NoiseBudget) -> Waterfall:
+    """Return the steps of the noise of an output; noise is 10**(-SQNR / 10)."""
+    start, steps = 0.0, list[WaterfallStep]()
+    for part in budget.parts[:SHOWN_PARTS]:
+        steps.append(WaterfallStep(part.node, start, part.share, part.sqnr))
+        start += part.share
+    rest = budget.parts[SHOWN_PARTS:]
+    if rest:
+        share = sum(part.share for part in rest)
+        sqnr = budget.sqnr - 10.0 * math.log10(share) if share > 0.0 else None
+        steps.append(WaterfallStep(None, start, share, sqnr))
+    if budget.limit is None:
+        return Waterfall(tuple(steps), len(rest), None, False, 1.0, ())
+    used = 10.0 ** (-budget.sqnr / 10.0) / 10.0 ** (-budget.limit / 10.0)
+    width = min(used, 1.0) if used >= WORTH_SHOWING else 1.0
+    marks = ((width / used, "limit"),) if used > 1.0 else ()
+    return Waterfall(tuple(steps), len(rest), used, WORTH_SHOWING <= used <= 1.0, width, marks)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot with SQNR upwards; places are x and y in a picture of `width` and `height`.
+
+    Attributes:
+        title, key, axis: words above it, and on its horizontal axis.
+        low, high: the ends of the scale in dB.
+        points: x, y and the tensor of each point.
+        line: places of a line; None for none.
+        diagonal: x and y of both ends of a line; None for none.
+        ticks: dB and x of each tick of the horizontal axis.
+    """
+
+    title: str
+    key: str
+    axis: str
+    low: float
+    high: float
+    points: tuple[tuple[float, float, TensorNoiseRecord], ...]
+    line: tuple[tuple[float, float], ...] | None = None
+    diagonal: tuple[float, float, float, float] | None = None
+    ticks: tuple[tuple[int, float], ...] = ()
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = MARGIN
+    right: int = WIDTH - 8
+
+    @property
+    def grid(self) -> tuple[tuple[int, float], ...]:
+        """Return dB and y of each line of the grid."""
+        return tuple((tick, _y(tick, self.low, self.high)) for tick in _ticks(self.low, self.high))
+
+
+def sqnr_plots(records: Sequence[TensorNoiseRecord]) -> Iterator[Plot]:
+    """Yield SQNR along the graph, and measured SQNR over estimated SQNR where there is both."""
+    known = [r for r in records if _finite([r.estimated, r.measured])]
+    low, high = _scale([*(r.estimated for r in known), *(r.measured for r in known)])
+    step = (WIDTH - MARGIN - 16.0) / max(len(known) - 1, 1)
+    placed = [(MARGIN + 4.0 + step * at, r) for at, r in enumerate(known)]
+    line = tuple((x, _y(value, low, high)) for x, r in placed for value in _finite([r.estimated]))
+    points = tuple(
+        (x, _y(value, low, high), r)
+        for x, r in placed
+        if not r.is_equalized
+        for value in _finite([r.measured])
+    )
+    key = "line: estimated" + ("; ● int8, ○ float: measured" if points else "")
+    yield Plot("SQNR along the graph", key, "graph order", low, high, points, line)
+
+    both = [
+        (r.estimated, value, r) for r in records if r.estimated is not None for value in _finite([r.measured])
+    ]
+    if not both:
+        return
+    low, high = _scale([*(estimated for estimated, _, _ in both), *(measured for _, measured, _ in both)])
+
+    def x_of(value: float) -> float:
+        return MARGIN + 4.0 + (WIDTH - MARGIN - 16.0) * (value - low) / (high - low)
+
+    yield Plot(
+        "Measured against estimated",
+        "● int8, ○ float",
+        "estimated dB",
+        low,
+        high,
+        tuple((x_of(estimated), _y(measured, low, high), r) for estimated, measured, r in both),
+        diagonal=(x_of(low), _y(low, low, high), x_of(high), _y(high, low, high)),
+        ticks=tuple((tick, x_of(tick)) for tick in _ticks(low, high)),
+    )
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def _scale(values: Sequence[float | None]) -> tuple[float, float]:
+    """Return the tens of dB around some values; 0 to 60 without any."""
+    known = _finite(values)
+    low, high = min(known, default=0.0), max(known, default=60.0)
+    low, high = math.floor(low / 10.0) * 10.0, math.ceil(high / 10.0) * 10.0
+    return low, max(high, low + 10.0)
+
+
+def _ticks(low: float, high: float) -> range:
+    return range(int(low), int(high) + 1, 10 if high - low <= 80 else 20)
+
+
+def _y(value: float, low: float, high: float) -> float:
+    return 16.0 + (HEIGHT - 46.0) * (1.0 - (value - low) / (high - low))
+
+
+def sparkline_path(counts: Sequence[int], columns: int = 32) -> tuple[int, str]:
+    """Return the width of a small histogram of height 16, with logarithmic heights, and its SVG path."""
+    size = max(1, -(-len(counts) // columns))
+    joined = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
+    top = math.log1p(max(joined, default=0)) or 1.0
+    path, last = "M0 16", 16
+    for at, count in enumerate(joined):
+        height = max(round(16 * math.log1p(count) / top), 1 if count else 0)
+        path += (f"V{16 - height}" if 16 - height != last else "") + f"H{2 * at + 2}"
+        last = 16 - height
+    return 2 * len(joined), f"{path}V16z"
