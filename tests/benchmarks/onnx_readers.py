@@ -1,9 +1,10 @@
 """Other readers of ONNX on what qprof writes: what they load, and what they compute.
 
     python tests/benchmarks/onnx_readers.py --work DIR [--environments DIR] [--readers tract,tvm]
-        [--models digits,orientation] [--install] [--stages write,run,report]
+        [--models digits,orientation] [--install] [--stages write,run,report] [--write]
 
-In DIR are the models' data (made by real_models.py) and then cases, results and the tables (readers.md).
+In DIR are the models' data (made by real_models.py) and then cases, results and the tables (readers.md), with
+what each reader said. --write puts tables, versions and date into READERS.md beside this script.
 Each reader has an environment of its own in --environments; --install makes it.
 """
 
@@ -11,15 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 from readers import cases, report, running
 from readers.table import READERS, Reader
 
+PAGE = Path(__file__).with_name("READERS.md")
+BEGIN, END = "<!-- results: written by onnx_readers.py -->", "<!-- end of results -->"
 MODELS = "digits,orientation,magika,transformer"
+TITLES = {
+    "orientation": "orientation, a mobile net of 73 nodes",
+    "transformer": "A transformer layer of 59 nodes",
+}
 OPERATORS = (
     *(
         "Conv",
@@ -80,23 +90,52 @@ def run(name: str, work: Path, environments: Path, columns: list[str]) -> None:
     print(f"{name}: {sum(outcome['what'] == 'runs' for outcome in found)} of {len(found)} run", flush=True)
 
 
-def tables(work: Path, operators: list[str], models: list[str]) -> str:
-    """Return the tables as Markdown."""
-    columns = list(cases.COLUMNS)
+def results_of(work: Path) -> dict[str, list[running.Outcome]]:
+    """Return what is known of each reader that was run."""
     results = {}
     for name in READERS:
         path = work / "results" / f"{name}.json"
         if path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             results[name] = [running.Outcome(**record) for record in stored]
-    operators = [*operators, *cases.LARGE]
-    parts = ["## Models of one operator", report.overview(results, operators, columns)]
+    return results
+
+
+def tables(results: dict[str, list[running.Outcome]], operators: list[str], models: list[str]) -> str:
+    """Return the tables of models of one operator and of trained models as Markdown."""
+    columns = list(cases.COLUMNS)
+    parts = ["## Models of one operator", report.overview(results, [*operators, *cases.LARGE], columns)]
     for model in models:
-        parts += [f"## {model}", report.of_model(results, model, columns)]
+        if any(outcome.subject == model for outcomes in results.values() for outcome in outcomes):
+            parts += [f"## {TITLES.get(model, model)}", report.of_model(results, model, columns)]
+    return "\n\n".join(parts)
+
+
+def troubles(results: dict[str, list[running.Outcome]], operators: list[str], models: list[str]) -> str:
+    """Return what each reader does not read, with its messages, as Markdown."""
+    subjects = (*operators, *cases.LARGE, *models)
+    parts = []
     for name, outcomes in results.items():
-        known = [outcome for outcome in outcomes if outcome.subject in (*operators, *models)]
-        parts += [f"## What {name} does not read", report.troubles(known, columns)]
-    return "\n\n".join(parts) + "\n"
+        known = [outcome for outcome in outcomes if outcome.subject in subjects]
+        parts += [f"## What {name} does not read", report.troubles(known, list(cases.COLUMNS))]
+    return "\n\n".join(parts)
+
+
+def made_with(names: Iterable[str], environments: Path) -> str:
+    """Return the date, and the version of each reader in its environment, as Markdown."""
+    rows = [["reader", "version"], ["---"] * 2]
+    for name in names:
+        reader = READERS[name]
+        if reader.node:
+            package = environments / "node" / "node_modules" / reader.node[0] / "package.json"
+            version = json.loads(package.read_text(encoding="utf-8"))["version"]
+        else:
+            python = running.python_of(name, reader, environments)
+            asked = f"from importlib.metadata import version; print(version({reader.version!r}))"
+            done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+            version = done.stdout.strip()
+        rows.append([reader.title, version])
+    return f"Made on {date.today()}, on {platform.machine()}, with these versions:\n\n{report.lines(rows)}"
 
 
 def main() -> None:
@@ -111,6 +150,7 @@ def main() -> None:
     parser.add_argument("--columns", default=";".join(cases.COLUMNS), help="of the table, with ; between")
     parser.add_argument("--stages", default="write,run,report")
     parser.add_argument("--install", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write READERS.md anew")
     given = parser.parse_args()
     environments = given.environments or given.work / "environments"
     stages, models, operators = (
@@ -123,7 +163,15 @@ def main() -> None:
             install(name, READERS[name], environments)
         run(name, given.work, environments, given.columns.split(";"))
     if "report" in stages:
-        (given.work / "readers.md").write_text(tables(given.work, operators, models), encoding="utf-8")
+        results = results_of(given.work)
+        shown = tables(results, operators, models)
+        text = f"{shown}\n\n{troubles(results, operators, models)}\n"
+        (given.work / "readers.md").write_text(text, encoding="utf-8")
+        if given.write:
+            page = PAGE.read_text(encoding="utf-8")
+            before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+            written = f"{before}{BEGIN}\n\n{made_with(results, environments)}\n\n{shown}\n\n{END}{after}"
+            PAGE.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":
