@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from qprof_onnx.quantizer.targets import target
+from qprof_onnx.quantizer.targets import loading, target
+
+from .quantizer import int8_kernels
 
 if (
     threading.current_thread() is threading.main_thread()
@@ -28,3 +30,18 @@ def _no_measured_times() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", lambda name: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_doubt_about_the_default_target() -> Iterator[None]:
+    """No command says that the default target is not for this processor: what is printed is the same on any."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loading, "default_doubt", lambda *_: "")
+        yield
+
+
+@pytest.fixture(scope="session")
+def exact_int8_kernels() -> None:
+    """Skip what runs weights of 8 bits in int8 kernels and tells figures of it, where these saturate."""
+    if not int8_kernels.are_exact():
+        pytest.skip(int8_kernels.SATURATE)

@@ -222,6 +222,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @needs_linux
+@pytest.mark.usefixtures("exact_int8_kernels")
 @pytest.mark.skipif(not any("--report" in option.opts for option in evaluate.params), reason="needs --report")
 def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drifted(project: Project) -> None:
     assert project.github(GITHUB) == 0, project.log

@@ -16,15 +16,21 @@ import jsonschema
 import pytest
 import yaml
 from qprof_onnx.cli.render.schemas.schema import schema_of
+from qprof_onnx.quantizer.evaluation import evaluate
+from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings, Run, measure
+from qprof_onnx.quantizer.search import float_fallback, trial
 from qprof_onnx.quantizer.targets import target
 from qprof_onnx.quantizer.targets.cost_table import costs_of
 
 from .consoles import ROOT, blocks, files, is_same_line, missing, run, steps
+from .quantizer import int8_kernels
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
 SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
+RUNS_INT8 = re.compile("qprof (evaluate|compare-layers|sensitivity|tune|report)|qprof quantize .*--data")
+"""Commands that print figures of weights with 8 bits, run in onnxruntime's int8 kernels."""
 BUILDERS = ("zensical", "mkdocstrings_handlers", "markdown_exec")
 """Modules of the extra `docs`."""
 
@@ -34,17 +40,35 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(DOCS))
 
 
+def twice_as_fast(run_float: Run, run_quantized: Run, samples: int, settings: LatencySettings) -> Latency:
+    """Measure two models by a clock that goes 2 ms in a run of the first, 1 ms in one of the second."""
+    now = 0.0
+
+    def timed(run: Run, seconds: float) -> Run:
+        def step(index: int) -> None:
+            nonlocal now
+            run(index)
+            now += seconds
+
+        return step
+
+    return measure(timed(run_float, 2e-3), timed(run_quantized, 1e-3), samples, settings, clock=lambda: now)
+
+
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make the folder in which the blocks of pages run: the examples, and what the quick start makes in out/.
 
-    With the times that were measured for the target, as a user has them.
+    With the times that were measured for the target, as a user has them, and a clock by which int8 is twice
+    as fast as float.
     """
     folder = tmp_path_factory.mktemp("workshop")
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "out").mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", costs_of)
+        for module in (evaluate, float_fallback, trial):
+            patched.setattr(module, "measure", twice_as_fast)
         patched.chdir(folder)
         patched.syspath_prepend(folder)
         for page in PAGES:
@@ -58,10 +82,16 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) -> None:
+    left = False
     for step in steps(page.read_text(encoding="utf-8")):
         printed = run(step, workshop)
+        if RUNS_INT8.search(step.command) and not int8_kernels.are_exact():
+            left = True
+            continue
         assert printed.exit_code == step.exit_code, f"$ {step.command}\n{printed.text}"
         assert not missing(step.told, printed.text), f"$ {step.command}\n{printed.text}"
+    if left:
+        pytest.skip(f"{int8_kernels.SATURATE}: what such commands print was not compared")
 
 
 @pytest.mark.parametrize("page", SCRIPTED, ids=name_of)
@@ -69,11 +99,17 @@ def test_python_blocks_run_and_print_what_follows_them(
     page: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, object] = {"__name__": "page"}
+    left = False
     pattern = r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?"
     for source, told in re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         exec(compile(source, name_of(page), "exec"), names)
         printed = capsys.readouterr().out
+        if "evaluate(" in source and not int8_kernels.are_exact():
+            left = True
+            continue
         assert not told or not missing(tuple(told.rstrip("\n").splitlines()), printed), printed
+    if left:
+        pytest.skip(f"{int8_kernels.SATURATE}: what such blocks print was not compared")
 
 
 def test_what_the_readme_shows_is_run_on_a_page() -> None:

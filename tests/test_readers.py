@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from .quantizer.int8_kernels import WEIGHT_TYPE
 
 FOLDER = Path(__file__).parent / "benchmarks"
 SUBJECTS = ("Conv", "MatMul, large")
@@ -27,11 +30,14 @@ def modules() -> Any:
 @pytest.fixture(scope="module")
 def known(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     cases, folder = modules["cases"], tmp_path_factory.mktemp("readers")
+    columns = {name: {"weight_type": WEIGHT_TYPE, **settings} for name, settings in cases.COLUMNS.items()}
     operator = next(subject for subject in cases.operators() if subject.name == SUBJECTS[0])
     product = next(subject for subject in cases.large_products() if subject.name == SUBJECTS[1])
     for subject in (operator, product):
-        for _ in cases.write_cases(subject, list(cases.COLUMNS), folder):
-            pass
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cases, "COLUMNS", columns)
+            patch.setattr(cases, "NEUTRAL", replace(cases.NEUTRAL, weight_types=(WEIGHT_TYPE, "uint8")))
+            list(cases.write_cases(subject, list(columns), folder))
     return list(cases.read_cases(folder).values())
 
 

@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 
+from ..quantizer.int8_kernels import TARGET
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 
@@ -20,7 +22,8 @@ def profile(tmp_path_factory) -> Path:
 
 def run(profile: Path, *options: str):
     data = ["--data", str(DIGITS / "calibration"), "--limit", "1", "--threads", "1"]
-    command = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), *data, *options]
+    command = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), "--target", TARGET]
+    command += [*data, *options]
     return CliRunner().invoke(main, command)
 
 

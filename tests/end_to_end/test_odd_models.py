@@ -20,6 +20,8 @@ from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..quantizer.int8_kernels import TARGET
+
 Feed = Mapping[str, Any]
 NEWEST = 24
 """The last opset that the oldest onnxruntime which qprof is tested with runs."""
@@ -216,7 +218,7 @@ def prepared_files(folder: Path, model: Any, feeds: list[Feed]) -> None:
 
 
 def quantized(folder: Path, form: str = "qdq") -> QuantizeResult:
-    recipe = load_recipe()
+    recipe = load_recipe(TARGET)
     recipe = replace(recipe, config=replace(recipe.config, form=form))
     return quantize(folder / "m.onnx", folder / "p.yaml", folder / f"{form}.onnx", recipe=recipe)
 

@@ -20,6 +20,8 @@ from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..quantizer.int8_kernels import TARGET, are_exact
+
 Feed = Mapping[str, Any]
 
 BRANCHES = """net (float[N, 3, 8, 8] x, bool c) => (float[N, 32, 8, 8] y)
@@ -94,7 +96,7 @@ def profiled(folder: Path, kind: str, feeds: list[Feed] | None = None) -> None:
 
 
 def quantized(folder: Path, form: str = "qdq", **settings: Any) -> QuantizeResult:
-    recipe = load_recipe()
+    recipe = load_recipe(TARGET)
     recipe = replace(recipe, config=replace(recipe.config, form=form, **settings))
     return quantize(folder / "model.onnx", folder / "profile.yaml", folder / f"{form}.onnx", recipe=recipe)
 
@@ -136,8 +138,9 @@ def test_every_form_runs_and_stays_near_the_float_model(tmp_path: Path, kind: st
             run(tmp_path / "model.onnx", feed), run(tmp_path / f"{form}.onnx", feed), strict=True
         ):
             assert wanted.shape == got.shape
-            # 30 dB: several rounds of 8-bit convolutions, each of which costs about 40 on normal data
-            assert wanted.size == 0 or sqnr(wanted, got) > 30
+            # 30 dB: several rounds of 8-bit convolutions, each of which costs about 40 on normal data; 5 less
+            # of 30 where the weights have 7 bits
+            assert wanted.size == 0 or sqnr(wanted, got) > (30 if are_exact() else 25)
     assert result.summary.counts["quantized"] >= 2
 
 

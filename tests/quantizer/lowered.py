@@ -26,6 +26,8 @@ from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
+from .int8_kernels import WEIGHT_TYPE
+
 Feed = dict[str, np.ndarray]
 MOVES = {"Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Slice", "Pad", "Split"}
 TABLES = {"Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid"}
@@ -111,7 +113,7 @@ def plan_of(
     kinds: Mapping[str, str] | None = None,
     overrides: Mapping[str, Mapping[int, QuantParams]] | None = None,
     per_channel: bool = True,
-    weight: str = "int8",
+    weight: str = WEIGHT_TYPE,
     form: str = "qdq",
     tensors: Mapping[str, QuantParams] | None = None,
 ) -> QuantPlan:

@@ -21,6 +21,8 @@ from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.model.files import load_model
 
+from ...quantizer.int8_kernels import TARGET
+
 
 def _library() -> str:
     """Return a library of custom operators, without importing its package.
@@ -77,7 +79,7 @@ def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -
     model, data, profile = files / "model.onnx", files / "data", files / "profile.yaml"
     library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", profile, *library)
-    qprof("quantize", model, "--profile", profile, "-o", files / "int8.onnx", *library)
+    qprof("quantize", model, "--profile", profile, "-o", files / "int8.onnx", "--target", TARGET, *library)
     quantized = {node.op_type for node in load_model(files / "int8.onnx").graph}
     assert "NegPos" in quantized
     assert "DequantizeLinear" in quantized

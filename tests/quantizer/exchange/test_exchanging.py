@@ -17,6 +17,8 @@ from qprof_onnx.quantizer.exchange.profiles import load_profile
 from qprof_onnx.quantizer.plan.plan import NONE, Kind
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
+from ..int8_kernels import TARGET
+
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -39,7 +41,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("end", ["minmax.json", "minmax.cache", "minmax.flatbuffers", "entropy.json"])
 def test_a_model_is_quantized_from_a_file_of_onnxruntime_itself(end: str) -> None:
-    result = qprof.quantize(MODEL, DATA / f"digits-{end}")
+    result = qprof.quantize(MODEL, DATA / f"digits-{end}", target=TARGET)
     found = qprof.evaluate(MODEL, result, DIGITS / "heldout", limit=50, latency=False)
     assert (found.worst_sqnr or 0.0) > 30.0
     assert any("has ranges only, of onnxruntime" in note for note in result.notes) == ("minmax" in end)

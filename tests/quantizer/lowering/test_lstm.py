@@ -28,6 +28,7 @@ from qprof_onnx.quantizer.reference.lstm import LstmWeights, run_lstm
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..int8_kernels import TARGET
 from ..networks import plan_alone
 
 Array = npt.NDArray[np.float32]
@@ -81,13 +82,15 @@ def sound() -> Mapping[str, Array]:
     return {"x": x}
 
 
-def plan_of(model: ir.Model, *, profiled: bool = True, **settings: object) -> QuantPlan:
+def plan_of(
+    model: ir.Model, *, profiled: bool = True, target: str | None = None, **settings: object
+) -> QuantPlan:
     """Return the plan of a model, verified."""
     identity, graph = model_id(model, "net.onnx"), index(model)
     profile = Profile(identity, DataId(), {})
     if profiled:
         profile = calibrate(model, [Sample("0", sound())], identity)
-    plan = plan_alone(model, profile, load_recipe(None, settings))
+    plan = plan_alone(model, profile, load_recipe(target, settings))
     verify_plan(plan, graph, identity)
     return plan
 
@@ -114,7 +117,7 @@ def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str, granularity: str) -> None:
     model = model_of(variant)
-    plan = plan_of(model, mode="dynamic", profiled=False, granularity=granularity)
+    plan = plan_of(model, target=TARGET, mode="dynamic", profiled=False, granularity=granularity)
     assert node_of(plan).kind is Kind.DYNAMIC
     expected = run_plan(model, plan, sound())
     for name, found in zip("yse", run(lower(model, plan).model), strict=True):
@@ -125,7 +128,7 @@ def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
     model = model_of(variant)
-    quantized = lower(model, plan_of(model)).model
+    quantized = lower(model, plan_of(model, target=TARGET)).model
     for exact, found in zip(run(model), run(quantized), strict=True):
         assert 10 * np.log10(np.mean(exact**2) / np.mean((exact - found) ** 2)) > 30.0
 
@@ -133,7 +136,7 @@ def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["forward", "lengths", "states", "clipped"])
 def test_the_reference_evaluator_runs_the_operator_too(variant: str) -> None:
     model = model_of(variant)
-    lowered = lower(model, plan_of(model)).model
+    lowered = lower(model, plan_of(model, target=TARGET)).model
     found = ReferenceEvaluator(ir.to_proto(lowered), new_ops=CONTRIB).run(None, dict(sound()))
     for a, b in zip(found, run(lowered), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # as above
@@ -171,7 +174,8 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
         assert value is not None
         proto.graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
     model = prepare(ir.serde.deserialize_model(proto)).model
-    plan = plan_of(model, mode="dynamic", profiled=False)
+    dynamic = {"target": TARGET, "mode": "dynamic"}
+    plan = plan_of(model, profiled=False, **dynamic)
     assert sorted(entry.kind.value for entry in plan.nodes.values()) == [
         "dynamic",
         "dynamic",
@@ -181,7 +185,7 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
     lowered = lower(model, plan).model
     assert "w" not in lowered.graph.initializers
     session = session_of(ir.to_proto(lowered))
-    expected = run_plan(outer, plan_of(outer, mode="dynamic", profiled=False), sound())["y"].values
+    expected = run_plan(outer, plan_of(outer, profiled=False, **dynamic), sound())["y"].values
     for taken, sign in ((True, 1), (False, -1)):
         (found,) = session.run(None, {**sound(), "c": np.array(taken)})
         np.testing.assert_allclose(sign * found, expected, rtol=0, atol=1e-5)  # polynomials, as above

@@ -270,7 +270,7 @@ def test_a_leaky_clip_that_also_cuts_above_is_refused(lowered: Lowering) -> None
 
 def test_weight_only_computes_in_float(lowered: Lowering) -> None:
     text = "net (float[4,8] x) => (float[4,4] y) <float[8,4] w> { y = MatMul(x, w) }"
-    runs = lowered(text, kinds={"matmul_0": Kind.WEIGHT_ONLY}, returns_float=["y"])
+    runs = lowered(text, kinds={"matmul_0": Kind.WEIGHT_ONLY}, returns_float=["y"], weight="int8")
     made = writers(runs)
     assert list(made["y"].input) == ["x", "w_dequantized"]
     params = channel_params(

@@ -26,6 +26,8 @@ from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..int8_kernels import TARGET
+
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 DATA = DIGITS / "heldout"
 FEW = EvaluationOptions(limit=4, latency=None)
@@ -40,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(model, folder / "model.onnx")
     dump_profile(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
     files = OutputFiles(folder / "model.int8.onnx", folder / "plan.yaml")
-    quantize(folder / "model.onnx", folder / "profile.yaml", files)
+    quantize(folder / "model.onnx", folder / "profile.yaml", files, recipe=load_recipe(TARGET))
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     onnx.save(model, folder / "retrained.onnx")
     return folder
@@ -170,7 +172,8 @@ def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path
     )
     assert own.doubts == ()
     plan = load_plan(folder / "plan.yaml")
-    changed = replace(plan, nodes={**plan.nodes, next(iter(plan.nodes)): NodePlan(Kind.FLOAT, "by hand")})
+    name = next(name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
+    changed = replace(plan, nodes={**plan.nodes, name: NodePlan(Kind.FLOAT, "by hand")})
     shown = compare_layers(
         folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=changed, measuring=FEW
     )

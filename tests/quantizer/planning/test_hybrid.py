@@ -26,6 +26,7 @@ from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..int8_kernels import TARGET
 from ..networks import plan_alone
 
 ROWS, WIDTH = 1024, 32
@@ -81,7 +82,7 @@ def test_a_mode_decides_the_kinds(mode: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("mode", ["static", "dynamic", "weight-only", "auto"])
 def test_every_form_of_every_mode_computes_what_the_plan_means(mode: str, form: str) -> None:
     model = model_of()
-    plan = plan_of(model, mode=mode, form=form, weight_only_activations="float")
+    plan = plan_of(model, target=TARGET, mode=mode, form=form, weight_only_activations="float")
     proto = ir.to_proto(lower(model, plan).model)
     onnx.checker.check_model(proto, full_check=True)
     options = ort.SessionOptions()

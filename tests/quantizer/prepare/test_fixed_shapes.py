@@ -22,6 +22,8 @@ from qprof_onnx.quantizer.prepare.prepare import (
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..int8_kernels import TARGET
+
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,3,H,W] x, float[N,8] z) => (float[N,8] y)
 <float[8,3,5,5] w, float[1,8,4,4] embedding, int64[1] zero = {0}, int64[2] axes = {2, 3}>
@@ -103,7 +105,7 @@ def test_profile_and_plan_belong_to_the_model_with_any_sizes(files: Path) -> Non
 
 
 def test_the_quantized_model_has_the_shape_and_its_plan_writes_it_again(files: Path) -> None:
-    recipe = load_recipe("onnxruntime-x86", {"fix_shapes": [SHAPE]})
+    recipe = load_recipe(TARGET, {"fix_shapes": [SHAPE]})
     output = OutputFiles(files / "q.onnx", files / "plan.yaml")
     quantize(files / "m.onnx", files / "p.yaml", output, recipe=recipe)
     assert not {"Shape", "Resize", "Concat"} & set(operators(files / "q.onnx"))

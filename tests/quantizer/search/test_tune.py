@@ -35,6 +35,8 @@ from qprof_onnx.quantizer.search.tune import TuneFiles, bases_of, opened_task, t
 from qprof_onnx.quantizer.search.tuning_data import TuningData, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ..int8_kernels import TARGET
+
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
@@ -134,6 +136,7 @@ def profile(tmp_path_factory) -> Path:
 
 
 def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, **options):
+    options = {"recipe": load_recipe(TARGET), **options}
     return tune(DIGITS / "model.onnx", profile, data or TuningData(HELDOUT, LABELS), target, **options)
 
 
@@ -162,6 +165,7 @@ BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min
 """A recipe whose drop is more than half a percentage point."""
 
 
+@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
     files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
     result = tuned(
@@ -190,6 +194,7 @@ def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, t
     assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
 
 
+@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
     result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
     assert result.trials[0].drop > 0.5
