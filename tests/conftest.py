@@ -34,7 +34,7 @@ def _no_measured_times() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_doubt_about_the_default_target() -> Iterator[None]:
-    """No command says that the default target is not for this processor: what is printed is the same on any."""
+    """No command says that the default target is not for this processor: it prints the same on any."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loading, "default_doubt", lambda *_: "")
         yield
