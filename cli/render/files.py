@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...profiles.base.presentation import size_text
 from ...profiles.records.drawing import shape_text, small_histogram
@@ -61,32 +60,26 @@ def profile_json(profile: Profile) -> str:
 
     It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
     """
-    from ...profiles.base.strict_yaml import parse
-    from ...profiles.records.profile import Extremes
-    from ...profiles.records.store import dumps
+    import numpy as np
 
-    written: Any = parse(dumps(profile))
+    from ...profiles.base.conversion import plain_value
+    from ...profiles.records.histogram import UnknownBins
+    from ...profiles.records.store import FORMAT, NOT_IN_FILE
+
+    shown = plain_value(profile, {np.ndarray: lambda array: array.tolist(), UnknownBins: lambda _: None})
+    for name in NOT_IN_FILE:
+        del shown[name]
     for name, tensor in profile.items():
-        if written["tensors"][name]["histogram"] is not None:
-            written["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
-        if tensor.channels is not None:
-            shown = written["tensors"][name]["channels"]
-            for key in ("count", "minimum", "maximum", "sums"):
-                shown[key] = getattr(tensor.channels, key).tolist()
-            shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
-        if tensor.extremes is not None and profile.runs:
-            written["tensors"][name]["extremes"] = asdict(tensor.extremes)
-    for name, given in profile.inputs.items():
-        if "tensor" in written["inputs"][name]:
-            shown = written["inputs"][name]["tensor"]
-            shown["histogram"]["counts"] = given.tensor.histogram.counts.tolist()
-            shown["extremes"] = asdict(given.tensor.extremes or Extremes())
-    written.pop("extreme_samples", None)
-    for sample in profile.noise:
-        tensors = {name: asdict(noise) for name, noise in sample.tensors.items()}
-        shown = {"tensors": tensors, "changed_shapes": list(sample.changed_shapes)}
-        written["noise"]["measured"][sample.digest] = shown
-    return document("shown-profile", 1, {"file_format": written.pop("format"), **written})
+        if (channels := tensor.channels) is not None:
+            means = {"mean": channels.mean.tolist(), "power": channels.power.tolist()}
+            shown["tensors"][name]["channels"] |= means
+    for name in profile.inputs.keys() & profile.keys():
+        del shown["inputs"][name]["tensor"]
+    shown["data"]["runs"] = shown.pop("runs")
+    measured = {sample.pop("digest"): sample for sample in shown.pop("noise")}
+    if count := shown.pop("noise_samples"):
+        shown["noise"] = {"samples": count, "measured": measured}
+    return document("shown-profile", 1, {"file_format": FORMAT, **shown})
 
 
 def plan_json(plan: QuantPlan) -> str:

@@ -83,6 +83,44 @@ class PlanError(QprofError):
     """A plan cannot be read, or breaks a rule that `verify_plan` holds."""
 
 
+class MalformedError(ValueError):
+    """A document or a setting is not what it must be. `advice` is what to do, "" to use the caller's.
+
+    Whoever knows which file it is makes one of the errors above of it.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.advice = advice
+
+    def message(self, file: object, advice: str) -> str:
+        """Return the whole message: file, what is wrong, what to do (`advice` unless it has its own)."""
+        return f"{file}: {self}; {self.advice or advice}"
+
+
+def not_one_of(where: str, word: str, known: Iterable[str]) -> MalformedError:
+    """Return the error about a word that is not one of `known`."""
+    words = tuple(known)
+    colon = ":" if where.endswith("'") else ""
+    return MalformedError(
+        f"{where}{colon} '{word}' is not one of {', '.join(words)}",
+        did_you_mean(word, words) or "use one of these",
+    )
+
+
+def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
+    """Return the error about a key that is not one of `known`."""
+    words = tuple(known)
+    advice = did_you_mean(key, words) or f"known keys are {', '.join(words)}"
+    return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean 'x'?" for the known word closest to `word`, or "" when none is close."""
+    found = nearest(word, known).strip()
+    return found[:1].lower() + found[1:]
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the name of `names` closest to `name`, or "" when none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)

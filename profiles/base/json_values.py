@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
+from .errors import MalformedError
+
 
 def to_jsonable(value: Any) -> Any:
     """Return a result as dicts, lists, strings, numbers, booleans and None.
@@ -44,8 +46,6 @@ def parse_json(text: str, *, non_finite: bool = False) -> Any:
         MalformedError: not JSON; NaN or Infinity, unless they are taken; a key twice; nested too deeply; a
             number of thousands of digits. The line is named where it is known.
     """
-    from .strict_yaml import MalformedError
-
     try:
         constant = float if non_finite else _no_number
         return json.loads(text, parse_constant=constant, object_pairs_hook=_without_duplicates)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 
-from .errors import nearest
+from .errors import MalformedError
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -38,18 +38,6 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _KEY_LIMIT = 1000
 """A key on the line of its value may have 1024 characters in YAML."""
 _DEPTH_LIMIT = 50
-
-
-class MalformedError(ValueError):
-    """A document is not what it must be. `advice` is what to do, "" to use the caller's."""
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(what)
-        self.advice = advice
-
-    def message(self, file: object, advice: str) -> str:
-        """Return the whole message: file, what is wrong, what to do (`advice` unless it has its own)."""
-        return f"{file}: {self}; {self.advice or advice}"
 
 
 # Writing ---------------------------------------------------------------------------------------------------
@@ -114,9 +102,17 @@ def entry(key: str, value: str, indent: int = 0) -> str:
     return f"{pad}{name}:{gap}{value}\n"
 
 
-def block(mapping: Mapping[str, object], indent: int = 0) -> str:
-    """Return a mapping with one entry a line, the values in flow style."""
-    return "".join(entry(key, flow_text(value), indent) for key, value in mapping.items())
+def block(mapping: Mapping[str, object], indent: int = 0, levels: int = 1) -> str:
+    """Return a mapping with one entry a line; so are the mappings in it, down to a number of levels, and the
+    values below in flow style."""
+    lines = []
+    for key, value in mapping.items():
+        if levels > 1 and isinstance(value, Mapping) and value:
+            written = "\n" + block(value, indent + 2, levels - 1).rstrip("\n")
+        else:
+            written = flow_text(value)
+        lines.append(entry(key, written, indent))
+    return "".join(lines)
 
 
 # Reading ---------------------------------------------------------------------------------------------------
@@ -229,109 +225,34 @@ def _resolved(event: yaml.ScalarEvent) -> object:
     return word
 
 
-# Checking --------------------------------------------------------------------------------------------------
+# A file of qprof ----------------------------------------------------------------------------------------
 
 
-def fields(
-    value: object, where: str, required: Iterable[str], optional: Iterable[str] = ()
-) -> dict[str, object]:
-    """Return a mapping that has all required keys and none unknown.
+def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
+    """Return the top mapping of one of qprof's own files.
 
-    Raises:
-        MalformedError: not a mapping, or a key is missing or unknown (the nearest allowed one is suggested).
-    """
-    mapping, required = mapping_at(value, where), tuple(required)
-    allowed = (*required, *optional)
-    for key in mapping:
-        if key not in allowed:
-            raise MalformedError(
-                f"{where}: unknown key '{key}'", f"known are {', '.join(allowed)}.{nearest(key, allowed)}"
-            )
-    for key in required:
-        if key not in mapping:
-            raise MalformedError(f"{where}: key '{key}' is missing")
-    return mapping
-
-
-def mapping_at(value: object, where: str) -> dict[str, object]:
-    """Return `value` when it is a mapping, else raise MalformedError."""
-    if not isinstance(value, dict):
-        raise MalformedError(f"{where} must be a mapping, not {_kind(value)}")
-    return value
-
-
-def list_at(value: object, where: str) -> list[object]:
-    """Return `value` when it is a list, else raise MalformedError."""
-    if not isinstance(value, list):
-        raise MalformedError(f"{where} must be a list, not {_kind(value)}")
-    return value
-
-
-def text_at(value: object, where: str) -> str:
-    """Return `value` when it is text, else raise MalformedError."""
-    if not isinstance(value, str):
-        raise MalformedError(
-            f"{where} must be text, not {_kind(value)}", "put it in quotes if it looks like a number"
-        )
-    return value
-
-
-def flag_at(value: object, where: str) -> bool:
-    """Return `value` when it is true or false, else raise MalformedError."""
-    if not isinstance(value, bool):
-        raise MalformedError(f"{where} is {_kind(value)}, expected true or false")
-    return value
-
-
-def integer_at(value: object, where: str, low: int | None = None) -> int:
-    """Return `value` when it is an integer of at least `low`, else raise MalformedError."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise MalformedError(f"{where} must be an integer, not {_kind(value)}")
-    if low is not None and value < low:
-        raise MalformedError(f"{where} is {value}, below {low}")
-    return value
-
-
-def float_at(value: object, where: str) -> float:
-    """Return `value` as a float when it is a finite number, else raise MalformedError."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MalformedError(f"{where} must be a number, not {_kind(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise MalformedError(f"{where} must be finite, not {number}")
-    return number
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "empty"
-    if isinstance(value, dict | list):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    shown = repr(value)
-    return shown if len(shown) <= 40 else shown[:37] + "..."
-
-
-def check_format(document: object, family: str, version: int, advice: str) -> dict[str, object]:
-    """Return the top mapping of a file whose `format` is `family`/1 .. `family`/`version`.
+    Args:
+        document: the text of the file.
+        form: the `format` that it must have, such as "qprof-plan/1".
+        advice: what to do where it is another file.
 
     Raises:
-        MalformedError: not a mapping, no format, another family (`advice` says what to give), or newer.
+        MalformedError: another format, or another number of this one: no other is read; or not the whole
+            file.
     """
-    top = mapping_at(document, "the document")
+    if document.startswith(f"format: {form}\n"):
+        check_whole(document)
+    top = parse(document)
+    if not isinstance(top, dict):
+        raise MalformedError("the document must be a mapping with the key 'format'", advice)
     if "format" not in top:
         raise MalformedError("key 'format' is missing", advice)
-    written = top["format"]
-    name, _, number = written.partition("/") if isinstance(written, str) else (str(written), "", "")
-    if name != family or not re.fullmatch("[1-9][0-9]*", number):
-        raise MalformedError(f"unknown format '{written}', expected '{family}/{version}'", advice)
-    if len(number) > 9 or int(number) > version:
-        raise MalformedError(
-            f"format '{written}' is newer than this qprof, which reads up to '{family}/{version}'",
-            "upgrade qprof-onnx",
-        )
+    if (written := top["format"]) != form:
+        family = form.partition("/")[0]
+        if str(written).startswith(f"{family}/"):
+            advice = "write it again with this qprof, or read it with the one that wrote it"
+        raise MalformedError(f"unknown format '{str(written)[:40]}': this qprof reads '{form}' alone", advice)
+    check_whole(document)
     return top
 
 

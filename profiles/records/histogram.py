@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 BINS = 2000
 """Largest number of bins of a histogram."""
@@ -76,8 +77,8 @@ class Histogram:
         counts: read-only int64, at most BINS of them, first and last non-zero; empty for no data.
     """
 
-    exponent: int
-    first: int
+    exponent: Annotated[int, Meta(ge=MIN_EXPONENT, le=1024)]
+    first: Annotated[int, Meta(ge=1 - (1 << INDEX_BITS), le=(1 << INDEX_BITS) - 1)]
     counts: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:

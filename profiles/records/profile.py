@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from ..base.errors import natural_key
-from ..base.strict_yaml import MalformedError, text_at
-
-if TYPE_CHECKING:
-    pass
-
-
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import ProfileError, nearest
+from ..base.conversion import Count, Digest
+from ..base.errors import ProfileError, natural_key, nearest
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
@@ -98,7 +88,7 @@ def _rank(extreme: Extreme, sign: float) -> tuple[object, ...]:
 
 # What the inputs of a model were given: their records in a profile, and how these merge and are written.
 
-Sizes = tuple[tuple[int, int], ...]
+Sizes = tuple[tuple[Count, Count], ...]
 """The smallest and the largest size of each dimension."""
 
 
@@ -144,25 +134,6 @@ def merged_sizes(a: Sizes | None, b: Sizes | None) -> Sizes | None:
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
-
-
-def sizes_text(sizes: Sizes | None) -> str | None:
-    """Return sizes as in "1 3 32-128"; None for none."""
-    if sizes is None:
-        return None
-    return " ".join(str(low) if low == high else f"{low}-{high}" for low, high in sizes)
-
-
-def sizes_at(value: object, where: str) -> Sizes | None:
-    """Return the sizes that a text describes, or raise MalformedError."""
-    if value is None:
-        return None
-    words = text_at(value, where).split()
-    found = [re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", word) for word in words]
-    sizes = tuple((int(size[1]), int(size[2] or size[1])) for size in found if size)
-    if len(sizes) < len(words) or any(low > high for low, high in sizes):
-        raise MalformedError(f"{where}: is not a text of sizes such as '1 3 32-128'")
-    return sizes
 
 
 # Measured noise: what becomes of small rounding errors on their way through the model, for a few samples.
@@ -267,7 +238,7 @@ def _pooled(noises: list[TensorNoise]) -> TensorNoise:
     return TensorNoise(*(None if c[0] is None else sum(float(f or 0.0) for f in c) for c in columns))
 
 
-Dim = int | None
+Dim = Count | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
 
 
@@ -289,7 +260,7 @@ class ModelId:
 
     structure: str
     weights: str
-    opset: int
+    opset: Count
     file: str = field(default="", compare=False)
 
 
@@ -304,8 +275,8 @@ class DataId:
         random: whether some of the samples are random values ("random:N"), which gates refuse.
     """
 
-    samples: int = 0
-    digest: str = "0" * 32
+    samples: Count = 0
+    digest: Digest = "0" * 32
     random: bool = False
 
     def merged(self, other: DataId) -> DataId:
@@ -358,17 +329,17 @@ class TensorProfile:
             that it holds, or none.
         channels: per-channel ranges and sums, for inputs of weighted layers; else None.
         extremes: the samples that made minimum and maximum, and those next to them; None where that was not
-            recorded (profiles of formats 1 to 3).
+            recorded.
     """
 
     dtype: str
     shape: tuple[Dim, ...] | None
     minimum: float
     maximum: float
-    count: int
-    zeros: int
-    nan: int
-    inf: int
+    count: Count
+    zeros: Count
+    nan: Count
+    inf: Count
     histogram: Bins
     channels: Channels | None = None
     extremes: Extremes | None = None
@@ -496,7 +467,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             not measured.
         noise_samples: for how many samples that was to be measured, at most.
         runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
-            tensors and inputs are those of runs. 0 where that is not known (profiles of formats 1 to 3).
+            tensors and inputs are those of runs. 0 where that is not known.
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
     """
 
@@ -507,8 +478,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     tool: str = field(default="", compare=False)
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
     noise: tuple[SampleNoise, ...] = ()
-    noise_samples: int = 0
-    runs: int = 0
+    noise_samples: Count = 0
+    runs: Count = 0
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
 
     @property

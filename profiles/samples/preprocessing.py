@@ -17,10 +17,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from ..base.errors import ConfigError, nearest
+from ..base.errors import ConfigError, MalformedError, nearest
 from ..base.json_values import parse_json
 from ..base.output_files import read_text
-from ..base.strict_yaml import MalformedError, parse
+from ..base.strict_yaml import parse
 
 R = TypeVar("R")
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapping_at, text_at
+from ...profiles.base.conversion import float_at, list_at, mapping_at, text_at
+from ...profiles.base.errors import MalformedError
 from ..numerics.affine import QuantParams
 from .encodings import (
     ACTIVATIONS,

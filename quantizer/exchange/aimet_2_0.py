@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.strict_yaml import MalformedError, list_at, mapping_at, text_at
+from ...profiles.base.conversion import list_at, mapping_at, text_at
+from ...profiles.base.errors import MalformedError
 from ..numerics.affine import TYPES, QuantParams
 from .encodings import (
     FLOAT,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.conversion import mapping_at
+from ...profiles.base.errors import ConfigError, MalformedError
 from ...profiles.base.json_values import parse_json
-from ...profiles.base.strict_yaml import MalformedError, mapping_at
 from ...profiles.base.tool import tool_name
 from ..numerics.affine import INT32, TYPES, QuantParams, QuantType, unsigned_equivalent
 from ..plan.plan import QuantPlan

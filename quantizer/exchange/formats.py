@@ -257,7 +257,7 @@ def read_as(
         where: the file, for messages.
         error: raised for a malformed file, of which the module's `read` raises a `MalformedError`.
     """
-    from ...profiles.base.strict_yaml import MalformedError
+    from ...profiles.base.errors import MalformedError
 
     try:
         found: ForeignRanges | ForeignParams = entry.load().read(data, where)

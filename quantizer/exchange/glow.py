@@ -22,18 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ProfileError
+from ...profiles.base.conversion import float_at, integer_at, keys_at, list_at
+from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.output_files import text_of
-from ...profiles.base.strict_yaml import (
-    FLOAT,
-    INT,
-    MalformedError,
-    fields,
-    float_at,
-    integer_at,
-    list_at,
-    parse_all,
-)
+from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
 from ...profiles.records.histogram import EqualBins, UnknownBins
 from .values import ForeignRanges
 
@@ -195,12 +187,12 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
     documents = parse_all(_counts_as_text(document))
     if len(documents) != 3:
         raise MalformedError(f"holds {len(documents)} YAML documents; a Glow profile has three", ADVICE)
-    version = fields(documents[0], "document 1", ("GlowToolsVersion",))["GlowToolsVersion"]
+    version = keys_at(documents[0], "document 1", ("GlowToolsVersion",))["GlowToolsVersion"]
     if isinstance(version, dict | list):
         raise MalformedError("document 1: GlowToolsVersion must be text", ADVICE)
     where = "document 2: GraphPreLowerHash"
     graph_hash = integer_at(
-        fields(documents[1], "document 2", ("GraphPreLowerHash",))["GraphPreLowerHash"], where, 0
+        keys_at(documents[1], "document 2", ("GraphPreLowerHash",))["GraphPreLowerHash"], where, 0
     )
     if graph_hash >= 1 << 64:
         raise MalformedError(f"{where} has more than 64 bits", ADVICE)
@@ -218,7 +210,7 @@ def _counts_as_text(document: str) -> str:
 
 
 def _entry(item: object, where: str) -> GlowEntry:
-    entry = fields(item, where, ("NodeOutputName", "Min", "Max", "Histogram"))
+    entry = keys_at(item, where, ("NodeOutputName", "Min", "Max", "Histogram"))
     name = entry["NodeOutputName"]
     if isinstance(name, dict | list) or name is None:
         raise MalformedError(f"{where}: NodeOutputName must be text", ADVICE)

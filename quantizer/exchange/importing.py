@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.strict_yaml import MalformedError
+from ...profiles.base.errors import ConfigError, MalformedError
 from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.equalization import apply_biases

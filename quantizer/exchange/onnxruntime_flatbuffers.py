@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ...profiles.base.strict_yaml import MalformedError
+from ...profiles.base.errors import MalformedError
 from ...profiles.records.profile import Profile
 from .onnxruntime_cache import ADVICE, number_at, ranges_of, written_limits
 from .range_checks import unique

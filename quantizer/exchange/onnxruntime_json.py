@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import ProfileError
+from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import text_of
-from ...profiles.base.strict_yaml import MalformedError
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile
 from .range_checks import checked_range, some_of

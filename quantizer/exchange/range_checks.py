@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...profiles.base.strict_yaml import MalformedError
+from ...profiles.base.errors import MalformedError
 
 FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 ADVICE = "calibrate again with the tool that wrote the file, on data without NaN and Inf, or correct the file"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapping_at
+from ...profiles.base.conversion import float_at, list_at, mapping_at
+from ...profiles.base.errors import MalformedError
 from ..numerics.affine import INT4, INT8, INT16, UINT4, UINT8, UINT16, QuantParams, QuantType
 from .encodings import (
     Entry,

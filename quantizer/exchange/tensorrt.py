@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ProfileError
+from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.output_files import text_of
-from ...profiles.base.strict_yaml import MalformedError
 from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
 from .range_checks import some_of, symmetric_ranges, unique

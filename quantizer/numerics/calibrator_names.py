@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .words import malformed, not_one_of
+from ...profiles.base.errors import MalformedError, not_one_of
 
 CalibratorName = Literal["minmax", "percentile", "kl", "mse"]
 """kl is what other tools call entropy. Adding a calibrator is a function in `numerics.calibrators`, and
@@ -51,7 +51,7 @@ def split_calibrator(text: str) -> tuple[CalibratorName, float]:
     parameter = PARAMETERS.get(name)
     if parameter is None:
         if colon:
-            raise malformed(f"calibrator '{text}': {name} has no parameter", f"write '{name}'")
+            raise MalformedError(f"calibrator '{text}': {name} has no parameter", f"write '{name}'")
         return name, float("nan")
     if not colon:
         return name, parameter.default
@@ -60,7 +60,7 @@ def split_calibrator(text: str) -> tuple[CalibratorName, float]:
     except ValueError:
         value = float("nan")
     if not parameter.least <= value <= parameter.most:
-        raise malformed(
+        raise MalformedError(
             f"calibrator '{text}': '{written}' is not a number from {parameter.least:g} to "
             f"{parameter.most:g}",
             f"write for example '{name}:{parameter.default:g}'",

@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import ConfigError, PlanError, ProfileError
-from ...profiles.base.strict_yaml import MalformedError
+from ...profiles.base.errors import ConfigError, MalformedError, PlanError, ProfileError
 from ...profiles.records.histogram import BINS
 from ...profiles.records.profile import TensorProfile
 from .affine import QuantType, UnaryFunction

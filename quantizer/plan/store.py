@@ -1,6 +1,6 @@
 """The plan's file format: YAML meant to be read and edited by people. The only module that knows it.
 
-    format: qprof-plan/2
+    format: qprof-plan/1
     tool: ...                        who wrote it
     model: file, structure, weights, opset
     config: the settings that were asked for
@@ -50,36 +50,25 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from msgspec import Meta
 
-from ...profiles.base.errors import PlanError, nearest
+from ...profiles.base.conversion import Count, keys_at, read_record, read_value
+from ...profiles.base.errors import MalformedError, PlanError, not_one_of
 from ...profiles.base.output_files import FileBatch, read_text, write_atomically
-from ...profiles.base.strict_yaml import (
-    MalformedError,
-    block,
-    check_format,
-    check_whole,
-    entry,
-    fields,
-    float_at,
-    float_text,
-    flow_text,
-    integer_at,
-    list_at,
-    mapping_at,
-    parse,
-    text,
-    text_at,
-)
-from ...profiles.records.store import model_at, model_fields
+from ...profiles.base.strict_yaml import block, entry, float_text, flow_text, parse_file, text
+from ...profiles.records.profile import ModelId
+from ...profiles.records.store import model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig
 from ..targets.target import config_from_mapping
 from .plan import (
     IMPLEMENTATIONS,
+    NO_ORIGIN,
     Adjustments,
     EqualizationScales,
     Kind,
@@ -90,183 +79,17 @@ from .plan import (
     SharedScale,
 )
 from .provenance import plan_digest
-from .reasons import Detail, FloatReason, ReasonCode, detail_names, figure_names
-
-# Adjustments as lines of a plan file, and back. The layout is described in `store`.
-
-EXPONENT = 60
-"""Largest magnitude of the exponent of a scale."""
-
-SECTIONS = ("equalization", "biases", "roundings", "padded_channels")
-
-
-def adjustments_text(adjustments: Adjustments) -> str:
-    """Return the lines of adjustments, "" when there are none: each vector is one text."""
-    if not adjustments:
-        return ""
-    lines = ["adjustments:\n"]
-    lines += ["  equalization:\n"] if adjustments.equalization else []
-    for name, scales in adjustments.equalization.items():
-        exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
-        inserted = "true" if scales.inserted else "false"
-        value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
-        lines.append(entry(name, value, 4))
-    lines += ["  biases:\n"] if adjustments.biases else []
-    for name, delta in adjustments.biases.items():
-        lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
-    lines += ["  roundings:\n"] if adjustments.roundings else []
-    for name, rounding in adjustments.roundings.items():
-        packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
-        lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
-    lines += ["  padded_channels:\n"] if adjustments.padded_channels else []
-    lines += [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
-    return "".join(lines)
-
-
-def adjustments_at(value: object) -> Adjustments:
-    """Return the adjustments that the value of their key describes.
-
-    Raises:
-        MalformedError: saying where.
-    """
-    sections = fields({} if value is None else value, "adjustments", (), SECTIONS)
-    scales, biases, roundings, padded = (
-        mapping_at(sections.get(s, {}), f"adjustments: {s}") for s in SECTIONS
-    )
-    return Adjustments(
-        {name: _scales(item, f"adjustments: equalization of '{name}'") for name, item in scales.items()},
-        {name: _numbers(item, f"adjustments: bias of '{name}'") for name, item in biases.items()},
-        {name: _offsets(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
-        {
-            name: integer_at(item, f"adjustments: padded_channels of '{name}'", 1)
-            for name, item in padded.items()
-        },
-    )
-
-
-def _scales(value: object, where: str) -> EqualizationScales:
-    found = fields(value, where, ("axis", "inserted", "log2_scales"))
-    words = str(found["log2_scales"]).split()
-    if not words or not all(re.fullmatch("-?[0-9]{1,3}", w) and abs(int(w)) <= EXPONENT for w in words):
-        raise MalformedError(f"{where}: log2_scales must be whole numbers from -{EXPONENT} to {EXPONENT}")
-    if not isinstance(found["inserted"], bool):
-        raise MalformedError(f"{where}: inserted must be true or false")
-    scales = tuple(math.ldexp(1.0, int(word)) for word in words)
-    return EqualizationScales(integer_at(found["axis"], f"{where}: axis", 0), scales, found["inserted"])
-
-
-def _numbers(value: object, where: str) -> tuple[float, ...]:
-    """Return the float32 numbers of a text."""
-    try:
-        with np.errstate(over="ignore"):
-            numbers = [float(np.float32(word)) for word in str(value).split()]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(map(math.isfinite, numbers)):
-        raise MalformedError(f"{where}: must be finite numbers with spaces between them")
-    return tuple(numbers)
-
-
-def _offsets(value: object, where: str) -> RoundingOffsets:
-    found = fields(value, where, ("params", "offsets"))
-    packed = text_at(found["offsets"], f"{where}: offsets")
-    try:
-        offsets = zlib.decompress(base64.b64decode(packed, validate=True))
-    except (binascii.Error, zlib.error, ValueError):
-        raise MalformedError(f"{where}: offsets must be int8 numbers, deflated and in base 64") from None
-    return RoundingOffsets(offsets, text_at(found["params"], f"{where}: params"))
-
-
-# Plan files of format 1, the first that was used: their words put into those of format 2.
-
-_KINDS = {"integer": "quantized", "table": "lookup-table", "move": "pass-through"}
-_IMPLEMENTATIONS = {"codes": "integer", "leaky": "leaky-relu"}
-_SETTINGS = {
-    "wide": "keep_16bit",
-    "propagation": "inter_layer",
-    "block": "block_size",
-    "tables": "lookup_tables",
-    "resolution": "scale_sharing",
-}
-_GROUP = {"winners": "range_set_by", "ties": "tied_by"}
-_ADJUSTMENTS = {"factors": "equalization"}
-_ADJUSTMENT = {"exponents": "log2_scales", "moves": "offsets"}
-_WORDS: Mapping[str, Mapping[str, str]] = {
-    "inter_layer": {"stay": "quantized", "return": "float"},
-    "granularity": {"channel": "per-channel", "tensor": "per-tensor"},
-    "scale_sharing": {"global": "unified", "local": "separate"},
-    "rounding": {"sums": "squant"},
-}
-
-
-def from_format_1(top: Mapping[str, object]) -> dict[str, object]:
-    """Return the top mapping of a plan of format 1 with the keys and words of format 2.
-
-    What is malformed stays as it is: the reader of format 2 says what is wrong with it.
-    """
-    changed = dict(top)
-    if isinstance(config := top.get("config"), dict):
-        renamed = {_SETTINGS.get(str(key), str(key)): value for key, value in config.items()}
-        changed["config"] = {key: _word(_WORDS.get(key, {}), value) for key, value in renamed.items()}
-    if isinstance(tensors := top.get("tensors"), dict):
-        changed["tensors"] = {name: _params(value) for name, value in tensors.items()}
-    if isinstance(nodes := top.get("nodes"), dict):
-        changed["nodes"] = {name: _node(value) for name, value in nodes.items()}
-    if "groups" in top:
-        groups = changed.pop("groups")
-        changed["shared_scales"] = (
-            [_renamed(_GROUP, g) for g in groups] if isinstance(groups, list) else groups
-        )
-    if isinstance(adjustments := top.get("adjustments"), dict):
-        changed["adjustments"] = _adjustments(adjustments)
-    return changed
-
-
-def _adjustments(value: Mapping[Any, Any]) -> Any:
-    """Return the sections of the adjustments with the keys of their entries."""
-    return {
-        _ADJUSTMENTS.get(section, section): {
-            name: _renamed(_ADJUSTMENT, entry) for name, entry in found.items()
-        }
-        if isinstance(found, dict)
-        else found
-        for section, found in value.items()
-    }
-
-
-def _renamed(keys: Mapping[str, str], value: Any) -> Any:
-    return {keys.get(key, key): item for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _word(words: Mapping[str, str], value: Any) -> Any:
-    return words.get(value, value) if isinstance(value, str) else value
-
-
-def _params(value: Any) -> Any:
-    return _renamed({"block": "block_size"}, value)
-
-
-def _node(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    node = _renamed({"spelling": "implementation"}, value)
-    if "kind" in node:
-        node["kind"] = _word(_KINDS, node["kind"])
-    if "implementation" in node:
-        node["implementation"] = _word(_IMPLEMENTATIONS, node["implementation"])
-    if isinstance(inputs := node.get("inputs"), dict):
-        node["inputs"] = {key: _params(item) for key, item in inputs.items()}
-    return node
-
+from .reasons import FloatReason, ReasonCode, detail_names, figure_names
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
 
-FAMILY, VERSION = "qprof-plan", 2
+Format = Literal["qprof-plan/1"]
+(FORMAT,) = get_args(Format)
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
-
-_LATER = ("tool", "notes", "shared_scales", "adjustments", "origin")
-"""Keys that may be missing: older files lack them, and people need not write them."""
+OTHER_FILE = (
+    "give a plan written by 'qprof quantize --save-plan', or by 'qprof import-plan' from another tool's file"
+)
 
 
 def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | None = None) -> None:
@@ -322,14 +145,14 @@ def dumps(plan: QuantPlan) -> str:
     shared = "".join(_shared_text(shared) for shared in plan.shared_scales)
     return "".join(
         [
-            block({"format": f"{FAMILY}/{VERSION}", "tool": plan.tool}),
+            block({"format": FORMAT, "tool": plan.tool}),
             "model:\n" + block(model_fields(plan.model), 2),
             "config:\n" + block(config, 2),
             "notes:\n" + notes if notes else "notes: []\n",
             "tensors:\n" + tensors if tensors else "tensors: {}\n",
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
             "shared_scales:\n" + shared if shared else "shared_scales: []\n",
-            adjustments_text(plan.adjustments),
+            _adjustments_text(plan.adjustments),
             _origin_text(plan),
             "...\n",
         ]
@@ -339,17 +162,7 @@ def dumps(plan: QuantPlan) -> str:
 def loads(document: str, source: str = "plan") -> QuantPlan:
     """Return the plan that a text describes; `source` names it in errors. See `load_plan`."""
     try:
-        if document.startswith(f"format: {FAMILY}/"):
-            check_whole(document)
-        top = check_format(
-            parse(document),
-            FAMILY,
-            VERSION,
-            "give a plan written by 'qprof quantize --save-plan', or by 'qprof import-plan' from another "
-            "tool's file",
-        )
-        check_whole(document)
-        return _plan(from_format_1(top) if top["format"] == f"{FAMILY}/1" else top)
+        return _plan(parse_file(document, FORMAT, OTHER_FILE))
     except MalformedError as problem:
         raise PlanError(problem.message(source, ADVICE)) from None
 
@@ -417,143 +230,218 @@ def _origin_text(plan: QuantPlan) -> str:
     return "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
 
 
-# Reading ---------------------------------------------------------------------------------------------------
+def _adjustments_text(adjustments: Adjustments) -> str:
+    if not adjustments:
+        return ""
+    lines = ["adjustments:\n"]
+    lines += ["  equalization:\n"] if adjustments.equalization else []
+    for name, scales in adjustments.equalization.items():
+        exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
+        inserted = "true" if scales.inserted else "false"
+        value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
+        lines.append(entry(name, value, 4))
+    lines += ["  biases:\n"] if adjustments.biases else []
+    for name, delta in adjustments.biases.items():
+        lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
+    lines += ["  roundings:\n"] if adjustments.roundings else []
+    for name, rounding in adjustments.roundings.items():
+        packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
+        lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
+    lines += ["  padded_channels:\n"] if adjustments.padded_channels else []
+    lines += [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
+    return "".join(lines)
 
 
-def _plan(top: dict[str, object]) -> QuantPlan:
-    fields(top, "the document", ("format", "model", "config", "tensors", "nodes"), _LATER)
-    tensors = mapping_at(top["tensors"], "tensors")
-    nodes = mapping_at(top["nodes"], "nodes")
-    notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
+# Reading: the file as records, and what they stand for -----------------------------------------------------
+
+EXPONENT = 60
+"""Largest magnitude of the exponent of a scale."""
+
+
+@dataclass(frozen=True)
+class ParameterFields:
+    """Scale and zero point of a quantized tensor: value = scale * (quantized value - zero_point)."""
+
+    type: Annotated[
+        Literal["int4", "uint4", "int7", "int8", "uint8", "int16", "uint16", "int32"],
+        Meta(description="Integer type of the quantized values."),
+    ]
+    scale: float | tuple[float, ...]
+    zero_point: int | tuple[int, ...]
+    axis: Annotated[Count | None, Meta(description="Of the channels, where each has a scale.")] = None
+    block_size: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Elements that share a scale.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class NodeFields:
+    """What becomes of a node.
+
+    Attributes:
+        kind: as what it is written.
+        implementation: how, where there are several ways.
+        reason: why it stays float, a code with its figures; or a remark.
+        inputs: number of an input to parameters that it reads instead of the tensor's.
+    """
+
+    kind: Kind
+    implementation: str = ""
+    reason: str | Mapping[str, Any] = ""
+    inputs: Mapping[str, ParameterFields] | None = None
+
+
+@dataclass(frozen=True)
+class EqualizationFields:
+    """Powers of two that the channels of an activation are divided by."""
+
+    axis: Count
+    inserted: bool
+    log2_scales: str | int
+
+
+@dataclass(frozen=True)
+class RoundingFields:
+    """How far each quantized weight is from the nearest: int8, deflated, in base 64."""
+
+    params: str
+    offsets: str
+
+
+@dataclass(frozen=True)
+class AdjustmentFields:
+    """What is changed in the float model first."""
+
+    equalization: Mapping[str, EqualizationFields] = dataclasses.field(default_factory=dict)
+    biases: Mapping[str, str | int | float] = dataclasses.field(default_factory=dict)
+    roundings: Mapping[str, RoundingFields] = dataclasses.field(default_factory=dict)
+    padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OriginFields:
+    """What the plan was made from, and the digest of the plan as it was made."""
+
+    profile: str
+    decisions: str
+    estimated_sqnr: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    sqnr_bands: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlanFields:
+    """A plan: every decision about one model, to read or to edit."""
+
+    format: Format
+    model: ModelId
+    config: QuantConfig
+    tensors: Mapping[str, ParameterFields]
+    nodes: Mapping[str, NodeFields]
+    tool: str = ""
+    notes: tuple[str, ...] | None = None
+    shared_scales: tuple[SharedScale, ...] = ()
+    adjustments: AdjustmentFields | None = None
+    origin: OriginFields | None = None
+
+
+def _plan(top: Mapping[str, object]) -> QuantPlan:
+    decoders = {QuantConfig: config_from_mapping}
+    found = read_record(top, PlanFields, decoders=decoders)
     plan = QuantPlan(
-        model=model_at(top["model"]),
-        config=config_from_mapping(top["config"], "config"),
-        tensors={name: _params_of_store(value, f"tensor '{name}'") for name, value in tensors.items()},
-        nodes={name: _node_of_store(value, f"node '{name}'") for name, value in nodes.items()},
-        notes=tuple(text_at(note, "notes") for note in notes),
-        shared_scales=tuple(_shared(s) for s in list_at(top.get("shared_scales", []), "shared_scales")),
-        adjustments=adjustments_at(top.get("adjustments")),
-        tool=text_at(top.get("tool", ""), "tool"),
+        model=found.model,
+        config=found.config,
+        tensors={name: _params(params, f"tensor '{name}'") for name, params in found.tensors.items()},
+        nodes={name: _node(node, f"node '{name}'") for name, node in found.nodes.items()},
+        notes=found.notes or (),
+        tool=found.tool,
+        shared_scales=found.shared_scales,
+        adjustments=_adjustments(found.adjustments or AdjustmentFields()),
     )
-    return dataclasses.replace(plan, origin=_origin(top["origin"], plan)) if "origin" in top else plan
+    return replace(plan, origin=_origin(found.origin, plan))
 
 
-def _origin(value: object, plan: QuantPlan) -> PlanOrigin:
-    """Return what a plan was made from; without the estimate where the plan was edited since."""
-    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr", "sqnr_bands"))
-    profile = text_at(found["profile"], "origin: profile")
-    estimates = mapping_at(found.get("estimated_sqnr", {}), "origin: estimated_sqnr")
-    numbers = {name: float_at(db, "origin: estimated_sqnr") for name, db in estimates.items()}
-    edited = text_at(found["decisions"], "origin: decisions") != plan_digest(plan)
-    bands = {
-        name: _band(pair)
-        for name, pair in mapping_at(found.get("sqnr_bands", {}), "origin: sqnr_bands").items()
-    }
-    return PlanOrigin(profile, {}, {}) if edited else PlanOrigin(profile, numbers, bands)
-
-
-def _band(value: object) -> tuple[float, float]:
-    where = "origin: sqnr_bands"
-    ends = [float_at(end, where) for end in list_at(value, where)]
-    if len(ends) != 2:
-        raise MalformedError(f"{where}: an output has {len(ends)} numbers; give the lowest and the highest")
-    return ends[0], ends[1]
-
-
-def _shared(value: object) -> SharedScale:
-    where = "shared_scales"
-    found = fields(value, where, ("range", "range_set_by", "tied_by", "members"))
-    members = mapping_at(found["members"], f"{where}: members")
-    setters, nodes = (list_at(found[key], f"{where}: {key}") for key in ("range_set_by", "tied_by"))
-    return SharedScale(
-        {name: _range(own, f"{where}: members: '{name}'") for name, own in members.items()},
-        _range(found["range"], f"{where}: range"),
-        tuple(text_at(name, f"{where}: range_set_by") for name in setters),
-        tuple(text_at(name, f"{where}: tied_by") for name in nodes),
-    )
-
-
-def _range(value: object, where: str) -> tuple[float, float]:
-    ends = list_at(value, where)
-    if len(ends) != 2:
-        raise MalformedError(f"{where} has {len(ends)} ends instead of two")
-    return float_at(ends[0], where), float_at(ends[1], where)
-
-
-def _word_of_store(value: object, where: str, known: tuple[str, ...]) -> str:
-    word = text_at(value, where)
-    if word not in known:
-        raise MalformedError(
-            f"{where} '{word}' is unknown", f"known are {', '.join(known)}.{nearest(word, known)}"
-        )
-    return word
-
-
-def _params_of_store(value: object, where: str) -> QuantParams:
-    found = fields(value, where, ("type", "scale", "zero_point"), ("axis", "block_size"))
-    scale, point = found["scale"], found["zero_point"]
-    scales = tuple(_scale(s, f"{where}: scale") for s in (scale if isinstance(scale, list) else [scale]))
-    if not scales:
+def _params(found: ParameterFields, where: str) -> QuantParams:
+    numbers = found.scale if isinstance(found.scale, tuple) else (found.scale,)
+    if not numbers:
         raise MalformedError(f"{where}: scale is empty")
-    points = tuple(
-        integer_at(p, f"{where}: zero_point") for p in (point if isinstance(point, list) else [point])
-    )
-    if not isinstance(point, list):
-        points *= len(scales)
-    qtype = TYPES[_word_of_store(found["type"], f"{where}: type", tuple(TYPES))]
-    axis, block = _optional(found, "axis", where, 0), _optional(found, "block_size", where, 1)
+    with np.errstate(over="ignore", under="ignore"):
+        scales = tuple(float(np.float32(number)) for number in numbers)
+    for number, rounded in zip(numbers, scales, strict=True):
+        if not (math.isfinite(rounded) and rounded > 0.0):
+            raise MalformedError(f"{where}: scale {number} is not a positive float32")
+    points = found.zero_point if isinstance(found.zero_point, tuple) else (found.zero_point,) * len(scales)
     try:
-        return QuantParams(scales, points, qtype, axis, block)
+        return QuantParams(scales, points, TYPES[found.type], found.axis, found.block_size)
     except PlanError as problem:
         what, _, advice = str(problem).removeprefix("quantization parameters: ").partition("; ")
         raise MalformedError(f"{where}: {what}", advice) from None
 
 
-def _optional(found: Mapping[str, object], key: str, where: str, low: int) -> int | None:
-    value = found.get(key)
-    return None if value is None else integer_at(value, f"{where}: {key}", low)
-
-
-def _scale(value: object, where: str) -> float:
-    number = float_at(value, where)
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = float(np.float32(number))
-    if not (math.isfinite(rounded) and rounded > 0.0):
-        raise MalformedError(f"{where} {number} is not a positive float32")
-    return rounded
-
-
-def _node_of_store(value: object, where: str) -> NodePlan:
-    found = fields(value, where, ("kind",), ("implementation", "reason", "inputs"))
-    kind = Kind(_word_of_store(found["kind"], f"{where}: kind", tuple(kind.value for kind in Kind)))
-    inputs: dict[int, QuantParams] = {}
-    for key, item in mapping_at(found.get("inputs", {}), f"{where}: inputs").items():
+def _node(found: NodeFields, where: str) -> NodePlan:
+    if found.implementation and found.implementation not in IMPLEMENTATIONS:
+        raise not_one_of(f"{where}: implementation", found.implementation, IMPLEMENTATIONS)
+    inputs = {}
+    for key, params in (found.inputs or {}).items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
-        inputs[int(key)] = _params_of_store(item, f"{where}: input {key}")
-    implementation = (
-        _word_of_store(found["implementation"], f"{where}: implementation", IMPLEMENTATIONS)
-        if "implementation" in found
-        else ""
-    )
-    return NodePlan(kind, _because(found.get("reason", ""), f"{where}: reason"), inputs, implementation)
+        inputs[int(key)] = _params(params, f"{where}: input {key}")
+    return NodePlan(found.kind, _because(found.reason, f"{where}: reason"), inputs, found.implementation)
 
 
-def _because(value: object, where: str) -> FloatReason | str:
-    """Return why a node stays float, or a remark about another one."""
-    if not isinstance(value, dict):
-        return text_at(value, where)
-    code = ReasonCode(_word_of_store(value.get("code"), f"{where}: code", tuple(ReasonCode)))
-    details = fields(value, where, ("code", *detail_names(code)), ("price",))
+def _because(found: str | Mapping[str, Any], where: str) -> FloatReason | str:
+    if isinstance(found, str):
+        return found
+    code = read_value(found.get("code"), ReasonCode, f"{where}: code")
     figures = figure_names(code)
+    details = keys_at({"price": "", **found}, where, ("code", *detail_names(code), "price"))
     return FloatReason(
         code,
-        {name: _detail(details[name], name in figures, where) for name in detail_names(code)},
-        text_at(details.get("price", ""), where),
+        {
+            name: read_value(details[name], int | float if name in figures else str, f"{where}: {name}")
+            for name in detail_names(code)
+        },
+        read_value(details["price"], str, f"{where}: price"),
     )
 
 
-def _detail(value: object, is_figure: bool, where: str) -> Detail:
-    if not is_figure:
-        return text_at(value, where)
-    return value if isinstance(value, int) and not isinstance(value, bool) else float_at(value, where)
+def _adjustments(found: AdjustmentFields) -> Adjustments:
+    return Adjustments(
+        {name: _scales(scales, f"equalization of '{name}'") for name, scales in found.equalization.items()},
+        {name: _numbers(str(words), f"bias of '{name}'") for name, words in found.biases.items()},
+        {name: _offsets(rounding, f"rounding of '{name}'") for name, rounding in found.roundings.items()},
+        found.padded_channels,
+    )
+
+
+def _scales(found: EqualizationFields, where: str) -> EqualizationScales:
+    words = str(found.log2_scales).split()
+    if not words or not all(re.fullmatch("-?[0-9]{1,3}", w) and abs(int(w)) <= EXPONENT for w in words):
+        raise MalformedError(f"{where}: log2_scales must be whole numbers from -{EXPONENT} to {EXPONENT}")
+    return EqualizationScales(found.axis, tuple(math.ldexp(1.0, int(word)) for word in words), found.inserted)
+
+
+def _numbers(words: str, where: str) -> tuple[float, ...]:
+    try:
+        with np.errstate(over="ignore"):
+            numbers = [float(np.float32(word)) for word in words.split()]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise MalformedError(f"{where}: must be finite numbers with spaces between them")
+    return tuple(numbers)
+
+
+def _offsets(found: RoundingFields, where: str) -> RoundingOffsets:
+    try:
+        offsets = zlib.decompress(base64.b64decode(found.offsets, validate=True))
+    except (binascii.Error, zlib.error, ValueError):
+        raise MalformedError(f"{where}: offsets must be int8 numbers, deflated and in base 64") from None
+    return RoundingOffsets(offsets, found.params)
+
+
+def _origin(found: OriginFields | None, plan: QuantPlan) -> PlanOrigin:
+    if found is None:
+        return NO_ORIGIN
+    if found.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
+        return PlanOrigin(found.profile)
+    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands)

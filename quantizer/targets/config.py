@@ -15,10 +15,10 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
+from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of
 from ..numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
 from ..numerics.schema_table import SchemaName
-from ..numerics.words import malformed
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
 FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
@@ -44,12 +44,12 @@ WITH_SAMPLES = ("gptq", "gptaq")
 
 def _block_size(value: int) -> None:
     if value and (value < FEWEST_IN_BLOCK or value & (value - 1)):
-        raise malformed(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
+        raise MalformedError(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
 
 
 def _decibels(name: str, value: float | None) -> None:
     if value is not None and not 0.0 <= value <= MOST_DECIBELS:
-        raise malformed(
+        raise MalformedError(
             f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
         )
 
@@ -64,7 +64,7 @@ def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, _, sizes = text.rpartition("=")
         if not name or not re.fullmatch("[1-9][0-9]{0,9}(x[1-9][0-9]{0,9})*", sizes):
-            raise malformed(f"fix_shapes '{text}' is no input and shape", "write it as NAME=1x3x224x224")
+            raise MalformedError(f"fix_shapes '{text}' is no input and shape", "write it as NAME=1x3x224x224")
         shapes[name] = tuple(map(int, sizes.split("x")))
     return shapes
 
@@ -80,7 +80,7 @@ def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
         name, _, word = text.rpartition("=")
         kind = next((known for known in OUTPUT_KINDS if known == word), None)
         if not name or kind is None:
-            raise malformed(
+            raise MalformedError(
                 f"output_kind '{text}' is no output and kind",
                 f"write it as NAME=KIND with one of {', '.join(OUTPUT_KINDS)}",
             )

@@ -14,12 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.strict_yaml import MalformedError
+from ...profiles.base.errors import ConfigError, MalformedError, nearest, not_one_of
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
 from ..numerics.schema_table import SCHEMAS
-from ..numerics.words import malformed, not_one_of
 from ..operators.table import CONVERSIONS, MICROSOFT, RULES, Constraint
 from .config import QuantConfig
 from .target import FEW_BITS, Target, config_from_mapping
@@ -50,19 +48,21 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     yield from _unknown_to("weight_type", config.weight_type, _weight_types(target))
     if config.form not in target.forms:
         why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
-        yield malformed(
+        yield MalformedError(
             f"{target.name} does not read form '{config.form}'{why}", f"use form {' or '.join(target.forms)}"
         )
     if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
-        yield malformed(f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric")
+        yield MalformedError(
+            f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric"
+        )
     if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
-        yield malformed(
+        yield MalformedError(
             f"schema '{config.schema}' needs a signed activation_type",
             "use int8, or schema symmetric-uint8",
         )
     yield from _hybrid_problems(config, target)
     if config.granularity == "per-channel" and config.weight_schema == "asymmetric" and not config.block_size:
-        yield malformed(
+        yield MalformedError(
             "weights with a scale for each channel are symmetric",
             "use weight_schema symmetric, or granularity per-tensor",
         )
@@ -86,33 +86,33 @@ def _hybrid_problems(config: QuantConfig, target: Target) -> Iterator[MalformedE
     wanted = {"dynamic": bool(dynamic), "weight-only": bool(target.weight_only)}
     if config.mode == "dynamic" and target.dynamic and not dynamic:
         wanted["dynamic"] = True
-        yield malformed(
+        yield MalformedError(
             f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",
             "use mode static, or cost_model off to have them all the same",
         )
     if not wanted.get(config.mode, True):
-        yield malformed(
+        yield MalformedError(
             f"mode '{config.mode}': {target.name} has no kernel for it", "use mode static, or another target"
         )
     if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
-        yield malformed(f"keep_16bit: {target.name} has no activations of 16 bits")
+        yield MalformedError(f"keep_16bit: {target.name} has no activations of 16 bits")
     elif config.keep_16bit:
         sign = "int16" if TYPES[config.activation_type].signed else "uint16"
         if sign not in target.activation_types:
             other = "uint8" if sign == "int16" else "int8"
-            yield malformed(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
+            yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
     if config.mode != "weight-only":
         if config.weight_type in FEW_BITS:
-            yield malformed(
+            yield MalformedError(
                 f"weight_type '{config.weight_type}' is for mode weight-only", "use int8, or that mode"
             )
         if config.block_size:
-            yield malformed(
+            yield MalformedError(
                 f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
             )
     if config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
         granularity = "a block_size or granularity" if config.mode == "weight-only" else "granularity"
-        yield malformed(
+        yield MalformedError(
             f"weight_type '{config.weight_type}' needs weight_schema asymmetric",
             f"give {granularity} per-tensor with it; or use the signed type",
         )

@@ -26,12 +26,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.conversion import read_fields, read_record
+from ...profiles.base.errors import ConfigError, MalformedError, not_one_of
 from ...profiles.base.output_files import read_text
-from ...profiles.base.strict_yaml import MalformedError, parse
+from ...profiles.base.strict_yaml import parse
 from ...profiles.base.tool import note
 from ..numerics.affine import TYPES
-from ..numerics.words import malformed, not_one_of
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import QuantConfig
@@ -46,7 +46,6 @@ from .target import (
     Recipe,
     Target,
     Verified,
-    fields_from_mapping,
     settings_from_mapping,
 )
 
@@ -212,13 +211,13 @@ def _packaged_of(where: str, name: str) -> ConfigFile:
 def _top(document: object) -> dict[str, Any]:
     """Return the keys of a file that have a value; a field of another level is told where it belongs."""
     if not isinstance(document, dict):
-        raise malformed("a configuration is a mapping with the keys target, runtime and settings")
+        raise MalformedError("a configuration is a mapping with the keys target, runtime and settings")
     for record, key in ((QuantConfig, "settings"), (Target, "runtime")):
         for name in document.keys() - {f.name for f in fields(ConfigFile)}:
             if name in {f.name for f in fields(record)} - set(IDENTITY):
-                raise malformed(f"'{name}' belongs under '{key}:'", f"write '{key}: {{{name}: ...}}'")
+                raise MalformedError(f"'{name}' belongs under '{key}:'", f"write '{key}: {{{name}: ...}}'")
     given = {key: value for key, value in document.items() if value is not None}
-    return fields_from_mapping(given, ConfigFile)
+    return read_fields(given, ConfigFile)
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
@@ -247,12 +246,12 @@ def _with_others(operators: Mapping[str, T]) -> dict[str, T]:
 
 def _target(file: ConfigFile) -> Target:
     if not file.target:
-        raise malformed("'target' must be the name of the target")
-    facts = fields_from_mapping(file.runtime or {}, Target, "runtime", without=IDENTITY)
+        raise MalformedError("'target' must be the name of the target")
+    facts = read_fields(file.runtime or {}, Target, "runtime", without=IDENTITY)
     for operator, word in facts.get("lookup_tables", {}).items():
         known = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
         if word not in known:
-            raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
+            raise not_one_of(f"runtime: lookup_table '{operator}'", word, known)
     if "operators" in facts:
         facts["operators"] = _with_others(facts["operators"])
     return Target(file.target, file.description, file.sources, _verified(file), **facts)
@@ -261,12 +260,11 @@ def _target(file: ConfigFile) -> Target:
 def _verified(file: ConfigFile) -> Verified | None:
     if file.verified is None:
         return None
-    found = fields_from_mapping(file.verified, Verified, "verified")
-    missing = [field.name for field in fields(Verified) if field.name not in found]
-    if missing:
-        raise malformed(f"verified: {missing[0]} is missing", "give how, runtime and date, or leave it out")
+    verified = read_record(file.verified, Verified, "verified")
     try:
-        date.fromisoformat(found["date"])
+        date.fromisoformat(verified.date)
     except ValueError:
-        raise malformed(f"verified: date '{found['date']}' is no day", "write it as 2026-11-22") from None
-    return Verified(**found)
+        raise MalformedError(
+            f"verified: date '{verified.date}' is no day", "write it as 2026-11-22"
+        ) from None
+    return verified

@@ -19,7 +19,7 @@ from qprof_onnx.profiles.base.strict_yaml import parse
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
-PROFILE = ROOT / "tests" / "data" / "profile-2.yaml"
+PROFILE = ROOT / "tests" / "data" / "profile-small.yaml"
 
 
 def printed(*arguments: str | Path) -> str:

@@ -21,7 +21,7 @@ from qprof_onnx.quantizer.exchange.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 
 DATA = Path(__file__).parents[1] / "data"
-PROFILE, PLAN, GLOW = DATA / "profile-1.yaml", DATA / "plan-1.yaml", DATA / "profile-glow.yaml"
+PROFILE, PLAN, GLOW = DATA / "profile-small.yaml", DATA / "plan-small.yaml", DATA / "profile-glow.yaml"
 
 
 def show(*arguments: str | Path) -> Result:
@@ -186,7 +186,7 @@ def test_shapes_are_short() -> None:
 
 
 def test_json_of_a_profile_has_channels_as_lists() -> None:
-    document = json.loads(show(PROFILE.with_name("profile-2.yaml"), "--json").output)
+    document = json.loads(show(PROFILE, "--json").output)
     channels = document["tensors"]["weighed"]["channels"]
     assert (channels["axis"], channels["count"], channels["maximum"]) == (-1, [2, 2, 0], [0.5, 7.0, 0.0])
     assert (channels["mean"][1], channels["power"][1]) == (2.0, 29.0)

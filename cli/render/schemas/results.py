@@ -186,10 +186,10 @@ class ShownProfile:
     """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
 
     Attributes:
-        file_format: of the profile file that a dump would have now.
+        file_format: of the profile file.
         tool, origin, model, data: who made it, of which model and data.
         tensors: name to what was recorded.
-        inputs: name to what each input of the graph was given; absent in profiles of older formats.
+        inputs: name to what each input of the graph was given.
         noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
     """
 

@@ -49,7 +49,9 @@ _NAMES = tuple[str, ...]
 DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", _record(".files", "ConfigDocument")),
     "preprocess": Document("a recipe, for --preprocess", _record(".recipes", "RecipeDocument")),
-    "plan": Document("a plan: quantize --save-plan, show --json", _record(".files", "PlanDocument")),
+    "plan": Document(
+        "a plan: quantize --save-plan, show --json", _record(f"{_QUANTIZER}.plan.store", "PlanFields")
+    ),
     "quantization": Document("quantize --json", _record(".results", "Quantization"), 1),
     "operators": Document("rules --json", _record(".results", "Operators"), 1),
     "targets": Document("targets --json", _record(".results", "Targets"), 1),

@@ -16,7 +16,7 @@ from damage.cases import Base
 
 ROWS = 8
 CLASSES = 4
-OLD_FILES = Path(__file__).parents[2] / "data"
+SMALL_FILES = Path(__file__).parents[2] / "data"
 
 DUMP = ("dump-profile", "model.onnx", "--data", "cal")
 RESUME = ("dump-profile", "model.onnx", "--data", "own:samples", "-o", "out.yaml")
@@ -199,8 +199,8 @@ def _made() -> dict[str, bytes]:
         "  activation_types: [uint8, int8]\n  operators: {Conv: [quantized], Gemm: [quantized, float]}\n"
         "  opsets: [13, 21]\nsettings:\n  granularity: per-channel\n"
     )
-    for name in ("plan-1.yaml", "plan-1-adjusted.yaml", "profile-1.yaml", "profile-glow.yaml"):
-        Path(name).write_bytes((OLD_FILES / name).read_bytes())
+    for name in ("plan-small.yaml", "plan-adjusted.yaml", "profile-small.yaml", "profile-glow.yaml"):
+        Path(name).write_bytes((SMALL_FILES / name).read_bytes())
     save = CheckpointWriter.save
     seen: list[bytes] = []
 

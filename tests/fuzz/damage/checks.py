@@ -150,7 +150,7 @@ def means_what_it_says(base: Base, case: Case, ending: Ending) -> str:
     text = path.read_text(encoding="utf-8-sig")
     if "qprof-profile" in text.partition("\n")[0]:
         again = profiles.dumps(profiles.load_profile(path))
-    elif "qprof-plan/2" in text.partition("\n")[0]:
+    elif "qprof-plan/" in text.partition("\n")[0]:
         again = plans.dumps(plans.load_plan(path))
     else:
         return ""

@@ -12,8 +12,8 @@ from damage.text_damage import WORDS, damaged
 
 
 def profiles(base: Base, draw: Draw) -> Case:
-    """Profiles of formats 2 and 1: shown, or quantized with."""
-    name = ("profile.yaml", "profile.yaml", "profile-1.yaml")[draw.number % 3]
+    """Profiles: shown, or quantized with."""
+    name = ("profile.yaml", "profile.yaml", "profile-small.yaml")[draw.number % 3]
     what, content = damaged(base.bytes(name), draw.rng, draw.number)
     case = Case("profiles", f"{name}: {what}", ("show", name, "--json"), {name: content}, names=(name,))
     if name == "profile.yaml" and draw.rng.random() < 0.5:
@@ -45,8 +45,8 @@ def glow_profiles(base: Base, draw: Draw) -> Case:
 
 
 def plans(base: Base, draw: Draw) -> Case:
-    """Plans of formats 2 and 1: shown, or applied."""
-    name = ("plan.yaml", "adjusted.yaml", "plan-1.yaml", "plan-1-adjusted.yaml")[draw.number % 4]
+    """Plans: shown, or applied."""
+    name = ("plan.yaml", "adjusted.yaml", "plan-small.yaml", "plan-adjusted.yaml")[draw.number % 4]
     what, content = damaged(base.bytes(name), draw.rng, draw.number)
     files = {name: content}
     if draw.number % 4 < 2 and draw.rng.random() < 0.6:

@@ -1,8 +1,8 @@
 import json
 
 import pytest
+from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.profiles.base.json_values import parse_json
-from qprof_onnx.profiles.base.strict_yaml import MalformedError
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base import strict_yaml as yaml_text
-from qprof_onnx.profiles.base.strict_yaml import (
-    MalformedError,
-    block,
-    entry,
-    fields,
-    flow_text,
-    parse,
-    parse_all,
-)
+from qprof_onnx.profiles.base.errors import MalformedError
+from qprof_onnx.profiles.base.strict_yaml import block, entry, flow_text, parse, parse_all
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -99,14 +92,6 @@ def test_each_refusal_has_its_sentence(
 
 def test_several_documents_can_be_read() -> None:
     assert parse_all("---\na: 1\n...\n---\n- b\n...\n") == [{"a": 1}, ["b"]]
-
-
-def test_an_unknown_key_suggests_the_nearest() -> None:
-    with pytest.raises(MalformedError, match="here: unknown key 'coutn'") as caught:
-        fields({"coutn": 1}, "here", ("count",))
-    assert caught.value.message("f.yaml", "give up") == (
-        "f.yaml: here: unknown key 'coutn'; known are count. Did you mean 'count'?"
-    )
 
 
 def test_a_number_that_is_not_finite_has_no_spelling() -> None:

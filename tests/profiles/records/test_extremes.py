@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.extreme_tracker import ExtremeTracker
 from qprof_onnx.profiles.records.profile import Extreme, Extremes, ModelId, Profile, merged_extremes
-from qprof_onnx.profiles.records.store import dumps, load_profile, loads
+from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner import memory_plan
 from qprof_onnx.profiles.runner.calibrate import calibrate
@@ -215,13 +215,7 @@ def test_samples_may_be_called_anything(name: str) -> None:
     assert extremes.highest[0].name.endswith(("0", "1", "2"))
 
 
-def test_profiles_of_older_formats_have_no_extremes() -> None:
-    old = load_profile(Path(__file__).parents[2] / "data" / "profile-2.yaml")
-    assert all(tensor.extremes is None for tensor in old.values())
-    assert (old.runs, old.inputs) == (0, {})
-
-
-def test_what_is_merged_with_an_older_profile_has_no_extremes() -> None:
+def test_what_is_merged_with_a_profile_without_extremes_has_none() -> None:
     new = profiled(samples())
     tensors = {name: replace(tensor, extremes=None) for name, tensor in new.items()}
     old = loads(dumps(replace(new, runs=0, inputs={}, tensors=tensors)))
@@ -231,23 +225,29 @@ def test_what_is_merged_with_an_older_profile_has_no_extremes() -> None:
 
 
 MALFORMED = {
-    "a row that is not there": (
-        'lowest: "[0-9]',
-        'lowest: "7',
-        "has . rows, and row 7",
+    "another value than the minimum": (
+        r'lowest: \["[^ ]* ',
+        'lowest: ["-999.5 ',
+        "extremes: are not of minimum",
     ),
-    "one end alone": (r'highest: "[^"]*"', 'highest: ""', "one end has samples and the other has none"),
-    "a word": ('lowest: "', 'lowest: "x ', "is not a row of extreme_samples"),
+    "one end alone": (r"highest: \[[^]]*\]", "highest: []", "one end has samples and the other has none"),
+    "a word": (r'lowest: \["', 'lowest: ["x ', "is not a value, 32 hexadecimal digits and a name"),
     "the same sample twice": (
-        'lowest: "([0-9]) [0-9]',
-        r'lowest: "\1 \1',
-        "not two different samples in order",
+        r'lowest: \[("[^"]*"), "[^"]*"',
+        r"lowest: [\1, \1",
+        "not up to 2 different samples in order",
     ),
-    "a digest": ("- {digest: [^,]*", "- {digest: abc", "digest is not 32 hexadecimal digits"),
-    "sizes": ('sizes: "', 'sizes: "9-3 ', "is not a text of sizes"),
-    "a flag": ("normalised: false", "normalised: 0", "normalised is .*, expected true or false"),
+    "three of them": (r"lowest: \[(.*?)\]", r"lowest: [\1, \1]", "not up to 2 different samples in order"),
+    "a digest": (
+        r'lowest: \["([^ ]*) [^ ]*',
+        r'lowest: ["\1 abc',
+        "is not a value, 32 hexadecimal digits and a name",
+    ),
+    "sizes": (r"sizes: \[\[1", "sizes: [[9", "sizes has a smallest size above the largest"),
+    "sizes of one end": (r"sizes: \[\[1, 2\]", "sizes: [[1]", "sizes must be a list of 2 whole numbers"),
+    "a flag": ("normalised: false", "normalised: 0", "normalised must be true or false, not 0"),
     "an input that is no tensor": (
-        "(?s)(  ids:\n.*?)    tensor:.*?\n(?=  unread)",
+        r"(?s)(  ids:\n.*?)    tensor: .*?\n(?=  unread|    )",
         r"\1",
         "key 'tensor' is missing",
     ),

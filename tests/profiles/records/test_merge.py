@@ -172,7 +172,7 @@ def test_nothing_to_merge_is_an_error() -> None:
 
 
 def test_a_broken_file_is_named_with_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("format: qprof-profile/1\n")
+    (tmp_path / "a.yaml").write_text("format: qprof-profile/9\n")
     with pytest.raises(ProfileError, match=f"^{tmp_path}/a.yaml: "):
         merge_files([tmp_path / "a.yaml"])
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 from qprof_onnx.cli.options.tuning import OBJECTIVES
-from qprof_onnx.profiles.base.strict_yaml import MalformedError
+from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS

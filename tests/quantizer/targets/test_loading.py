@@ -116,11 +116,11 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
         ("target: gloww", "no such target. Did you mean 'glow'?"),
         (
             "target: mine\nruntime: {operators: {Conv: [quantised]}}",
-            "runtime: operators: Conv 'quantised' is not one of quantized, float; did you mean 'quantized'?",
+            "runtime: operator 'Conv': 'quantised' is not one of quantized, float; did you mean 'quantized'?",
         ),
         (
             "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
-            "runtime: lookup_tables: Tanh 'sigmoit' is not one of runtime, sigmoid, portable, saturating",
+            "runtime: lookup_table 'Tanh': 'sigmoit' is not one of runtime, sigmoid, portable, saturating",
         ),
         ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
         ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),
@@ -251,7 +251,7 @@ def test_a_target_keeps_its_promises(name: str) -> None:
         ("target: m\nverified: 3", "verified must be a mapping, not 3"),
         ("target: m\nruntime: {}\nverified: {how: rum}", "verified: how 'rum' is not one of run, rule"),
         ("target: m\nruntime: {}\nverified: {who: me}", "verified: unknown key 'who'"),
-        ("target: m\nruntime: {}\nverified: {how: run, date: x}", "verified: runtime is missing; give how"),
+        ("target: m\nruntime: {}\nverified: {how: run, date: x}", "verified: key 'runtime' is missing"),
         (
             "target: m\nruntime: {}\nverified: {how: run, runtime: chip 3, date: 22.11.2026}",
             r"verified: date '22\.11\.2026' is no day; write it as 2026-11-22",

@@ -1,0 +1,251 @@
+"""Records read from the plain values of a file, and made plain values again.
+
+A record is a frozen dataclass. Its fields are the keys of a mapping, and their types say what each may hold:
+a field without a default must be there, and no other key may. msgspec converts every value strictly, and
+keeps the bounds and patterns of `Annotated[..., Meta(...)]`; this module walks from record to record, so that
+an error names the place, the value, what is allowed and the nearest known word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from .errors import MalformedError, not_one_of, unknown_key
+
+Record = TypeVar("Record")
+Decoders = Mapping[Any, Callable[[Any, str], Any]]
+"""A type of a field -> function of the plain value and its place that returns what the field holds; for types
+that a file spells in a way of their own."""
+Encoders = Mapping[type, Callable[[Any], object]]
+"""The other way round: a type of a value -> function that returns its plain value."""
+
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hexadecimal digits")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+def read_record(
+    value: object,
+    record: type[Record],
+    where: str = "",
+    decoders: Decoders | None = None,
+    without: Collection[str] = (),
+) -> Record:
+    """Return the record that a mapping holds.
+
+    Args:
+        value: names of fields to plain values: mappings, lists, texts, numbers, truth values, None.
+        record: a dataclass.
+        where: what the mapping is called in messages, "" for the whole document.
+        decoders: for types that msgspec does not know.
+        without: fields that the mapping may not hold.
+
+    Raises:
+        MalformedError: no mapping, a name that is unknown or missing, a value that its field does not take.
+    """
+    found = read_fields(value, record, where, decoders, without)
+    for field in fields(record):  # type: ignore[arg-type]
+        if field.name not in found and field.default is MISSING and field.default_factory is MISSING:
+            raise MalformedError(f"{where or 'the document'}: key '{field.name}' is missing")
+    return record(**found)
+
+
+def read_fields(
+    value: object,
+    record: type,
+    where: str = "",
+    decoders: Decoders | None = None,
+    without: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the fields of a record that a mapping holds, which need not be all; see `read_record`."""
+    if not isinstance(value, Mapping):
+        raise MalformedError(f"{where or 'the document'} must be a mapping, not {_shown(value)}")
+    hints = {name: hint for name, hint in _hints(record).items() if name not in without}
+    prefix = f"{where}: " if where else ""
+    for key in value:
+        if key not in hints:
+            raise unknown_key(where or "the document", str(key), hints)
+    return {key: read_value(item, hints[key], f"{prefix}{key}", decoders) for key, item in value.items()}
+
+
+@cache
+def _hints(record: type) -> Mapping[str, Any]:
+    hints = get_type_hints(record, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(record)}
+
+
+def read_value(value: object, hint: Any, where: str, decoders: Decoders | None = None) -> Any:
+    """Return a plain value as its type holds it: a record, a mapping or list of some, or what msgspec knows.
+
+    Raises:
+        MalformedError: about the first part that does not fit.
+    """
+    if decoders and hint in decoders:
+        return decoders[hint](value, where)
+    kind, args = _plain(hint)
+    if is_dataclass(kind):
+        return read_record(value, kind, where, decoders)  # type: ignore[arg-type]
+    if kind is Mapping and isinstance(value, Mapping):
+        place = where.removesuffix("s")  # an entry of "tensors" is "tensor 'x'"
+        return {
+            _converted(key, args[0], f"{place} '{key}'", strict=False): read_value(
+                item, args[1], f"{place} '{key}'", decoders
+            )
+            for key, item in value.items()
+        }
+    if kind is tuple and args[-1] is ... and isinstance(value, list | tuple):
+        return tuple(read_value(item, args[0], where, decoders) for item in value)
+    if kind is UnionType and len(args) == 2 and NoneType in args:
+        one = args[0] if args[1] is NoneType else args[1]
+        return None if value is None else read_value(value, one, where, decoders)
+    return _converted(value, hint, where)
+
+
+def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any:
+    try:
+        found = msgspec.convert(value, hint, strict=strict)
+    except msgspec.ValidationError:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise MalformedError(f"{where} must be finite, not {value}") from None
+        kind, args = _plain(hint)
+        lists = [arg for arg in args if kind is UnionType and _plain(arg)[0] is tuple]
+        if lists and isinstance(value, list | tuple):
+            return read_value(value, lists[0], where)
+        if (words := _words(hint)) and isinstance(value, str):
+            raise not_one_of(where, value, words) from None
+        is_text = kind is str or (kind is UnionType and str in args)
+        advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""
+        raise MalformedError(f"{where} must be {_expected(hint)}, not {_shown(value)}", advice) from None
+    for number in found if isinstance(found, tuple) else (found,):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise MalformedError(f"{where} must be finite, not {number}")
+    return found
+
+
+def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what a type is, such as tuple or Literal, and its arguments; without what is annotated."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    origin = get_origin(hint)
+    return UnionType if origin is Union else origin or hint, get_args(hint)
+
+
+def _words(hint: Any) -> list[str]:
+    kind, args = _plain(hint)
+    if kind is Literal:
+        return [str(word) for word in args]
+    return [str(word) for word in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
+
+
+def _expected(hint: Any) -> str:
+    kind, args = _plain(hint)
+    metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    bounds = next((meta for meta in metas if isinstance(meta, Meta)), Meta())
+    if bounds.pattern is not None and bounds.description:
+        return bounds.description
+    if words := _words(hint):
+        return f"one of {', '.join(words)}"
+    if kind is tuple and args[-1] is ...:
+        return "a list of names" if args[0] is str else f"a list, each {_expected(args[0])}"
+    if kind is tuple:
+        return f"a list of {len(args)} {'whole ' if _plain(args[0])[0] is int else ''}numbers"
+    if kind is UnionType:
+        return " or ".join(
+            _expected(arg) for arg in args if arg is not NoneType and not (arg is int and float in args)
+        )
+    if is_dataclass(kind):
+        return "a mapping"
+    low, high = bounds.ge, bounds.le
+    span = f" from {low} to {high}" if high is not None else f" from {low} on" if low is not None else ""
+    return _EXPECTED[kind] + span
+
+
+_EXPECTED: Mapping[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    Mapping: "a mapping",
+}
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping | list | tuple):
+        return "a mapping" if isinstance(value, Mapping) else "a list"
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def plain_value(value: object, encoders: Encoders | None = None) -> Any:
+    """Return a value as mappings, lists, texts, numbers, truth values and None.
+
+    Of a record the fields in their order, without those that are None by default.
+    """
+    if encoders and type(value) in encoders:
+        return encoders[type(value)](value)
+    if is_dataclass(value) and not isinstance(value, type):
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        return {
+            field.name: plain_value(item, encoders)
+            for field, item in named
+            if item is not None or field.default is not None
+        }
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(item, encoders) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_value(item, encoders) for item in value]
+    return value
+
+
+# Values of files of other tools, which are not read as records ------------------------------------------
+
+
+def mapping_at(value: object, where: str) -> dict[str, object]:
+    """Return `value` when it is a mapping, else raise MalformedError."""
+    if not isinstance(value, dict):
+        raise MalformedError(f"{where} must be a mapping, not {_shown(value)}")
+    return value
+
+
+def list_at(value: object, where: str) -> list[object]:
+    """Return `value` when it is a list, else raise MalformedError."""
+    if not isinstance(value, list):
+        raise MalformedError(f"{where} must be a list, not {_shown(value)}")
+    return value
+
+
+def text_at(value: object, where: str) -> str:
+    """Return `value` when it is text, else raise MalformedError."""
+    return str(_converted(value, str, where))
+
+
+def integer_at(value: object, where: str, low: int | None = None) -> int:
+    """Return `value` when it is a whole number of at least `low`, else raise MalformedError."""
+    return int(_converted(value, int if low is None else Annotated[int, Meta(ge=low)], where))
+
+
+def float_at(value: object, where: str) -> float:
+    """Return `value` as a float when it is a finite number, else raise MalformedError."""
+    return float(_converted(value, float, where))
+
+
+def keys_at(value: object, where: str, keys: Collection[str]) -> dict[str, object]:
+    """Return a mapping that has these keys and no others, else raise MalformedError."""
+    mapping = mapping_at(value, where)
+    for key in mapping:
+        if key not in keys:
+            raise unknown_key(where, key, keys)
+    for key in keys:
+        if key not in mapping:
+            raise MalformedError(f"{where}: key '{key}' is missing")
+    return mapping
