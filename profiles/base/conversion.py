@@ -91,6 +91,8 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
     if decoders and hint in decoders:
         return decoders[hint](value, where)
     kind, args = _plain(hint)
+    if kind in (Any, object):  # its reader knows more
+        return value
     if is_dataclass(kind):
         return read_record(value, kind, where, decoders)  # type: ignore[arg-type]
     if kind is Mapping and isinstance(value, Mapping):

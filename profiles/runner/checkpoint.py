@@ -4,7 +4,7 @@ A checkpoint is a text of three parts:
 
     qprof-checkpoint/4 DIGEST      the digest is that of all that follows, so a damaged file is never resumed
     {"run": ..., ...}              one line of JSON: identity of the run, its passes, and what is done of them
-    format: qprof-profile/4 ...    the profile of the samples counted so far
+    format: qprof-profile/1 ...    the profile of the samples counted so far
 
 It is replaced atomically, so a complete checkpoint always exists. It holds the digest of every sample that
 was counted: a resumed run reads these samples again, without running them, and compares.

@@ -13,9 +13,9 @@ import yaml
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.render.json_document import document
-from qprof_onnx.cli.render.schemas.files import PlanDocument
 from qprof_onnx.cli.render.schemas.schema import DOCUMENTS, schema_of
 from qprof_onnx.profiles.base.strict_yaml import parse
+from qprof_onnx.quantizer.plan.store import PlanFields
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -129,7 +129,7 @@ def test_a_result_about_a_quantized_model_says_its_format_first_and_keeps_to_the
 
 
 def test_a_plan_is_read_by_the_record_of_the_schema(quantized: dict[str, Any]) -> None:
-    assert msgspec.convert(quantized["plan"], PlanDocument).config.calibrator == "mse"
+    assert msgspec.convert(quantized["plan"], PlanFields).config.calibrator == "mse"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)

@@ -34,12 +34,12 @@ def show(*arguments: str | Path) -> Result:
 def test_a_profile_is_a_table_in_graph_order() -> None:
     lines = show(PROFILE).output.splitlines()
     assert lines[0] == (
-        "profile of small.onnx (structure 0123456789ab, weights fedcba987654), by qprof 0.1.0: "
-        "5 tensors, 2 samples"
+        "profile of small.onnx (structure 0123456789ab, weights fedcba987654), by qprof 0.2.0: "
+        "6 tensors, 2 samples"
     )
     assert " ".join(lines[1].split()) == "tensor dtype shape minimum maximum zeros nan inf histogram"
     assert lines[2].split()[:8] == ["input", "float", "?x1x8x8", "-1", "2.5", "16.7%", "2", "1"]
-    assert [line.split()[0] for line in lines[2:]] == ["input", "conv:0", "7", "glow's", "none"]
+    assert [line.split()[0] for line in lines[2:]] == ["input", "conv:0", "7", "glow's", "none", "weighed"]
 
 
 def test_columns_of_nan_and_inf_are_there_only_when_there_are_any(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_columns_of_nan_and_inf_are_there_only_when_there_are_any(tmp_path: Path
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cp", PROFILE, tmp_path / "pipe"]):
-        assert "5 tensors, 2 samples" in show(tmp_path / "pipe").output
+        assert "6 tensors, 2 samples" in show(tmp_path / "pipe").output
 
 
 def test_a_glow_profile_is_shown_without_zeros() -> None:
@@ -94,7 +94,7 @@ def test_json_of_a_plan_holds_everything() -> None:
 
 @pytest.mark.parametrize(
     ("globs", "expected"),
-    [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 5)],
+    [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 6)],
 )
 def test_tensors_are_chosen_by_glob(globs: list[str], expected: list[str] | int) -> None:
     options = [word for glob in globs for word in ("--tensor", glob)]

@@ -206,7 +206,7 @@ def test_a_glow_profile_can_be_stored_in_the_own_format(tmp_path: Path) -> None:
         ("GlowToolsVersion: 'x.y'\n...\n---\n", "", "holds 2 YAML documents; a Glow profile has three"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [", "not YAML"),
         ("GlowToolsVersion: 'x.y'", "GlowToolsVersion: [x]", "GlowToolsVersion must be text"),
-        ("0x1F", "xyz", "GraphPreLowerHash must be an integer, not 'xyz'"),
+        ("0x1F", "xyz", "GraphPreLowerHash must be a whole number from 0 on, not 'xyz'"),
         ("0x1F", "0x10000000000000000", "GraphPreLowerHash has more than 64 bits"),
         ("  Max:             2.25\n", "", "entry 1: key 'Max' is missing"),
         ("  Max:             2.25\n", "  Max: 2.25\n  Mean: 1\n", "entry 1: unknown key 'Mean'"),
