@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of
 from ..numerics.quantization_noise import weight_error
+from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
 from ..plan.plan import BIAS_CORRECTED, EqualizationScales, QuantPlan
@@ -55,20 +54,20 @@ def find_biases(
     """
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
-        layout, name = product_layout(node), input_name(node, 0)
-        if plan.nodes[name_of(node)].kind not in BIAS_CORRECTED or layout is None or name not in means:
+        layout, name = product_layout(node), node.input(0)
+        if plan.nodes[node.name].kind not in BIAS_CORRECTED or layout is None or name not in means:
             continue
-        if plan.params_read(name_of(node), layout.index, input_name(node, layout.index)) is None:
+        if plan.params_read(node.name, layout.index, node.input(layout.index)) is None:
             continue
         rank = len(graph.shape(name) or ())
         if not rank or not absorbs_scales(graph, (node, 0), means[name].axis % rank):
             continue
-        if layout.bias_place(node) is None:
+        if layout.bias_place(node.ir_node) is None:
             continue
         mean = means[name].values
         delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=mean).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
-            biases[name_of(node)] = tuple(delta.tolist())
+            biases[node.name] = tuple(delta.tolist())
     return biases
 
 
@@ -87,12 +86,12 @@ def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) ->
 
 
 def _mean_error(
-    graph: Graph, rounded: Graph, node: ir.Node, layout: WeightLayout, *, plan: QuantPlan, mean: Floats
+    graph: Graph, rounded: Graph, node: Node, layout: WeightLayout, *, plan: QuantPlan, mean: Floats
 ) -> Floats:
     """Return what quantizing a weight adds to each output channel in the mean, (outputs,)."""
-    name = input_name(node, layout.index)
+    name = node.input(layout.index)
     weight, taken = graph.constant(name), rounded.constant(name)
-    params = plan.params_read(name_of(node), layout.index, name)
+    params = plan.params_read(node.name, layout.index, name)
     assert weight is not None
     assert taken is not None
     assert params is not None

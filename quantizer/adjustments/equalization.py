@@ -24,15 +24,16 @@ from ...profiles.records.channel_statistics import Channels, divided
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.editing import add_initializer, free_name, replace_constant, value_names
-from ..model.graph import Graph, Use, check_scopes, constant_of, index, input_name, name_of, output_name
+from ..model.graph import check_scopes, constant_of, name_of
 from ..noise.activation_ranges import RangeCache
 from ..numerics.affine import TYPES
 from ..numerics.calibrators import Range, calibrate
 from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, equalized, signal_power
 from ..numerics.quantization_noise import decibels
 from ..numerics.schemas import SCHEMAS, choose_params, dynamic_params
+from ..operators.graph import Graph, Node, Use, index
 from ..operators.operands import channel_layout
-from ..operators.table import ChannelScaling, product_layout, rule_of, weight_axes
+from ..operators.table import ChannelScaling, product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.plan import EqualizationScales, Kind, QuantPlan
 from ..targets.config import QuantConfig
@@ -125,13 +126,13 @@ def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: Names, 
             graph.values[equalized].name = _free_name(equalized_name(equalized), taken.values, where)
     for node, _ in readers:
         layout = channel_layout(node)
-        weight = None if layout is None else constant_of(node.inputs[layout.index])
         assert layout is not None
+        weight = node.constant(layout.index)
         assert weight is not None
         along_inputs = weight_axes(node, weight.shape).along_inputs(scales)
-        _multiply(node, layout.index, along_inputs, taken.values, where)
+        _multiply(node.ir_node, layout.index, along_inputs, taken.values, where)
     if entry.inserted:
-        _insert_mul(graph.values[name], entry, [node for node, _ in readers], taken, where)
+        _insert_mul(graph.values[name], entry, [node.ir_node for node, _ in readers], taken, where)
 
 
 def _checked_scales(graph: Graph, name: str, entry: EqualizationScales, where: str) -> Array:
@@ -157,7 +158,7 @@ def _divide_upstream(path: EqualizationPath, scales: Array, taken: set[str], whe
     for scalable in path.constants:
         with np.errstate(over="ignore"):  # `_multiply` refuses what comes of it
             vector = (1 / scales if scalable.divide else scales).reshape(scalable.shape)
-        _multiply(scalable.node, scalable.index, vector, taken, where)
+        _multiply(scalable.node.ir_node, scalable.index, vector, taken, where)
 
 
 def _insert_mul(
@@ -433,7 +434,7 @@ def find_equalization_scales(
     """
     densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
     search = _Search(graph, profile, config, plan, densities, ranges)
-    order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
+    order = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
     by_name = {name: _scales_of(search, name) for name in order if name in profile and name in densities}
     return {name: scales for name, scales in by_name.items() if scales is not None}
 
@@ -459,9 +460,9 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     return EqualizationScales(axis, tuple(scales.tolist()), not free)
 
 
-def _rounds(node: ir.Node, plan: QuantPlan) -> bool:
+def _rounds(node: Node, plan: QuantPlan) -> bool:
     """Whether a node computes on a quantized activation: a recurrent one with dynamic parameters, too."""
-    kind = plan.nodes[name_of(node)].kind
+    kind = plan.nodes[node.name].kind
     return kind is Kind.QUANTIZED or (kind is Kind.DYNAMIC and product_layout(node) is None)
 
 
@@ -492,8 +493,8 @@ def _is_in_lut(search: _Search, name: str) -> bool:
     A function that is homogeneous in every channel has no constant of its own.
     """
     node = search.graph.producer(name)
-    rule = None if node is None else rule_of(node)
-    if node is None or search.plan.nodes[name_of(node)].kind is not Kind.LOOKUP_TABLE:
+    rule = None if node is None else node.rule
+    if node is None or search.plan.nodes[node.name].kind is not Kind.LOOKUP_TABLE:
         return False
     return rule is None or rule.scaling not in (ChannelScaling.ELEMENTS, ChannelScaling.POOLED)
 
@@ -501,18 +502,18 @@ def _is_in_lut(search: _Search, name: str) -> bool:
 def _is_float(graph: Graph, plan: QuantPlan, name: str) -> bool:
     """Whether an activation is made in float: a Mul then changes it before it is rounded."""
     producer = graph.producer(name)
-    return producer is not None and plan.nodes[name_of(producer)].stays_float
+    return producer is not None and plan.nodes[producer.name].stays_float
 
 
-def _reader(graph: Graph, profile: Profile, node: ir.Node) -> Reader:
-    weight = np.asarray(graph.constant(name_of(node.inputs[1])), np.float64)
+def _reader(graph: Graph, profile: Profile, node: Node) -> Reader:
+    weight = np.asarray(node.constant(1), np.float64)
     energy, largest, taps = _per_channel(node, weight)
-    output = output_name(node)
+    output = node.output
     power = signal_power(profile[output]) if output in profile and profile[output].count else 0.0
     return Reader(energy, largest, taps, power * largest.shape[0])
 
 
-def _per_channel(node: ir.Node, weight: Floats) -> tuple[Floats, Floats, int]:
+def _per_channel(node: Node, weight: Floats) -> tuple[Floats, Floats, int]:
     """Return energy by input channel, largest magnitude (out, in), and weights between two channels."""
     blocks = weight_axes(node, weight.shape).blocks(weight)
     groups, outs, ins, taps = blocks.shape
@@ -628,7 +629,7 @@ def _weight_noise(
     return found
 
 
-Judge = Callable[[ir.Node, Floats, float], float]
+Judge = Callable[[Node, Floats, float], float]
 """Returns the SQNR (dB) that a recurrent node keeps at its output: of the node, the scales of its input's
 channels, and the step to multiples of which the divided input is rounded."""
 
@@ -638,7 +639,7 @@ weights of a recurrent node that was trained on standardized inputs can make up 
 
 
 def find_recurrent_scales(
-    graph: Graph, profile: Profile, nodes: Collection[ir.Node], judge: Judge
+    graph: Graph, profile: Profile, nodes: Collection[Node], judge: Judge
 ) -> dict[str, EqualizationScales]:
     """Return the scales of every activation that gains enough by them, by name; a Mul is added for each.
 
@@ -649,7 +650,7 @@ def find_recurrent_scales(
         judge: says what they make of scales.
     """
     found: dict[str, EqualizationScales] = {}
-    for name in dict.fromkeys(input_name(node, 0) for node in nodes):
+    for name in dict.fromkeys(node.input(0) for node in nodes):
         tensor, shape = profile.get(name), graph.shape(name)
         if tensor is None or tensor.channels is None or shape is None or tensor.count == 0:
             continue
@@ -679,7 +680,7 @@ def _candidates(graph: Graph, channels: Channels, uses: Collection[Use]) -> Iter
     for node, _ in uses:
         layout = channel_layout(node)
         assert layout is not None
-        weight = graph.constant(input_name(node, layout.index))
+        weight = graph.constant(node.input(layout.index))
         assert weight is not None
         energy += np.square(weight, dtype=np.float64).sum(tuple(range(weight.ndim - 1)))
     for a, b in EXPONENTS:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.records.profile import Dim
-from ..model.graph import Graph, Use, in_main_graph, input_name, output_name
+from ..operators.graph import Graph, Node, Use, in_main_graph
 from ..operators.operands import channel_layout
-from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, product_layout, rule_of
+from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
 
 GELU_DEPTH = 3
@@ -35,7 +34,7 @@ class ScalableConstant:
         divide: whether the constant is divided by the scales, as the activation is; else multiplied.
     """
 
-    node: ir.Node
+    node: Node
     index: int
     shape: tuple[int, ...]
     divide: bool = True
@@ -67,9 +66,9 @@ class EqualizationPath:
     constants: tuple[ScalableConstant, ...]
     tensors: tuple[PathTensor, ...] = ()
 
-    def continued(self, name: str, reader: ir.Node) -> EqualizationPath:
+    def continued(self, name: str, reader: Node) -> EqualizationPath:
         """Return the path of what `reader` returns, this being the path of what it reads."""
-        rule = rule_of(reader)
+        rule = reader.rule
         keeps = rule is not None and rule.constraint in (Constraint.SAME, Constraint.CLAMP)
         return EqualizationPath(self.constants, (PathTensor(name, keeps), *self.tensors))
 
@@ -87,7 +86,7 @@ class Channels:
     """
 
     graph: Graph
-    node: ir.Node
+    node: Node
     axis: int
     size: int
     rank: int
@@ -108,8 +107,8 @@ def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath
         size: number of channels.
     """
     node, rank = _maker(graph, name), _rank(graph, name)
-    rule = None if node is None else rule_of(node)
-    if node is None or rule is None or rank is None or any(v.name for v in node.outputs[1:]):
+    rule = None if node is None else node.rule
+    if node is None or rule is None or rank is None or any(node.outputs[1:]):
         return None
     channels = Channels(graph, node, axis, size, rank)
     if rule.weight is not None:
@@ -124,10 +123,10 @@ def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
     layout = channel_layout(node)
     if layout is None or layout.data_axis is None or index != 0:
         return False
-    rank = _rank(graph, input_name(node, 0))
+    rank = _rank(graph, node.input(0))
     if rank is None:
         return False
-    weight = graph.constant(input_name(node, layout.index))
+    weight = graph.constant(node.input(layout.index))
     if weight is None or weight.dtype != np.float32 or layout.reads_transposed(node):
         return False
     return axis == layout.data_axis % rank
@@ -140,14 +139,14 @@ def through_weight(channels: Channels, layout: WeightLayout) -> EqualizationPath
         return None
     if not layout.is_product:
         return _scale_and_bias(channels, layout)
-    weight = channels.graph.constant(input_name(node, layout.index))
+    weight = channels.graph.constant(node.input(layout.index))
     along = None if weight is None else layout.axis(node, weight.ndim)
     if weight is None or weight.dtype != np.float32 or along is None:
         return None
     shape = tuple(channels.size if i == along else 1 for i in range(weight.ndim))
     constants = [ScalableConstant(node, layout.index, shape)]
-    if layout.bias is not None and input_name(node, layout.bias):
-        bias = channels.graph.constant(input_name(node, layout.bias))
+    if layout.bias is not None and node.input(layout.bias):
+        bias = channels.graph.constant(node.input(layout.bias))
         if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
             return None
         constants.append(ScalableConstant(node, layout.bias, (channels.size,)))
@@ -158,9 +157,9 @@ def _scale_and_bias(channels: Channels, layout: WeightLayout) -> EqualizationPat
     """Return scale and bias of a normalisation; None when one is not a constant vector of the channels."""
     constants = []
     for index in (layout.index, layout.bias):
-        if index is None or not input_name(channels.node, index):
+        if index is None or not channels.node.input(index):
             continue
-        constant = channels.graph.constant(input_name(channels.node, index))
+        constant = channels.graph.constant(channels.node.input(index))
         if constant is None or constant.shape != (channels.size,) or constant.dtype != np.float32:
             return None
         constants.append(ScalableConstant(channels.node, index, (channels.size,)))
@@ -169,7 +168,7 @@ def _scale_and_bias(channels: Channels, layout: WeightLayout) -> EqualizationPat
 
 def through_either_operand(channels: Channels) -> EqualizationPath | None:
     """Return what divides one operand of a product, a constant rather than an activation."""
-    constant = [channels.graph.is_constant(input_name(channels.node, index)) for index in (0, 1)]
+    constant = [channels.graph.is_constant(channels.node.input(index)) for index in (0, 1)]
     order = (1, 0) if constant[1] and not constant[0] else (0, 1)
     paths = (_operand_path(channels, index) for index in order)
     return next((path for path in paths if path is not None), None)
@@ -215,7 +214,7 @@ def through_input(channels: Channels, index: int, axis: int) -> EqualizationPath
         index: position of the input.
         axis: of the channels in the input.
     """
-    graph, name = channels.graph, input_name(channels.node, index)
+    graph, name = channels.graph, channels.node.input(index)
     if not name or not _has_one_reader(graph, name):
         return None
     shape = graph.shape(name)
@@ -243,16 +242,16 @@ def through_attention(channels: Channels) -> EqualizationPath | None:
     """
     if channels.axis != channels.rank - 1:
         return None
-    name = input_name(channels.node, 0)
+    name = channels.node.input(0)
     rank = _rank(channels.graph, name) or 0
     return _through_heads(channels, _HeadAxes(name, rank - 2, rank - 1), channels.node)
 
 
-def _through_heads(channels: Channels, axes: _HeadAxes, reader: ir.Node) -> EqualizationPath | None:
+def _through_heads(channels: Channels, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
     """Return what divides the channels of a tensor with heads, which `reader` alone may read."""
     graph = channels.graph
     maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
-    rule = None if maker is None else rule_of(maker)
+    rule = None if maker is None else maker.rule
     if maker is None or rule is None or shape is None or not _holds_heads(shape, axes, channels.size):
         return None
     if not _has_one_reader(graph, axes.name):
@@ -266,22 +265,22 @@ def _through_heads(channels: Channels, axes: _HeadAxes, reader: ir.Node) -> Equa
     return None if path is None else path.continued(axes.name, reader)
 
 
-def _heads_before(graph: Graph, maker: ir.Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
+def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
     """Return where heads and depth lie in what the maker of a tensor reads; None where it mixes channels."""
-    rule, layout = rule_of(maker), product_layout(maker)
+    rule, layout = maker.rule, product_layout(maker)
     if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
         order = _permutation(maker, rank)
-        return _HeadAxes(input_name(maker, 0), order[axes.head], order[axes.depth])
+        return _HeadAxes(maker.input(0), order[axes.head], order[axes.depth])
     if layout is None or layout.kernel is not Kernel.NONE:
         return None
-    values = input_name(maker, layout.index)  # attention times values: a sum over positions
+    values = maker.input(layout.index)  # attention times values: a sum over positions
     is_stacked = axes.depth == rank - 1 and axes.head < axes.depth - 1 and _rank(graph, values) == rank
     return replace(axes, name=values) if is_stacked else None
 
 
-def _before_split(channels: Channels, reshape: ir.Node) -> EqualizationPath | None:
+def _before_split(channels: Channels, reshape: Node) -> EqualizationPath | None:
     """Return what divides the last axis of the tensor that a Reshape splits into heads."""
-    graph, source = channels.graph, input_name(reshape, 0)
+    graph, source = channels.graph, reshape.input(0)
     shape = graph.shape(source)
     if not shape or shape[-1] != channels.size or not _has_one_reader(graph, source):
         return None
@@ -301,7 +300,7 @@ STEPS: Mapping[ChannelScaling, Callable[[Channels], EqualizationPath | None]] = 
 """The step upstream for each way in which an operator hands on the scales of its output."""
 
 
-def _maker(graph: Graph, name: str) -> ir.Node | None:
+def _maker(graph: Graph, name: str) -> Node | None:
     """Return the standard operator of the main graph that makes a tensor which only nodes read."""
     node = graph.producer(name)
     if node is None or node.domain != "" or graph.is_result(name) or not in_main_graph(graph, node):
@@ -314,7 +313,7 @@ def _rank(graph: Graph, name: str) -> int | None:
     return None if shape is None else len(shape)
 
 
-def _permutation(node: ir.Node, rank: int) -> tuple[int, ...]:
+def _permutation(node: Node, rank: int) -> tuple[int, ...]:
     """Return for each axis of the output of a Transpose the axis of its input."""
     return tuple(node.attributes.get_ints("perm", tuple(reversed(range(rank)))))
 
@@ -334,7 +333,7 @@ def _holds_heads(shape: tuple[Dim, ...], axes: _HeadAxes, size: int) -> bool:
 
 def _operand_path(channels: Channels, index: int) -> EqualizationPath | None:
     """Return what divides one operand: its own elements when it is constant, else what makes it."""
-    if not channels.graph.is_constant(input_name(channels.node, index)):
+    if not channels.graph.is_constant(channels.node.input(index)):
         return through_input(channels, index, channels.axis)
     constant = _scalable_operand(channels, index)
     return None if constant is None else EqualizationPath((constant,))
@@ -346,8 +345,8 @@ def _scalable_operand(channels: Channels, index: int) -> ScalableConstant | None
     A single number may become a vector, unless a runtime knows a function by it (`_is_written_out`).
     """
     graph, node, along = channels.graph, channels.node, channels.along
-    constant = graph.constant(input_name(node, index))
-    other = _rank(graph, input_name(node, 1 - index))
+    constant = node.constant(index)
+    other = _rank(graph, node.input(1 - index))
     if constant is None or constant.dtype != np.float32 or other is None or constant.ndim > other:
         return None
     product = np.broadcast_shapes(constant.shape, along)
@@ -358,22 +357,22 @@ def _scalable_operand(channels: Channels, index: int) -> ScalableConstant | None
     return ScalableConstant(node, index, along)
 
 
-def _is_written_out(graph: Graph, node: ir.Node) -> bool:
+def _is_written_out(graph: Graph, node: Node) -> bool:
     """Whether an operator may be part of a function that runtimes know by its numbers, and run as one.
 
     MiniLM's six Gelu, with vectors in the place of 0.5, took 4 % more of onnxruntime's time.
     """
-    readers = [reader for reader, _ in graph.consumers(output_name(node))]
+    readers = [reader for reader, _ in graph.consumers(node.output)]
     nodes = [node, *(r for r in readers if _scaling(r) is ChannelScaling.EITHER_OPERAND)]
     for _ in range(GELU_DEPTH):
-        makers = [graph.producer(name) for n in nodes for name in graph.inputs_of(n) if name]
+        makers = [graph.producer(name) for n in nodes for name in n.inputs if name]
         nodes = [maker for maker in makers if maker is not None]
-        if any((rule := rule_of(maker)) is not None and rule.in_decompositions for maker in nodes):
+        if any((rule := maker.rule) is not None and rule.in_decompositions for maker in nodes):
             return True
         nodes = [maker for maker in nodes if _scaling(maker) in OPERAND_SCALING]
     return False
 
 
-def _scaling(node: ir.Node) -> ChannelScaling:
-    rule = rule_of(node)
+def _scaling(node: Node) -> ChannelScaling:
+    rule = node.rule
     return ChannelScaling.NONE if rule is None else rule.scaling

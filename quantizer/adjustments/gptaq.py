@@ -20,8 +20,9 @@ from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.samples.values import Sample
-from ..model.graph import Graph, name_of
+from ..model.graph import name_of
 from ..numerics.affine import dequantize, quantize
+from ..operators.graph import Graph
 from ..operators.table import product_layout
 from ..operators.weight_layout import Array, Kernel
 from ..plan.plan import QuantPlan, RoundingOffsets
@@ -68,12 +69,12 @@ class Rounding:
 
 def stages_of(graph: Graph, model: ir.Model, plan: QuantPlan) -> list[Stage]:
     """Return the stages of a model, in order: each as long as its products do not depend on each other."""
-    weights = {name_of(weight.node): weight for weight in quantized_weights(graph, plan)}
+    weights = {weight.node.name: weight for weight in quantized_weights(graph, plan)}
     stages: list[Stage] = []
     start, found, results = 0, dict[ProductInput, list[tuple[int, Weight]]](), set[str]()
     for at, node in enumerate(model.graph):
         weight = weights.get(name_of(node))
-        reading = None if weight is None else product_input(graph, node, weight.array)
+        reading = None if weight is None else product_input(graph, weight.node, weight.array)
         if weight is not None and reading is not None:
             if reading.tensor in results:
                 stages.append(Stage(start, at, found))
@@ -117,7 +118,7 @@ def find_asymmetric_roundings(
         digest = hashlib.sha256(dumps(replace(plan, notes=())).encode())
         for number, stage in enumerate(stages):
             for at, weight, rounding in _rounded(stage, sides, plan.adjustments.biases, digest, kept):
-                found[name_of(weight.node)] = RoundingOffsets(rounding.offsets, params_digest(weight.params))
+                found[weight.node.name] = RoundingOffsets(rounding.offsets, params_digest(weight.params))
                 _apply(rounding, at, weight, sides[1])
             if number + 1 < len(stages):
                 for side in sides:
@@ -155,7 +156,7 @@ def _rounded(
     placed = [(reading, at, weight) for reading, found in stage.weights.items() for at, weight in found]
     keys = []
     for reading, _, weight in placed:
-        digest.update(repr((name_of(weight.node), reading, params_digest(weight.params))).encode())
+        digest.update(repr((weight.node.name, reading, params_digest(weight.params))).encode())
         digest.update(np.ascontiguousarray(weight.array).data)
         keys.append(digest.digest())
     before = [kept.get(key) for key in keys]
@@ -167,7 +168,7 @@ def _rounded(
         ]
     moments, found = _moments(stage, *sides), []
     for (reading, at, weight), key in zip(placed, keys, strict=True):
-        rounding = _rounding(weight, moments[reading], name_of(weight.node) in corrected)
+        rounding = _rounding(weight, moments[reading], weight.node.name in corrected)
         kept.add(key, rounding.offsets + rounding.correction)
         found.append((at, weight, rounding))
     return found
@@ -177,7 +178,7 @@ def _moments(stage: Stage, exact: SegmentRuns, rounded: SegmentRuns) -> dict[Pro
     """Return the moments of what the products of a stage read in float, with what they read quantized."""
     most = -(-ROWS // len(exact))
     aliases = {
-        reading: rounded.program.aliases.get((name_of(weights[0][1].node), reading.tensor), reading.tensor)
+        reading: rounded.program.aliases.get((weights[0][1].node.name, reading.tensor), reading.tensor)
         for reading, weights in stage.weights.items()
     }
     names = list(dict.fromkeys(reading.tensor for reading in aliases))
@@ -223,7 +224,7 @@ def _apply(rounding: Rounding, at: int, weight: Weight, side: SegmentRuns) -> No
     correction = np.frombuffer(rounding.correction, np.float32)
     if layout.kernel is Kernel.GATHERS:
         correction = correction.reshape(-1, *[1] * (weight.array.ndim - 2))
-    side.add_to_result(at, name_of(weight.node.outputs[0]), correction)
+    side.add_to_result(at, weight.node.output, correction)
 
 
 def _values(weight: Weight, offsets: Array) -> Array:

@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
-from ..model.graph import Graph, name_of
 from ..numerics.affine import parameter_arrays, quantize
+from ..operators.graph import Graph, Node
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel
 from ..plan.plan import QuantPlan, RoundingOffsets
@@ -195,7 +194,7 @@ def find_roundings(
     keys: dict[str, bytes] = {}
     found: dict[str, RoundingOffsets] = {}
     for weight in quantized_weights(graph, plan):
-        reading, name = product_input(graph, weight.node, weight.array), name_of(weight.node)
+        reading, name = product_input(graph, weight.node, weight.array), weight.node.name
         if reading is None:
             continue
         keys[name] = _key(weight, reading, name in corrected)
@@ -206,7 +205,7 @@ def find_roundings(
             found[name] = RoundingOffsets(offsets, params_digest(weight.params))
     for reading, moments in gathered(list(readers)):
         for weight in readers[reading]:
-            name = name_of(weight.node)
+            name = weight.node.name
             found[name] = _gptq_offsets(weight, moments.means(centred=name in corrected))
             kept.add(keys[name], found[name].offsets)
     return {name: found[name] for name in keys if any(found[name].offsets)}
@@ -218,7 +217,7 @@ def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
     Where the channels of what a node reads are equalized, its weight is another one too.
     """
     array = np.ascontiguousarray(weight.array)
-    facts = (name_of(weight.node), reading, centred, params_digest(weight.params), array.dtype, array.shape)
+    facts = (weight.node.name, reading, centred, params_digest(weight.params), array.dtype, array.shape)
     digest = hashlib.sha256(repr(facts).encode())
     digest.update(array.data)
     return digest.digest()
@@ -234,8 +233,8 @@ def rebased(
     """
     if not found:
         return {}
-    old = {name_of(weight.node): weight for weight in quantized_weights(graph, before)}
-    new = {name_of(weight.node): weight for weight in quantized_weights(graph, after)}
+    old = {weight.node.name: weight for weight in quantized_weights(graph, before)}
+    new = {weight.node.name: weight for weight in quantized_weights(graph, after)}
     kept = {}
     for name in [name for name in found if name in new]:
         array, params = new[name].array, new[name].params
@@ -278,7 +277,7 @@ def offsets_of(weight: Weight, steps: Array) -> npt.NDArray[np.int8]:
     return np.clip(values - nearest, -128, 127).astype(np.int8)
 
 
-def columns_of(node: ir.Node, array: Array) -> Array:
+def columns_of(node: Node, array: Array) -> Array:
     """Return a weight as (groups, outputs, columns of an im2col row that it is multiplied with)."""
     flat = np.asarray(weight_axes(node, array.shape).blocks(array))
     if _scatters(node):  # each tap makes an output element of its own
@@ -287,7 +286,7 @@ def columns_of(node: ir.Node, array: Array) -> Array:
     return np.asarray(flat.reshape(*flat.shape[:2], -1))
 
 
-def _uncolumned(node: ir.Node, columns: Array, shape: tuple[int, ...]) -> Array:
+def _uncolumned(node: Node, columns: Array, shape: tuple[int, ...]) -> Array:
     """Return what `columns_of` has made of a weight of `shape` in that shape again."""
     axes = weight_axes(node, shape)
     if _scatters(node):
@@ -296,6 +295,6 @@ def _uncolumned(node: ir.Node, columns: Array, shape: tuple[int, ...]) -> Array:
     return axes.unblocked(columns.reshape(axes.block_shape))
 
 
-def _scatters(node: ir.Node) -> bool:
+def _scatters(node: Node) -> bool:
     layout = product_layout(node)
     return layout is not None and layout.kernel is Kernel.SCATTERS

@@ -18,9 +18,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.graph import Graph, in_main_graph, index, input_name, name_of
 from ..numerics.affine import QuantParams, dequantize, quantize
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
 from .squant import squant
@@ -40,7 +39,7 @@ class Weight:
         params: what it is quantized with.
     """
 
-    node: ir.Node
+    node: Node
     value: ir.Value
     array: Array
     params: QuantParams
@@ -64,7 +63,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
         return model
     work = model.clone()
     for weight in quantized_weights(index(work), plan):
-        name = name_of(weight.node)
+        name = weight.node.name
         if name in chosen:
             new = _with_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
             weight.value.const_value = ir.Tensor(new, name=weight.value.name)
@@ -85,7 +84,7 @@ def squant_offsets(
     """
     found = {}
     for weight in quantized_weights(graph, plan):
-        name, params = name_of(weight.node), weight.params
+        name, params = weight.node.name, weight.params
         if plan.nodes[name].kind is not Kind.QUANTIZED or params.block_size is not None:
             continue
         digest = params_digest(params)
@@ -102,11 +101,11 @@ def squant_offsets(
 def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
     """Yield the weights that are rounded on their own, in graph order; a vector is none."""
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind not in WITH_WEIGHTS or rule is None or rule.weight is None:
             continue
-        value, name = node.inputs[rule.weight.index], input_name(node, rule.weight.index)
-        array, params = graph.constant(name), plan.params_read(name_of(node), rule.weight.index, name)
+        value, name = node.ir_node.inputs[rule.weight.index], node.input(rule.weight.index)
+        array, params = graph.constant(name), plan.params_read(node.name, rule.weight.index, name)
         if array is None or value is None or params is None or array.ndim < 2:
             continue
         if in_main_graph(graph, node) and len(value.uses()) == 1 and not value.is_graph_output():

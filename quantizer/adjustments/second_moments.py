@@ -34,8 +34,9 @@ from ...profiles.runtime.session import (
     size_session,
 )
 from ...profiles.samples.values import Sample
-from ..model.graph import Graph, name_of
+from ..model.graph import name_of
 from ..numerics.affine import QuantParams
+from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
 from ..plan.plan import QuantPlan
@@ -88,13 +89,13 @@ class ProductInput:
     window: KernelWindow | None = None
 
 
-def product_input(graph: Graph, node: ir.Node, weight: Array) -> ProductInput | None:
+def product_input(graph: Graph, node: Node, weight: Array) -> ProductInput | None:
     """Return how a node with a constant weight multiplies its first input; None where no rows describe that.
 
     None are given for stacks of matrices, a transposed input, and transposed convolutions whose kernels
     overlap.
     """
-    name = name_of(node.inputs[0])
+    name = node.inputs[0]
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
         return None
     layout = product_layout(node)
@@ -115,7 +116,7 @@ def product_input(graph: Graph, node: ir.Node, weight: Array) -> ProductInput | 
             return ProductInput(name, groups, inputs, KernelWindow(ones, ones, ones, (0,) * 2 * len(ones)))
 
 
-def _kernel_window(node: ir.Node, kernel: tuple[int, ...]) -> KernelWindow:
+def _kernel_window(node: Node, kernel: tuple[int, ...]) -> KernelWindow:
     ones = (1,) * len(kernel)
     return KernelWindow(
         kernel,
@@ -352,7 +353,7 @@ def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program
         for position, name in enumerate(proto.input):
             if quantized and name in rounded:
                 producer = graph.producer(name)
-                made_by = None if producer is None else plan.nodes.get(name_of(producer))
+                made_by = None if producer is None else plan.nodes.get(producer.name)
                 if made_by is None or not made_by.kind.reads_quantized:
                     proto.input[position] = program.aliases[name_of(node), name] = name + _ROUNDED
         for position, name in enumerate(list(proto.output)):

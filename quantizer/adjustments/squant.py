@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ..numerics.affine import QuantParams
+from ..operators.graph import Node
 from ..operators.table import weight_axes
 from ..operators.weight_layout import Array
 
 Floats = npt.NDArray[np.float64]
 
 
-def squant(node: ir.Node, weight: Array, params: QuantParams) -> Array:
+def squant(node: Node, weight: Array, params: QuantParams) -> Array:
     """Return the float values of quantized values next to a weight, float32, whose errors nearly add up to
     zero.
 

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx_ir as ir
-
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.records.drift import share_outside
@@ -20,11 +18,11 @@ from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_profile
 from ..exchange.profiles import read_profile
-from ..model.graph import Graph, name_of
 from ..noise.activation_ranges import effective_range, following_function
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
+from ..operators.graph import Graph, Node
 from ..plan.plan import QuantPlan, SharedScale
 from ..plan.provenance import profile_digest
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -323,18 +321,19 @@ def _unknown(name: str, names: Collection[str], where: str, *, has_model: bool) 
     )
 
 
-def _inputs(plan: QuantPlan, name: str, node: ir.Node) -> tuple[Operand, ...]:
+def _inputs(plan: QuantPlan, name: str, node: Node) -> tuple[Operand, ...]:
     operands = []
-    for index, value in enumerate(node.inputs):
-        if value is not None and value.name:
-            params = plan.params_read(name, index, value.name)
-            operands.append(Operand(index, value.name, params, params != plan.tensors.get(value.name)))
+    for index, tensor in enumerate(node.inputs):
+        if tensor:
+            params = plan.params_read(name, index, tensor)
+            operands.append(Operand(index, tensor, params, params != plan.tensors.get(tensor)))
     return tuple(operands)
 
 
-def _outputs(plan: QuantPlan, node: ir.Node) -> tuple[Operand, ...]:
-    names = [name_of(value) for value in node.outputs]
-    return tuple(Operand(i, name, plan.tensors.get(name), False) for i, name in enumerate(names) if name)
+def _outputs(plan: QuantPlan, node: Node) -> tuple[Operand, ...]:
+    return tuple(
+        Operand(i, name, plan.tensors.get(name), False) for i, name in enumerate(node.outputs) if name
+    )
 
 
 def _observed(plan: QuantPlan, name: str, graph: Graph, profile: Profile | None) -> Observed | None:
@@ -409,6 +408,6 @@ def _neighbours(plan: QuantPlan, tensor: str, graph: Graph) -> tuple[Neighbour, 
     return (*maker, *(_neighbour(reader, False, plan) for reader in readers))
 
 
-def _neighbour(node: ir.Node, makes: bool, plan: QuantPlan) -> Neighbour:
-    entry = plan.nodes[name_of(node)]
-    return Neighbour(name_of(node), node.op_type, makes, entry.kind.value, entry.reason)
+def _neighbour(node: Node, makes: bool, plan: QuantPlan) -> Neighbour:
+    entry = plan.nodes[node.name]
+    return Neighbour(node.name, node.op_type, makes, entry.kind.value, entry.reason)

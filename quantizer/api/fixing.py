@@ -23,7 +23,6 @@ from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.files import model_bytes
-from ..model.graph import name_of
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache
 from ..noise.output_limits import NoiseLimits
@@ -221,7 +220,7 @@ def _quality_gap(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> Qual
     allowed = trials.limits.allowed(worst.output)
     limit = decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed
     nodes = trials.made.planned.graph.nodes
-    wide = frozenset(name_of(node) for node in nodes if facts.target.has_16bit_kernel(node.op_type))
+    wide = frozenset(node.name for node in nodes if facts.target.has_16bit_kernel(node.op_type))
     calibrators = facts.config.calibrator, load_recipe(usual).config.calibrator
     return QualityGap(worst.sqnr, worst.needed, *calibrators, limit, wide)
 

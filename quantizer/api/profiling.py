@@ -27,10 +27,10 @@ from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
 from ..exchange.exporting import written
-from ..model.graph import Graph
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
+from ..operators.graph import Graph
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import open_prepared

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model.graph import name_of
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import QuantPlan
 from .kernels import BLOCK, Sizes
@@ -49,5 +48,5 @@ def _time(
 ) -> float:
     """Return the microseconds of the nodes around a group."""
     sizes = Sizes(model.graph, padded_shapes(model.sizes.shapes, model.graph, padded))
-    nodes = {name_of(node): node for node in model.graph.nodes}
+    nodes = {node.name: node for node in model.graph.nodes}
     return sum(model.integer_time(nodes[n], plan.nodes[n], plan, sizes=sizes) for n in group.nodes)

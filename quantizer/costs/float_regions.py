@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, name_of
+from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from .predicted import CostModel, Costs, is_quantized, price_of
@@ -200,11 +200,11 @@ def region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
     """Return the costs of nodes and conversions; see `Prices`."""
-    quantized = [name_of(n) for n in graph.nodes if is_quantized(name_of(n), plan)]
+    quantized = [n.name for n in graph.nodes if is_quantized(n.name, plan)]
     crossings = (*_crossings(graph, plan, profile, costs), *_tied(costs.together, quantized))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
-        name = name_of(node)
+        name = node.name
         lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
         if name in plan.nodes and not is_quantized(name, plan) and lost > 0.0:
             makers = [c.maker for c in crossings if name in c.readers and is_quantized(c.maker, plan)]
@@ -272,12 +272,11 @@ def _rate(profile: Profile, costs: Costs) -> tuple[float, float]:
 
 def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Iterator[Crossing]:
     rate, least = _rate(profile, costs)
-    for name, value in graph.values.items():
-        readers = dict.fromkeys(name_of(reader) for reader, _ in graph.consumers(name))
+    for name in graph.values:
+        readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(name))
         if graph.is_constant(name) or not graph.is_float(name):
             continue
-        maker = value.producer()
-        owner = name_of(maker)
+        owner = graph.maker(name)
         if plan.is_part(owner, name):  # a look-up table falls back to float as a whole
             yield Crossing(name, owner, tuple(readers), NEVER)
         if name not in profile:
@@ -368,10 +367,10 @@ def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
     costs = model.costs(plan)
     nodes = dict(plan.nodes)
     for node in model.graph.nodes:
-        entry = nodes[name_of(node)]
+        entry = nodes[node.name]
         reason = entry.because
         if entry.kind is Kind.FLOAT and isinstance(reason, FloatReason) and reason.code in PRICED:
             price = price_of(node, plan, model, costs)
             words = price_in_words(price.floating, price.integer, price.conversions)
-            nodes[name_of(node)] = replace(entry, because=replace(reason, price=words))
+            nodes[node.name] = replace(entry, because=replace(reason, price=words))
     return replace(plan, nodes=nodes)

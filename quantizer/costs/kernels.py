@@ -18,9 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import onnx_ir as ir
-
-from ..model.graph import Graph, input_name, name_of, output_name
+from ..operators.graph import Graph, Node
 from .shapes import Shape
 
 BLOCK = 16
@@ -89,16 +87,16 @@ class Sizes:
         """Return how many elements a tensor has."""
         return math.prod(self.shape(name))
 
-    def input(self, node: ir.Node, position: int = 0) -> Shape:
+    def input(self, node: Node, position: int = 0) -> Shape:
         """Return the shape of an input; () where the node has none there."""
-        return self.shape(input_name(node, position))
+        return self.shape(node.input(position))
 
-    def output(self, node: ir.Node) -> Shape:
+    def output(self, node: Node) -> Shape:
         """Return the shape of the first output."""
-        return self.shape(output_name(node))
+        return self.shape(node.output)
 
 
-def work_of(node: ir.Node, sizes: Sizes, *, integer: bool) -> Work:
+def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     """Return the kernel of a node and its sizes.
 
     Args:
@@ -109,7 +107,7 @@ def work_of(node: ir.Node, sizes: Sizes, *, integer: bool) -> Work:
     return _WORK.get(node.op_type, _elements)(node, sizes, integer)
 
 
-def saturating_works(node: ir.Node, sizes: Sizes) -> tuple[Work, ...]:
+def saturating_works(node: Node, sizes: Sizes) -> tuple[Work, ...]:
     """Return the kernels of an activation function that is written as sums and products that saturate."""
     work = work_of(node, sizes, integer=True)
     kernels = {
@@ -125,16 +123,16 @@ def filled_up(channels: int) -> int:
     return -(-channels // BLOCK) * BLOCK
 
 
-def _elements(node: ir.Node, sizes: Sizes, _: bool) -> Work:
-    total = sum(sizes.elements(value.name) for value in node.outputs if value.name)
+def _elements(node: Node, sizes: Sizes, _: bool) -> Work:
+    total = sum(sizes.elements(name) for name in node.outputs if name)
     return Work(node.op_type, (max(total, 1),))
 
 
-def _view(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
+def _view(node: Node, sizes: Sizes, integer: bool) -> Work:
     return replace(_elements(node, sizes, integer), kernel="Reshape")
 
 
-def _binary(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _binary(node: Node, sizes: Sizes, _: bool) -> Work:
     out = sizes.output(node)
     total = max(math.prod(out), 1)
     operands = [_without_ones(sizes.input(node, i)) for i in range(len(node.inputs))]
@@ -155,19 +153,19 @@ def _without_ones(shape: Shape) -> Shape:
     return shape[first:]
 
 
-def _pool(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
+def _pool(node: Node, sizes: Sizes, integer: bool) -> Work:
     taps = math.prod(int(size) for size in node.attributes.get_ints("kernel_shape", ()) or ())
     return Work(node.op_type, (taps, max(math.prod(sizes.output(node)), 1)))
 
 
-def _reduction(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _reduction(node: Node, sizes: Sizes, _: bool) -> Work:
     before, after = sizes.input(node), sizes.output(node)
     last = bool(after) and len(after) == len(before) and after[-1] == before[-1]
     where = ":inner" if last and not node.op_type.startswith("Global") else ""
     return Work(f"{node.op_type}{where}", (max(math.prod(before), 1),))
 
 
-def _normalization(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _normalization(node: Node, sizes: Sizes, _: bool) -> Work:
     shape = sizes.input(node)
     total = max(math.prod(shape), 1)
     if node.op_type == "InstanceNormalization":
@@ -178,7 +176,7 @@ def _normalization(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     return Work(node.op_type, ((shape or (1,))[-1], total))
 
 
-def _transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _transpose(node: Node, sizes: Sizes, _: bool) -> Work:
     before = sizes.input(node)
     order = list(node.attributes.get_ints("perm", range(len(before))[::-1]) or ())
     moved = [axis for axis in order if axis < len(before) and before[axis] > 1]
@@ -189,15 +187,15 @@ def _transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     return Work("Transpose:rows" if kept else "Transpose", (total,))
 
 
-def _resize(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _resize(node: Node, sizes: Sizes, _: bool) -> Work:
     mode = node.attributes.get_string("mode", "nearest")
     return Work(f"Resize:{mode}", (max(math.prod(sizes.output(node)), 1),))
 
 
-def _copy(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _copy(node: Node, sizes: Sizes, _: bool) -> Work:
     """Runs of elements that are copied together, up to the last axis that is cut or joined."""
     before, after = sizes.input(node), sizes.output(node)
-    total = max(sum(sizes.elements(value.name) for value in node.outputs if value.name), 1)
+    total = max(sum(sizes.elements(name) for name in node.outputs if name), 1)
     if node.op_type == "Gather":
         axis = (node.attributes.get_int("axis", 0) or 0) % max(len(before), 1)
         return Work("Gather", (max(math.prod(before[axis + 1 :]), 1), total))
@@ -205,30 +203,30 @@ def _copy(node: ir.Node, sizes: Sizes, _: bool) -> Work:
         return Work(node.op_type, (total, total))
     changed = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     run = math.prod(after[changed[-1] :]) if changed else total
-    steps = sizes.graph.constant(input_name(node, 4)) if node.op_type == "Slice" else None
+    steps = node.constant(4) if node.op_type == "Slice" else None
     if steps is not None and (steps != 1).any():
         run = STRIDED
     return Work("Slice" if node.op_type == "Split" else node.op_type, (max(run, 1), total))
 
 
-def _matmul(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _matmul(node: Node, sizes: Sizes, _: bool) -> Work:
     left, right = sizes.input(node, 0), sizes.input(node, 1)
     rows, inner = (left[-2] if len(left) > 1 else 1), (left or (1,))[-1]
     columns = right[-1] if len(right) > 1 else 1
     stack = math.prod(sizes.output(node)) / max(rows * columns, 1)
     if len(right) <= 2:
         return Work("MatMul", (inner, columns, rows * stack))
-    constant = sizes.graph.is_constant(input_name(node, 1))
+    constant = sizes.graph.is_constant(node.input(1))
     return Work("MatMul:stack" if constant else "MatMul:activations", (inner, columns, rows), stack)
 
 
-def _gemm(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _gemm(node: Node, sizes: Sizes, _: bool) -> Work:
     out, left = sizes.output(node), sizes.input(node, 0)
     rows, columns = (out[0], out[-1]) if len(out) > 1 else (1, 1)
     return Work("Gemm", (math.prod(left) / max(rows, 1), columns, rows))
 
 
-def _recurrent(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _recurrent(node: Node, sizes: Sizes, _: bool) -> Work:
     sequence, weight = sizes.input(node, 0), sizes.input(node, 1)
     steps, features = (sequence[0], sequence[-1]) if sequence else (1, 1)
     hidden = node.attributes.get_int("hidden_size", 1) or 1
@@ -236,7 +234,7 @@ def _recurrent(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     return Work(node.op_type, (hidden, features, steps), float(directions))
 
 
-def _conv(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
+def _conv(node: Node, sizes: Sizes, integer: bool) -> Work:
     weight, out = sizes.input(node, 1), sizes.output(node)
     groups = node.attributes.get_int("group", 1) or 1
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
@@ -304,7 +302,7 @@ def _dense_float(window: _Window) -> Work:
     return _sequence(window, 1, 1)
 
 
-def _conv_transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+def _conv_transpose(node: Node, sizes: Sizes, _: bool) -> Work:
     weight, before = sizes.input(node, 1), sizes.input(node, 0)
     groups = node.attributes.get_int("group", 1) or 1
     pixels, batch = math.prod(before[2:]), float((before or (1,))[0])
@@ -312,7 +310,7 @@ def _conv_transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     return Work("ConvTranspose", (inner, columns, max(pixels, 1)), batch * groups)
 
 
-_WORK: dict[str, Callable[[ir.Node, Sizes, bool], Work]] = {
+_WORK: dict[str, Callable[[Node, Sizes, bool], Work]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MatMul": _matmul,
@@ -359,22 +357,21 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
     """Return what becomes of the float nodes that are fused, by name."""
     fused: dict[str, Fusion] = {}
     for node in graph.nodes:
-        if name_of(node) not in fused:
+        if node.name not in fused:
             kernels = dict(_found(node, graph, sizes))
-            maker = graph.producer(input_name(node, 0)) if node.inputs and input_name(node, 0) else None
-            parts = (*kernels, name_of(maker)) if len(kernels) == 1 else tuple(kernels)
+            parts = (*kernels, graph.maker(node.input(0))) if len(kernels) == 1 else tuple(kernels)
             fused |= {name: Fusion(kernel, parts) for name, kernel in kernels.items()}
     return fused
 
 
-def _found(node: ir.Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
+def _found(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Yield the nodes that are fused where a node is found, and their kernels."""
-    maker = graph.producer(input_name(node, 0)) if node.inputs and input_name(node, 0) else None
-    alone = maker is not None and is_read_once(graph, output_name(maker))
+    maker = graph.producer(node.input(0))
+    alone = maker is not None and is_read_once(graph, maker.output)
     if maker is not None and alone and maker.op_type == "Conv" and _joins_convolution(node, graph, sizes):
-        yield name_of(node), f"{node.op_type}:fused"
+        yield node.name, f"{node.op_type}:fused"
     elif maker is not None and alone and maker.op_type == "MatMul" and _scales(node, sizes):
-        yield name_of(node), ""
+        yield node.name, ""
     elif node.op_type == "Sigmoid":
         yield from _silu(node, graph)
     elif node.op_type == "Erf":
@@ -382,15 +379,15 @@ def _found(node: ir.Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str
     elif node.op_type == "Sqrt":
         yield from _layer_normalization(node, graph)
     elif node.op_type == "Identity":
-        yield name_of(node), ""
+        yield node.name, ""
     elif node.op_type == "LayerNormalization" and maker is not None and alone and _adds(maker, sizes):
-        yield name_of(maker), ""
-        yield name_of(node), "SkipLayerNormalization"
+        yield maker.name, ""
+        yield node.name, "SkipLayerNormalization"
 
 
-def fused_work(node: ir.Node, kernel: str, sizes: Sizes) -> Work:
+def fused_work(node: Node, kernel: str, sizes: Sizes) -> Work:
     """Return the work of the kernel that has the time of a fused node."""
-    total = float(max(sizes.elements(output_name(node)), 1))
+    total = float(max(sizes.elements(node.output), 1))
     if kernel.endswith("LayerNormalization"):
         return Work(kernel, (float((sizes.output(node) or (1,))[-1]), total))
     return Work(kernel, (total,))
@@ -401,68 +398,66 @@ def is_read_once(graph: Graph, name: str) -> bool:
     return len(graph.consumers(name)) == 1 and not graph.is_result(name)
 
 
-def _joins_convolution(node: ir.Node, graph: Graph, sizes: Sizes) -> bool:
+def _joins_convolution(node: Node, graph: Graph, sizes: Sizes) -> bool:
     if node.op_type in ("Mul", "Add"):  # by a constant for each channel: folded into weights and bias
-        other = input_name(node, 1)
+        other = node.input(1)
         shape = sizes.shape(other)
         return graph.is_constant(other) and sizes.elements(other) == max([1, *shape[:-2][-1:]])
-    return node.op_type in AFTER_CONV and all(
-        value is None or graph.is_constant(name_of(value)) for value in node.inputs[1:]
-    )
+    return node.op_type in AFTER_CONV and all(not name or graph.is_constant(name) for name in node.inputs[1:])
 
 
-def _adds(node: ir.Node, sizes: Sizes) -> bool:
+def _adds(node: Node, sizes: Sizes) -> bool:
     """Whether a node adds two sequences of vectors of one shape."""
-    shapes = {sizes.shape(name) for name in sizes.graph.inputs_of(node)}
+    shapes = {sizes.shape(name) for name in node.inputs}
     return node.op_type == "Add" and len(shapes) == 1 and len(sizes.output(node)) == 3
 
 
-def _scales(node: ir.Node, sizes: Sizes) -> bool:
-    other = input_name(node, 1)
+def _scales(node: Node, sizes: Sizes) -> bool:
+    other = node.input(1)
     return node.op_type in SCALINGS and sizes.graph.is_constant(other) and sizes.elements(other) == 1
 
 
-def _silu(node: ir.Node, graph: Graph) -> Iterator[tuple[str, str]]:
+def _silu(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
     """x * Sigmoid(x) is one operator, QuickGelu."""
-    readers = graph.consumers(output_name(node))
+    readers = graph.consumers(node.output)
     if len(readers) == 1 and readers[0][0].op_type == "Mul":
         reader = readers[0][0]
-        if input_name(node, 0) in graph.inputs_of(reader):
-            yield name_of(node), ""
-            yield name_of(reader), "Silu"
+        if node.input(0) in reader.inputs:
+            yield node.name, ""
+            yield reader.name, "Silu"
 
 
-def _gelu(node: ir.Node, graph: Graph) -> Iterator[tuple[str, str]]:
+def _gelu(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
     """x / sqrt(2), Erf, + 1, * x, * 0.5 are one operator, Gelu, in whichever order the products are."""
-    before = graph.producer(input_name(node, 0))
+    before = graph.producer(node.input(0))
     after = _only_reader(node, graph)
     if before is None or before.op_type not in SCALINGS or after is None or after.op_type != "Add":
         return
     products = []
-    here: ir.Node | None = after
+    here: Node | None = after
     for _ in range(2):
         here = None if here is None else _only_reader(here, graph)
         if here is not None and here.op_type == "Mul":
             products.append(here)
     if products:
-        yield from ((name_of(part), "") for part in (before, node, after, *products[:-1]))
-        yield name_of(products[-1]), "Gelu"
+        yield from ((part.name, "") for part in (before, node, after, *products[:-1]))
+        yield products[-1].name, "Gelu"
 
 
-def _layer_normalization(node: ir.Node, graph: Graph) -> Iterator[tuple[str, str]]:
+def _layer_normalization(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
     """The square root of a variance, and what it divides: one operator with the mean before it."""
     divide = _only_reader(node, graph)
-    shifted = None if divide is None or divide.op_type != "Div" else graph.producer(input_name(divide, 0))
+    shifted = None if divide is None or divide.op_type != "Div" else graph.producer(divide.input(0))
     if divide is None or shifted is None or shifted.op_type != "Sub":
         return
-    parts = {name_of(part): part for part in (node, divide, shifted)}
-    here: ir.Node | None = node
+    parts = {part.name: part for part in (node, divide, shifted)}
+    here: Node | None = node
     while here is not None and here is not shifted and here.op_type in NORMALIZATION:
-        parts[name_of(here)] = here
-        here = graph.producer(input_name(here, 0))
-    mean = graph.producer(input_name(shifted, 1))
+        parts[here.name] = here
+        here = graph.producer(here.input(0))
+    mean = graph.producer(shifted.input(1))
     if mean is not None and mean.op_type == "ReduceMean":
-        parts[name_of(mean)] = mean
+        parts[mean.name] = mean
     last = divide
     for op in ("Mul", "Add"):
         after = _only_reader(last, graph)
@@ -470,11 +465,11 @@ def _layer_normalization(node: ir.Node, graph: Graph) -> Iterator[tuple[str, str
             last = after
     for part in (divide, _only_reader(divide, graph)):
         if part is not None and part is not last and part.op_type in NORMALIZATION:
-            parts[name_of(part)] = part
-    yield from ((name, "") for name in parts if name != name_of(last))
-    yield name_of(last), "LayerNormalization"
+            parts[part.name] = part
+    yield from ((name, "") for name in parts if name != last.name)
+    yield last.name, "LayerNormalization"
 
 
-def _only_reader(node: ir.Node, graph: Graph) -> ir.Node | None:
-    name = output_name(node)
+def _only_reader(node: Node, graph: Graph) -> Node | None:
+    name = node.output
     return graph.consumers(name)[0][0] if is_read_once(graph, name) else None

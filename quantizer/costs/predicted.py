@@ -14,13 +14,10 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import onnx_ir as ir
-
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.affine import UINT8, QuantParams
-from ..operators.operands import activation_names
-from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip, rule_of
+from ..operators.graph import Graph, Node
+from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
@@ -126,7 +123,7 @@ def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Con
     blocked: set[str] = set()
     for node in graph.nodes:
         if makes_blocks(node, sizes, quantized) or _keeps_blocks(node, sizes, blocked, quantized, fused):
-            blocked.add(output_name(node))
+            blocked.add(node.output)
     last = _channels_last(graph, quantized, blocked)
     changes = list(_changes(graph, sizes, quantized, (blocked, last)))
     undone = {change: nodes for change in changes if (nodes := _undone_by(change, graph))}
@@ -145,13 +142,13 @@ def _undone_by(change: Change, graph: Graph) -> tuple[str, ...]:
     maker = graph.producer(change.tensor)
     readers = [node for node, _ in graph.consumers(change.tensor)]
     if maker is not None and moves_channels(maker, first=True) and len(readers) == 1:
-        return (name_of(maker),)
+        return (maker.name,)
     if len(readers) == 1 and moves_channels(readers[0], first=False):
-        return (name_of(readers[0]),)
+        return (readers[0].name,)
     return ()
 
 
-def moves_channels(node: ir.Node, *, first: bool) -> bool:
+def moves_channels(node: Node, *, first: bool) -> bool:
     """Whether a node is a Transpose from NHWC to NCHW (`first`), or back."""
     order = list(node.attributes.get_ints("perm", ()) or ()) if node.op_type == "Transpose" else []
     rank = len(order)
@@ -167,49 +164,48 @@ def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[s
     reached: set[str] = set()
     for node in graph.nodes:
         if is_channels_last(node, quantized) or (_is_open(node) and _reads(node, reached)):
-            reached.update(value.name for value in node.outputs if value.name not in blocked and value.name)
+            reached.update(name for name in node.outputs if name and name not in blocked)
     wanted: set[str] = set()
     for node in reversed(graph.nodes):
         if is_channels_last(node, quantized):
-            wanted.add(input_name(node, 0))
-        elif _is_open(node) and any(value.name in wanted for value in node.outputs):
-            wanted.update(name_of(value) for value in node.inputs)
+            wanted.add(node.input(0))
+        elif _is_open(node) and any(name in wanted for name in node.outputs):
+            wanted.update(node.inputs)
     return reached & wanted
 
 
-def _is_open(node: ir.Node) -> bool:
+def _is_open(node: Node) -> bool:
     """Whether a node works on channels in any place."""
     return node.op_type not in NEED_CHANNELS_FIRST and node.op_type not in ("Conv", "Shape")
 
 
-def is_channels_last(node: ir.Node, quantized: Container[str]) -> bool:
+def is_channels_last(node: Node, quantized: Container[str]) -> bool:
     """Whether a node wants, and makes, the channels last."""
-    return node.op_type == "Conv" and name_of(node) in quantized
+    return node.op_type == "Conv" and node.name in quantized
 
 
-def makes_blocks(node: ir.Node, sizes: Sizes, quantized: Container[str]) -> bool:
+def makes_blocks(node: Node, sizes: Sizes, quantized: Container[str]) -> bool:
     """Whether a node is a float convolution that computes in blocks."""
-    if node.op_type != "Conv" or name_of(node) in quantized or len(sizes.input(node, 1)) != 4:
+    if node.op_type != "Conv" or node.name in quantized or len(sizes.input(node, 1)) != 4:
         return False
     return work_of(node, sizes, integer=False).kernel not in PLAIN_CONVOLUTIONS
 
 
-def _reads(node: ir.Node, names: Container[str]) -> bool:
-    return any(value is not None and value.name in names for value in node.inputs)
+def _reads(node: Node, names: Container[str]) -> bool:
+    return any(name in names for name in node.inputs if name)
 
 
 def _keeps_blocks(
-    node: ir.Node, sizes: Sizes, blocked: set[str], quantized: Container[str], fused: Container[str]
+    node: Node, sizes: Sizes, blocked: set[str], quantized: Container[str], fused: Container[str]
 ) -> bool:
-    if name_of(node) in quantized or input_name(node, 0) not in blocked:
+    if node.name in quantized or node.input(0) not in blocked:
         return False
-    if name_of(node) in fused or node.op_type in KEEP_BLOCKS:
+    if node.name in fused or node.op_type in KEEP_BLOCKS:
         return True
     if node.op_type not in JOIN_BLOCKS:
         return False
-    names = [name_of(value) for value in node.inputs]
-    alike = node.op_type == "Concat" or len({sizes.shape(name) for name in names}) == 1
-    return alike and all(name in blocked for name in names)
+    alike = node.op_type == "Concat" or len({sizes.shape(name) for name in node.inputs}) == 1
+    return alike and all(name in blocked for name in node.inputs)
 
 
 def _changes(
@@ -223,33 +219,33 @@ def _changes(
         if name in blocked:
             rest = [n for n in readers if not _takes_blocks(n, name, sizes, blocked)]
             if rest or graph.is_result(name):
-                yield Change(name, "ReorderOutput", name_of(rest[0]) if rest else "")
+                yield Change(name, "ReorderOutput", rest[0].name if rest else "")
         else:
             wanting = [n for n in readers if _wants_blocks(n, name, sizes, quantized)]
             if wanting:
-                yield Change(name, "ReorderInput", name_of(wanting[0]))
+                yield Change(name, "ReorderInput", wanting[0].name)
         maker = graph.producer(name)
         made = maker is not None and (
             is_channels_last(maker, quantized) or (_is_open(maker) and _reads(maker, last))
         )
-        wanting = [n for n in readers if is_channels_last(n, quantized) and input_name(n, 0) == name]
-        wanting += [n for n in readers if not is_channels_last(n, quantized) and output_name(n) in last]
+        wanting = [n for n in readers if is_channels_last(n, quantized) and n.input(0) == name]
+        wanting += [n for n in readers if not is_channels_last(n, quantized) and n.output in last]
         others = [n for n in readers if n not in wanting]
         if (made and (others or graph.is_result(name))) or (wanting and not made):
             first = wanting if wanting and not made else others
-            yield Change(name, "Layout", name_of(first[0]) if first else "")
+            yield Change(name, "Layout", first[0].name if first else "")
 
 
-def _takes_blocks(node: ir.Node, name: str, sizes: Sizes, blocked: Container[str]) -> bool:
+def _takes_blocks(node: Node, name: str, sizes: Sizes, blocked: Container[str]) -> bool:
     """Whether a node reads a tensor in blocks as it is."""
-    if output_name(node) not in blocked or input_name(node, 0) != name:
-        return output_name(node) in blocked and node.op_type in JOIN_BLOCKS
+    if node.output not in blocked or node.input(0) != name:
+        return node.output in blocked and node.op_type in JOIN_BLOCKS
     return node.op_type != "Conv" or work_of(node, sizes, integer=False).kernel != "Conv:few"
 
 
-def _wants_blocks(node: ir.Node, name: str, sizes: Sizes, quantized: Container[str]) -> bool:
+def _wants_blocks(node: Node, name: str, sizes: Sizes, quantized: Container[str]) -> bool:
     """Whether a node reads a tensor in blocks; a convolution of few channels reads the usual layout."""
-    if input_name(node, 0) != name or not makes_blocks(node, sizes, quantized):
+    if node.input(0) != name or not makes_blocks(node, sizes, quantized):
         return False
     return work_of(node, sizes, integer=False).kernel != "Conv:few"
 
@@ -324,7 +320,7 @@ class CostModel:
     def floating(self) -> dict[str, float]:
         """Microseconds of each node in the float model."""
         layouts, fused = self.float_layouts, self.fused
-        times = {name_of(node): self.float_time(node, layouts, fused) for node in self.graph.nodes}
+        times = {node.name: self.float_time(node, layouts, fused) for node in self.graph.nodes}
         for change in self.float_layouts.changes:
             self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
         return times
@@ -349,11 +345,11 @@ class CostModel:
         times: dict[str, float] = {}
         sizes = self.sizes_of(plan)
         for node in self.graph.nodes:
-            entry = plan.nodes.get(name_of(node))
+            entry = plan.nodes.get(node.name)
             if entry is not None and entry.kind.counts_as_quantized:
-                times[name_of(node)] = self.integer_time(node, entry, plan, layouts, sizes)
+                times[node.name] = self.integer_time(node, entry, plan, layouts, sizes)
             else:
-                times[name_of(node)] = self.float_time(node, layouts, fused)
+                times[node.name] = self.float_time(node, layouts, fused)
         crossing = set(converted_tensors(self.graph, plan))
         border = self._border(plan)
         for change in layouts.changes:
@@ -364,12 +360,12 @@ class CostModel:
                 self._charge(times, change.tensor, change.reader, time)
         return Costs(times, dict(self.floating), border, together=self.together)
 
-    def float_time(self, node: ir.Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
+    def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
-        kernel = fused[name_of(node)].kernel if name_of(node) in fused else None
-        if kernel == "" or name_of(node) in layouts.absorbed:
+        kernel = fused[node.name].kernel if node.name in fused else None
+        if kernel == "" or node.name in layouts.absorbed:
             return 0.0
-        blocked = input_name(node, 0) in layouts.blocked
+        blocked = node.input(0) in layouts.blocked
         if kernel is not None and kernel.endswith(":fused"):
             work = fused_work(node, kernel, self.sizes)
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
@@ -380,7 +376,7 @@ class CostModel:
 
     def integer_time(
         self,
-        node: ir.Node,
+        node: Node,
         entry: NodePlan,
         plan: QuantPlan | None = None,
         layouts: Layouts | None = None,
@@ -397,17 +393,17 @@ class CostModel:
         """
         if plan is not None and changes_nothing(node, plan, self.graph):
             return 0.0
-        if layouts is not None and name_of(node) in layouts.absorbed:
+        if layouts is not None and node.name in layouts.absorbed:
             return 0.0
         work = work_of(node, sizes or self.sizes, integer=True)
-        last = layouts is None or input_name(node, 0) in layouts.last
+        last = layouts is None or node.input(0) in layouts.last
         if entry.implementation == "saturating":
             works = saturating_works(node, sizes or self.sizes)
             return sum(self._called(self._time(work, "integer", last)) for work in works)
         form = "integer"
         if entry.kind is Kind.DYNAMIC:
             form = "dynamic"
-        elif plan is not None and output_name(node) not in plan.tensors:
+        elif plan is not None and node.output not in plan.tensors:
             form = "to-float"
         return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
 
@@ -436,11 +432,11 @@ class CostModel:
         products = [node for node in self.graph.nodes if node.op_type in PRODUCTS]
         return sum(self._weight_elements(node) for node in products) * 4e-6
 
-    def _weight_elements(self, node: ir.Node) -> int:
-        name = input_name(node, 1)
+    def _weight_elements(self, node: Node) -> int:
+        name = node.input(1)
         return self.sizes.elements(name) if self.graph.is_constant(name) else 0
 
-    def _reading_weights(self, node: ir.Node, work: Work, form: str) -> float:
+    def _reading_weights(self, node: Node, work: Work, form: str) -> float:
         """Return the microseconds that reading the weight of a product takes longer than from a cache."""
         elements = self._weight_elements(node) if node.op_type in PRODUCTS else 0
         if not elements:
@@ -488,8 +484,7 @@ class CostModel:
 
     def _charge(self, times: dict[str, float], tensor: str, reader: str, time: float) -> None:
         """Add the time of a change of layout to the node that makes a tensor, else to its reader."""
-        maker = name_of(self.graph.producer(tensor))
-        owner = maker or reader
+        owner = self.graph.maker(tensor) or reader
         if owner:
             times[owner] = times.get(owner, 0.0) + time
 
@@ -506,9 +501,9 @@ def conversion_of(name: str, graph: Graph, plan: QuantPlan) -> str:
     return QUANTIZE if True in readers else ""
 
 
-def reads_quantized(node: ir.Node, plan: QuantPlan) -> bool:
+def reads_quantized(node: Node, plan: QuantPlan) -> bool:
     """Whether a node of a plan reads quantized activations."""
-    entry = plan.nodes.get(name_of(node))
+    entry = plan.nodes.get(node.name)
     return entry is not None and entry.kind.reads_quantized
 
 
@@ -523,10 +518,10 @@ def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
     return sum(costs.integer.values()) + sum(costs.border[name] for name in converted_tensors(graph, plan))
 
 
-def changes_nothing(node: ir.Node, plan: QuantPlan, graph: Graph) -> bool:
+def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
     """Whether a clip lets every value pass that its quantized input can stand for: it is left out."""
-    params = plan.tensors.get(output_name(node))
-    if not is_clip(node) or params is None or params != plan.tensors.get(input_name(node, 0)):
+    params = plan.tensors.get(node.output)
+    if not is_clip(node) or params is None or params != plan.tensors.get(node.input(0)):
         return False
     low, high = _bounds(node, graph)
     return low <= _value(params, params.qtype.low) and _value(params, params.qtype.high) <= high
@@ -536,11 +531,11 @@ def _value(params: QuantParams, quantized: int) -> float:
     return params.scale[0] * (quantized - params.zero_point[0])
 
 
-def _bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def _bounds(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the bounds of a clip, widened by what rounding may move them."""
     if node.op_type == "Relu":
         return 0.0, math.inf
-    values = [graph.constant(input_name(node, position)) for position in (1, 2)]
+    values = [node.constant(position) for position in (1, 2)]
     low, high = (
         default if v is None else float(v) for v, default in zip(values, (-math.inf, math.inf), strict=True)
     )
@@ -563,7 +558,7 @@ class Price:
     conversions: float
 
 
-def price_of(node: ir.Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
+def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
     """Return what quantizing a float node would save, and cost.
 
     Args:
@@ -572,10 +567,9 @@ def price_of(node: ir.Node, plan: QuantPlan, model: CostModel, costs: Costs) -> 
         model: with the table.
         costs: of the plan, which `CostModel.costs` has predicted.
     """
-    name, graph = name_of(node), model.graph
-    rule = rule_of(node)
-    inputs = [] if rule is None else activation_names(node, rule, graph)
-    outputs = [value.name for value in node.outputs if value.name in costs.border]
+    name, graph = node.name, model.graph
+    inputs = node.activations
+    outputs = [name for name in node.outputs if name in costs.border]
     as_quantized = replace(
         plan,
         nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of
+from ..operators.graph import Graph
 from ..plan.channel_groups import CHANNELS, ChannelGroup
 
 Shape = tuple[int, ...]
@@ -35,16 +35,16 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
         if name in profile or all(isinstance(dim, int) or dim in known for dim in sizes)
     }
     for node in graph.nodes:  # of what is left the shape is taken for that of the largest operand
-        read = [shapes[name] for name in graph.inputs_of(node) if name in shapes]
-        for value in node.outputs:
-            if value.name and value.name not in shapes:
+        read = [shapes[name] for name in node.inputs if name in shapes]
+        for name in node.outputs:
+            if name and name not in shapes:
                 largest = max(read, key=math.prod, default=None)
-                alike = largest is not None and graph.is_float(value.name)
-                sizes = open_shapes.get(value.name)
+                alike = largest is not None and graph.is_float(name)
+                sizes = open_shapes.get(name)
                 if largest is not None and alike:
-                    shapes[value.name] = largest
+                    shapes[name] = largest
                 elif sizes is not None:
-                    shapes[value.name] = _filled(value.name, sizes, known, profile)
+                    shapes[name] = _filled(name, sizes, known, profile)
     return shapes
 
 
@@ -53,10 +53,10 @@ def padded_shapes(
 ) -> dict[str, Shape]:
     """Return shapes with as many channels as given in groups of activations, and in their constants."""
     padded = dict(shapes)
-    nodes = {name_of(node): node for node in graph.nodes}
+    nodes = {node.name: node for node in graph.nodes}
     for group, size in channels.items():
         axes = [(name, CHANNELS) for name in group.tensors]
-        axes += [(input_name(nodes[c.node], c.index), c.axis) for c in group.constants]
+        axes += [(nodes[c.node].input(c.index), c.axis) for c in group.constants]
         for name, axis in axes:
             shape = padded.get(name, ())
             padded[name] = tuple(size if place == axis else dim for place, dim in enumerate(shape))

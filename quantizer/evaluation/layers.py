@@ -24,12 +24,13 @@ from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization
 from ..lowering.written import QuantizedTensor, read_padded, read_record
 from ..model.files import load_model
-from ..model.graph import FLOAT_TYPES, Graph, index, name_of, output_name
+from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
+from ..operators.graph import Graph, index
 from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan

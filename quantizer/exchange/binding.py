@@ -13,7 +13,6 @@ from ...profiles.base.tool import note
 from ...profiles.instrumentation.observations import observations
 from ...profiles.records.histogram import UnknownBins
 from ...profiles.records.profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
-from ..model.graph import Graph, index
 from ..noise.activation_ranges import (
     ANY,
     Interval,
@@ -25,8 +24,8 @@ from ..noise.activation_ranges import (
     possible_values,
 )
 from ..numerics.calibrators import Range
-from ..operators.operands import outputs_of
-from ..operators.table import is_clip, rule_of
+from ..operators.graph import Graph, Node, index
+from ..operators.table import is_clip
 from .formats import ExchangeFormat, format_named
 from .range_checks import some_of
 from .values import ForeignRanges
@@ -64,7 +63,7 @@ def derived(
     found = _of_same_elements(tensors, model)
     intervals = {name: (t.minimum, t.maximum) for name, t in {**tensors, **found}.items()}
     for node in graph.nodes:
-        for name in outputs_of(node):
+        for name in node.results:
             interval = ANY if name in intervals or name not in wanted else _of_node(node, graph, intervals)
             if math.isfinite(interval[0]) and math.isfinite(interval[1]):
                 intervals[name] = interval
@@ -84,9 +83,9 @@ def _of_same_elements(tensors: Tensors, model: ir.Model) -> dict[str, TensorProf
     return found
 
 
-def _of_node(node: ir.Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
+def _of_node(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
     """Return the range of what a node yields, where it follows from those of what it reads."""
-    rule = rule_of(node)
+    rule = node.rule
     if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
         return ANY
     joint = joint_interval(interval_of(node.inputs[i], graph, intervals) for i in rule.activations(node))

@@ -7,8 +7,8 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.histogram import UnknownBins
 from ...profiles.records.profile import DataId, Profile, TensorProfile
-from ..model.graph import index
 from ..numerics.affine import INT32, QuantParams
+from ..operators.graph import index
 from ..plan.plan import Kind, QuantPlan
 from .formats import FORMATS, ExchangeFormat, format_named
 

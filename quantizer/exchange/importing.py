@@ -19,12 +19,12 @@ from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.equalization import apply_biases
 from ..lowering.lower import lower
-from ..model.graph import Graph, constant_of, index, input_name, name_of
+from ..model.graph import constant_of
 from ..model.identity import model_id
 from ..model.loading import read_model
 from ..numerics.affine import QuantParams
-from ..operators.operands import outputs_of
-from ..operators.table import Constraint, rule_of
+from ..operators.graph import Graph, Node, index
+from ..operators.table import Constraint
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
@@ -67,7 +67,7 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     """
     tensors, added = dict(params.tensors), []
     for node in graph.nodes:
-        rule, source = rule_of(node), tensors.get(input_name(node, 0))
+        rule, source = node.rule, tensors.get(node.input(0))
         if (
             rule is None
             or rule.constraint is not Constraint.SAME
@@ -75,7 +75,7 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
             or source.axis is not None
         ):
             continue
-        missing = [name for name in outputs_of(node) if name not in tensors and graph.is_float(name)]
+        missing = [name for name in node.results if name not in tensors and graph.is_float(name)]
         tensors.update(dict.fromkeys(missing, source))
         added += missing
     if not added:
@@ -119,7 +119,7 @@ def _folded(name: str, before: npt.NDArray[Any], params: QuantParams, graph: Gra
     if after is None or len(readers) != 1:
         return None
     ((node, position),) = readers
-    rule = rule_of(node)
+    rule = node.rule
     layout = None if rule is None else rule.weight
     axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
     if axis is None:
@@ -194,13 +194,13 @@ def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | Non
     return None if axis is None else replace(known, axis=axis)
 
 
-def _layouts(name: str, graph: Graph) -> tuple[tuple[ir.Node, WeightLayout], ...]:
+def _layouts(name: str, graph: Graph) -> tuple[tuple[Node, WeightLayout], ...]:
     return tuple(_layouts_at(name, graph))
 
 
-def _layouts_at(name: str, graph: Graph) -> Iterator[tuple[ir.Node, WeightLayout]]:
+def _layouts_at(name: str, graph: Graph) -> Iterator[tuple[Node, WeightLayout]]:
     for node, position in graph.consumers(name):
-        rule = rule_of(node)
+        rule = node.rule
         if rule is not None:
             yield from ((node, layout) for layout in rule.constants if layout.index == position)
 
@@ -214,7 +214,7 @@ def _blocks(
     params: QuantParams,
     sizes: tuple[int, ...],
     unknown: bool,
-    layouts: tuple[tuple[ir.Node, WeightLayout], ...],
+    layouts: tuple[tuple[Node, WeightLayout], ...],
 ) -> QuantParams | None:
     """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
     assert params.axis is not None
@@ -273,9 +273,9 @@ def plan_of_params(
     params = completed(params, graph)
     chosen = None if quantized is None else set(quantized)
     nodes = {
-        name_of(node): SourceNode(_read(node, graph, params.tensors))
+        node.name: SourceNode(_read(node, graph, params.tensors))
         for node in graph.nodes
-        if chosen is None or name_of(node) in chosen
+        if chosen is None or node.name in chosen
     }
     activations = {
         name: p for name, p in params.tensors.items() if name in graph.values and not graph.is_constant(name)
@@ -291,8 +291,8 @@ def plan_of_params(
     return plan_of_source(model, SourceParams(params.tool, activations, nodes, notes=notes), recipe)
 
 
-def _read(node: ir.Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
-    names = {i: input_name(node, i) for i in range(len(node.inputs))}
+def _read(node: Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
+    names = {i: node.input(i) for i in range(len(node.inputs))}
     return {i: tensors[n] for i, n in names.items() if n in tensors and graph.is_float(n)}
 
 
@@ -365,7 +365,7 @@ def _plan(
 
 def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe) -> Iterator[str]:
     """Yield which dynamic nodes are kept although the target computes them faster in float."""
-    dynamic = Counter(node.op_type for node in graph.nodes if nodes[name_of(node)].kind is Kind.DYNAMIC)
+    dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
     for operator, times in recipe.target.slower_dynamic.items():
         if dynamic[operator]:
             yield (
@@ -384,20 +384,20 @@ def _stored(
     left_float = {
         name
         for node in graph.nodes
-        if decided[name_of(node)].entry.kind.reads_quantized
-        for name in (name_of(value) for value in node.outputs)
+        if decided[node.name].entry.kind.reads_quantized
+        for name in node.outputs
         if name not in made
     }
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
-        decision = decided[name_of(node)]
+        decision = decided[node.name]
         own: dict[int, QuantParams] = {}
         for position, params in decision.inputs.items():
-            name = input_name(node, position)
+            name = node.input(position)
             stored = constants if graph.is_constant(name) else activations
             if name in left_float or stored.setdefault(name, params) != params:
                 own[position] = params
-        nodes[name_of(node)] = replace(decision.entry, inputs=own)
+        nodes[node.name] = replace(decision.entry, inputs=own)
     ordered = {name: activations[name] for name in graph.values if name in activations}
     return {**ordered, **constants}, nodes
 

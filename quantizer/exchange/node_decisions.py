@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
-from ..model.graph import FLOAT_TYPES, Graph, input_name, name_of, output_name
+from ..model.graph import FLOAT_TYPES
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import bias_params
-from ..operators.operands import operator_of, outputs_of
-from ..operators.table import Constraint, Rule, is_clip, rule_of
+from ..operators.graph import Graph, Node
+from ..operators.operands import operator_of
+from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import NONE, RUNTIME_FORMS, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan
 from ..plan.reasons import FloatReason, ReasonCode, because
 from ..targets.target import Recipe, lut_implementation
@@ -180,7 +180,7 @@ def decisions(
         unfit: nodes that stay float, each with the reason.
     """
     deciding = Deciding(graph, source, recipe, unfit, with_clip_inputs(graph, source.tensors))
-    return {name_of(node): _decided(node, deciding) for node in graph.nodes}
+    return {node.name: _decided(node, deciding) for node in graph.nodes}
 
 
 def with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
@@ -191,21 +191,21 @@ def with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[s
     """
     found = dict(tensors)
     for node in reversed(graph.nodes):
-        name, after = input_name(node, 0), found.get(output_name(node) if node.outputs else "")
+        name, after = node.input(0), found.get(node.output if node.outputs else "")
         if not is_clip(node) or after is None or name in found or graph.is_constant(name):
             continue
         maker, alone = graph.producer(name), len(graph.consumers(name)) == 1 and not graph.is_result(name)
-        rule = None if maker is None else rule_of(maker)
+        rule = None if maker is None else maker.rule
         if alone and rule is not None:
             found[name] = after
     return found
 
 
-def _decided(node: ir.Node, deciding: Deciding) -> Decision:
-    given = deciding.source.nodes.get(name_of(node), NOTHING)
-    rule = rule_of(node)
-    if is_clip(node) and 0 not in given.inputs and input_name(node, 0) in deciding.tensors:
-        given = SourceNode({0: deciding.tensors[input_name(node, 0)]})
+def _decided(node: Node, deciding: Deciding) -> Decision:
+    given = deciding.source.nodes.get(node.name, NOTHING)
+    rule = node.rule
+    if is_clip(node) and 0 not in given.inputs and node.input(0) in deciding.tensors:
+        given = SourceNode({0: deciding.tensors[node.input(0)]})
     static = _static(node, rule, given, deciding)
     if isinstance(static, Decision):
         return static
@@ -215,15 +215,13 @@ def _decided(node: ir.Node, deciding: Deciding) -> Decision:
     return Decision(NodePlan(Kind.FLOAT, hybrid or static), {}, {})
 
 
-def _static(
-    node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding
-) -> Decision | FloatReason:
+def _static(node: Node, rule: Rule | None, given: SourceNode, deciding: Deciding) -> Decision | FloatReason:
     """Return the node quantized, or why it is not."""
     reason = _refused(node, rule, given, deciding)
     if reason is not None:
         return reason
     assert rule is not None
-    outputs = {name: p for name in outputs_of(node) if (p := deciding.tensors.get(name)) is not None}
+    outputs = {name: p for name in node.results if (p := deciding.tensors.get(name)) is not None}
     inputs = dict(given.inputs) if rule.weight is not None else _data_only(rule, node, given)
     if text := _not_taken(node, rule, inputs, outputs, deciding):
         return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=deciding.recipe.target.name, text=text)
@@ -242,23 +240,21 @@ def _static(
     return Decision(NodePlan(kind, implementation=how), {**rest, **bias}, outputs)
 
 
-def _refused(node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding) -> FloatReason | None:
+def _refused(node: Node, rule: Rule | None, given: SourceNode, deciding: Deciding) -> FloatReason | None:
     """Return why a node cannot be quantized whatever its parameters are, or that it has none."""
     graph, source, target = deciding.graph, deciding.source, deciding.recipe.target
-    types = [graph.dtype(value.name) for value in node.outputs if value.name]
+    types = [graph.dtype(name) for name in node.outputs if name]
     if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
         return because(ReasonCode.SHAPE_ARITHMETIC)
-    if name_of(node) in deciding.unfit:
-        return deciding.unfit[name_of(node)]
+    if node.name in deciding.unfit:
+        return deciding.unfit[node.name]
     if not given.inputs or given.is_dynamic or given.implementation:
-        return source.reasons.get(name_of(node)) or _float_in(deciding)
+        return source.reasons.get(node.name) or _float_in(deciding)
     if rule is None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
     lacking = [index for index in _needed(node, rule, graph) if index not in given.inputs]
     if lacking:
-        return because(
-            ReasonCode.NO_SOURCE_PARAMETERS, source=source.tool, tensor=input_name(node, lacking[0])
-        )
+        return because(ReasonCode.NO_SOURCE_PARAMETERS, source=source.tool, tensor=node.input(lacking[0]))
     lut = lut_implementation(node.op_type, target, deciding.recipe.config.lookup_tables)
     if node.op_type not in target.operators and not (rule.unary and lut):
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
@@ -267,22 +263,22 @@ def _refused(node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deci
     return None
 
 
-def _needed(node: ir.Node, rule: Rule, graph: Graph) -> Iterator[int]:
+def _needed(node: Node, rule: Rule, graph: Graph) -> Iterator[int]:
     """Yield the inputs that a quantized node reads quantized."""
     data = rule.activations(node)
-    yield from (i for i in data if not (rule.unary and graph.is_constant(input_name(node, i))))
+    yield from (i for i in data if not (rule.unary and graph.is_constant(node.input(i))))
     if rule.weight is not None and rule.weight.index not in data:
-        constant = graph.is_constant(input_name(node, rule.weight.index))
+        constant = graph.is_constant(node.input(rule.weight.index))
         if rule.weight.is_product or not constant:
             yield rule.weight.index
 
 
-def _data_only(rule: Rule, node: ir.Node, given: SourceNode) -> dict[int, QuantParams]:
+def _data_only(rule: Rule, node: Node, given: SourceNode) -> dict[int, QuantParams]:
     return {index: given.inputs[index] for index in rule.activations(node) if index in given.inputs}
 
 
 def _not_taken(
-    node: ir.Node,
+    node: Node,
     rule: Rule,
     inputs: Mapping[int, QuantParams],
     outputs: Mapping[str, QuantParams],
@@ -294,7 +290,7 @@ def _not_taken(
     weights: set[str] = {*target.weight_types, *activations}
     weights.update(word for types in target.weight_only.values() for word in types)
     for index, params in inputs.items():
-        name = input_name(node, index)
+        name = node.input(index)
         is_weight = rule.weight is not None and index == rule.weight.index
         is_weight = is_weight and deciding.graph.is_constant(name)
         if index == rule.bias:
@@ -315,19 +311,19 @@ def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) 
     return ""
 
 
-def _is_stored(node: ir.Node, inputs: Mapping[int, QuantParams], deciding: Deciding) -> bool:
+def _is_stored(node: Node, inputs: Mapping[int, QuantParams], deciding: Deciding) -> bool:
     """Whether a node reads quantized values only because what makes them is quantized and stores them so."""
     for index, params in inputs.items():
-        name = input_name(node, index)
+        name = node.input(index)
         maker = deciding.graph.producer(name)
-        given = None if maker is None else deciding.source.nodes.get(name_of(maker))
+        given = None if maker is None else deciding.source.nodes.get(maker.name)
         if deciding.tensors.get(name) != params or given is None or not given.inputs:
             return False
     return True
 
 
 def _passes_through(
-    node: ir.Node,
+    node: Node,
     rule: Rule,
     inputs: Mapping[int, QuantParams],
     outputs: Mapping[str, QuantParams],
@@ -336,13 +332,13 @@ def _passes_through(
     """Whether quantized values pass through a node; else it converts them."""
     if rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
         return False
-    params, name = inputs.get(0), input_name(node, 0)
+    params, name = inputs.get(0), node.input(0)
     if params is None or (deciding.tensors.get(name) != params and not deciding.graph.is_constant(name)):
         return False
-    return all(outputs.get(n) == params for n in outputs_of(node)) and _holds_its_fill(node, rule, params)
+    return all(outputs.get(n) == params for n in node.results) and _holds_its_fill(node, rule, params)
 
 
-def _holds_its_fill(node: ir.Node, rule: Rule, params: QuantParams) -> bool:
+def _holds_its_fill(node: Node, rule: Rule, params: QuantParams) -> bool:
     value = rule.fill.value(node) if rule.fill is not None and rule.fill.applies(node) else 0.0
     if value is None:
         return True
@@ -350,7 +346,7 @@ def _holds_its_fill(node: ir.Node, rule: Rule, params: QuantParams) -> bool:
     return abs(nearest - value) <= 0.5 * params.scale[0]
 
 
-def _table(node: ir.Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -> str:
+def _table(node: Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -> str:
     """Return how a look-up table is written."""
     how = lut_implementation(node.op_type, deciding.recipe.target, deciding.recipe.config.lookup_tables)
     if how == "sigmoid" and node.op_type == "Tanh":
@@ -361,7 +357,7 @@ def _table(node: ir.Node, outputs: Mapping[str, QuantParams], deciding: Deciding
     return how
 
 
-def _implementation(node: ir.Node, kind: Kind, inputs: Mapping[int, QuantParams], deciding: Deciding) -> str:
+def _implementation(node: Node, kind: Kind, inputs: Mapping[int, QuantParams], deciding: Deciding) -> str:
     """Return how the target wants a node written that passes 8-bit values through."""
     if kind is not Kind.PASS_THROUGH or any(params.qtype.bits != 8 for params in inputs.values()):
         return ""
@@ -369,10 +365,10 @@ def _implementation(node: ir.Node, kind: Kind, inputs: Mapping[int, QuantParams]
 
 
 def _bias(
-    node: ir.Node, rule: Rule, inputs: Mapping[int, QuantParams], deciding: Deciding
+    node: Node, rule: Rule, inputs: Mapping[int, QuantParams], deciding: Deciding
 ) -> dict[int, QuantParams]:
     """Return the parameters of a constant bias: there is one choice, or it stays float."""
-    if rule.bias is None or rule.weight is None or not input_name(node, rule.bias):
+    if rule.bias is None or rule.weight is None or not node.input(rule.bias):
         return {}
     target, given = deciding.recipe.target, rule.bias in inputs
     wanted = target.bias == "int32" and (given or not deciding.source.float_biases)
@@ -385,22 +381,22 @@ def _bias(
         return {}
 
 
-def _has_bias(node: ir.Node, rule: Rule, graph: Graph) -> bool:
+def _has_bias(node: Node, rule: Rule, graph: Graph) -> bool:
     assert rule.bias is not None
-    return graph.is_constant(input_name(node, rule.bias))
+    return graph.is_constant(node.input(rule.bias))
 
 
 def _hybrid(
-    node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding
+    node: Node, rule: Rule | None, given: SourceNode, deciding: Deciding
 ) -> Decision | FloatReason | None:
     """Return a node that computes in float with quantized constants, or with dynamic parameters.
 
     Why it is not that, where the source has it so; None where the source has not.
     """
-    if rule is None or name_of(node) in deciding.unfit:
+    if rule is None or node.name in deciding.unfit:
         return None
     graph, target = deciding.graph, deciding.recipe.target
-    names = {index: input_name(node, index) for index in given.inputs}
+    names = {index: node.input(index) for index in given.inputs}
     indices = [weight.index for weight in rule.constants]
     stored = {i: given.inputs[i] for i in indices if i in names and graph.is_constant(names[i])}
     if not stored or any(i not in stored and not graph.is_constant(name) for i, name in names.items()):

@@ -11,9 +11,9 @@ from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.records.profile import ModelId, Profile, is_bound
 from ...profiles.records.store import loads
-from ..model.graph import Graph, name_of
 from ..model.identity import check_model
 from ..noise.activation_ranges import with_clip_profiles
+from ..operators.graph import Graph
 from ..planning.needed_tensors import one_with_others
 from ..prepare.prepare import ProfileLike, profile_name
 from .binding import bind, unbound_profile
@@ -100,7 +100,7 @@ def read_profile(
 def missing_notes(profile: Profile, graph: Graph, where: str) -> tuple[str, ...]:
     """Return a note when a profile, which may be another tool's, lacks activations that a plan needs."""
     profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
-    names = [*graph.inputs, *(name_of(value) for node in graph.nodes for value in node.outputs)]
+    names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError, PlanError, QprofError
 from ..adjustments.rounded_weights import params_digest
 from ..model.editing import add_initializer, free_name, sole_user, value_names
-from ..model.graph import Graph, constant_of, index, input_name, name_of
+from ..model.graph import constant_of, name_of
 from ..numerics.affine import (
     INT4,
     INT8,
@@ -29,7 +29,7 @@ from ..numerics.affine import (
     quantize,
 )
 from ..numerics.schemas import bias_params
-from ..operators.operands import outputs_of
+from ..operators.graph import Graph, Node, in_main_graph, index, node_view
 from ..operators.table import (
     CONVERSIONS,
     DEQUANTIZE,
@@ -973,9 +973,9 @@ def kept_weights(
     lost: dict[str, str] = {}
     others: list[str] = []
     for node in graph.nodes:
-        name, rule = name_of(node), rule_of(node)
+        name, rule = node.name, node.rule
         for position, stored in constants.get(name, {}).items():
-            array = graph.constant(input_name(node, position))
+            array = graph.constant(node.input(position))
             params = inputs.get(name, {}).get(position)
             if array is None or array.shape != stored.integers.shape:
                 continue
@@ -1000,29 +1000,23 @@ def kept_weights(
     return Weights(roundings, biases, lost, tuple(others))
 
 
-def _has_offsets(graph: Graph, node: ir.Node, index: int) -> bool:
+def _has_offsets(graph: Graph, node: Node, index: int) -> bool:
     """Whether a plan can say how a constant is rounded (`quantized_weights`)."""
-    rule, value = rule_of(node), node.inputs[index]
+    rule, value = node.rule, node.ir_node.inputs[index]
     weight = None if rule is None or rule.weight is None else rule.weight.index
     array = constant_of(value)
     alone = value is not None and len(value.uses()) == 1 and not value.is_graph_output()
-    return (
-        weight == index
-        and array is not None
-        and array.ndim >= 2
-        and alone
-        and node.graph is graph.nodes[-1].graph
-    )
+    return weight == index and array is not None and array.ndim >= 2 and alone and in_main_graph(graph, node)
 
 
 def _bias_delta(
-    node: ir.Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
+    node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
 ) -> tuple[float, ...] | None:
     """Return what is to be added to a bias so that its integers are those of the source; () for nothing.
 
     None where no float32 does it, or where its parameters are no product.
     """
-    rule = rule_of(node)
+    rule = node.rule
     if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:
         return None
     params = bias_params(inputs[0], inputs[rule.weight.index])
@@ -1067,7 +1061,7 @@ class Matched:
         unmatched: nodes of the quantized model that the float one does not have.
     """
 
-    nodes: Mapping[str, ir.Node]
+    nodes: Mapping[str, Node]
     tensors: Mapping[str, str]
     absorbed: tuple[str, ...]
     missing: tuple[str, ...]
@@ -1081,10 +1075,10 @@ class _Search:
     graph: Graph
     other: Graph
     names: Mapping[str, str]
-    by_name: Mapping[str, ir.Node]
+    by_name: Mapping[str, Node]
     tensors: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, ir.Node] = field(default_factory=dict)
-    taken: set[ir.Node] = field(default_factory=set)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    taken: set[Node] = field(default_factory=set)
 
     def tensor(self, name: str) -> str | None:
         """Return the tensor of the quantized model that has a name or is a form of one with it."""
@@ -1102,29 +1096,29 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
         other: the quantized model without its quantization.
         names: further names of tensors of `other`.
     """
-    search = _Search(graph, other, names, {name_of(node): node for node in other.nodes})
+    search = _Search(graph, other, names, {node.name: node for node in other.nodes})
     _match_inputs(search)
     absorbed: list[str] = []
     for node in graph.nodes:
         found = next((n for n in _candidates(node, search) if _fits(node, n, search)), None)
         if found is not None:
-            search.nodes[name_of(node)] = found
+            search.nodes[node.name] = found
             search.taken.add(found)
             for own, theirs in zip(node.outputs, found.outputs, strict=False):
-                if own.name and theirs.name:
-                    search.tensors[own.name] = theirs.name
-        elif is_clip(node) and input_name(node, 0) in search.tensors:
-            search.tensors[name_of(node.outputs[0])] = search.tensors[input_name(node, 0)]
-            absorbed.append(name_of(node))
+                if own and theirs:
+                    search.tensors[own] = theirs
+        elif is_clip(node) and node.input(0) in search.tensors:
+            search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
+            absorbed.append(node.name)
         else:
             _match_results(node, search)
-    missing = (name_of(n) for n in graph.nodes if name_of(n) not in search.nodes)
+    missing = (n.name for n in graph.nodes if n.name not in search.nodes)
     return Matched(
         search.nodes,
         search.tensors,
         tuple(absorbed),
         tuple(name for name in missing if name not in absorbed),
-        tuple(name_of(node) for node in other.nodes if node not in search.taken),
+        tuple(node.name for node in other.nodes if node not in search.taken),
     )
 
 
@@ -1135,35 +1129,35 @@ def _match_inputs(search: _Search) -> None:
         search.tensors[own] = own if same else theirs
 
 
-def _match_results(node: ir.Node, search: _Search) -> None:
+def _match_results(node: Node, search: _Search) -> None:
     """Match what a node makes that the quantized model does not have: several nodes there may make it."""
-    for value in node.outputs:
-        found = search.tensor(name_of(value)) if value.name else None
+    for name in node.outputs:
+        found = search.tensor(name) if name else None
         if found is not None and found not in search.tensors.values():
-            search.tensors[name_of(value)] = found
+            search.tensors[name] = found
 
 
-def _candidates(node: ir.Node, search: _Search) -> Iterator[ir.Node]:
+def _candidates(node: Node, search: _Search) -> Iterator[Node]:
     """Yield the nodes of the quantized model that may be this one, the likeliest first."""
-    named = search.by_name.get(name_of(node))
+    named = search.by_name.get(node.name)
     if named is not None:
         yield named
-    result = search.tensor(name_of(node.outputs[0])) if node.outputs and node.outputs[0].name else None
+    result = search.tensor(node.outputs[0]) if node.outputs and node.output else None
     maker = None if result is None else search.other.producer(result)
     if maker is not None:
         yield maker
     for position in range(len(node.inputs)):
-        source = search.tensors.get(input_name(node, position))
+        source = search.tensors.get(node.input(position))
         if source is not None:
             yield from (reader for reader, index in search.other.consumers(source) if index == position)
 
 
-def _fits(node: ir.Node, found: ir.Node, search: _Search) -> bool:
+def _fits(node: Node, found: Node, search: _Search) -> bool:
     """Whether a node of the quantized model is the same operator, reads the same and is still free."""
     if found in search.taken or (found.op_type, found.domain) != (node.op_type, node.domain):
         return False
     for position in range(max(len(node.inputs), len(found.inputs))):
-        own, theirs = input_name(node, position), input_name(found, position)
+        own, theirs = node.input(position), found.input(position)
         if (search.graph.is_constant(own) and own) or (search.other.is_constant(theirs) and theirs):
             turned = position == 1 and is_turned(node, found)
             if own and theirs and not _same_shape(own, theirs, turned, search):
@@ -1181,7 +1175,7 @@ _TELLING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to
 """Attributes that tell nodes of one operator apart."""
 
 
-def is_turned(node: ir.Node, other: ir.Node) -> bool:
+def is_turned(node: Node, other: Node) -> bool:
     """Whether the weights of two products are each other's transpose: MatMulNBits is written for either."""
     if node.op_type != "Gemm" or other.op_type != "Gemm":
         return False
@@ -1269,14 +1263,14 @@ def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedMod
     stored = dict(source.stored)
     full = replace(source, stored=stored)
     for node in other.nodes:
-        rule = rule_of(node)
+        rule = node.rule
         if rule is None or rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
             continue
-        dynamic, params = _read(node, input_name(node, 0), full)
+        dynamic, params = _read(node, node.input(0), full)
         bounded = node.op_type != "Clip" and not rule.refusal(node, other)
         if dynamic or params is None or params.axis is not None or not bounded:
             continue
-        for name in (name for name in outputs_of(node) if name not in stored and other.is_float(name)):
+        for name in (name for name in node.results if name not in stored and other.is_float(name)):
             stored[name] = (params,)
     return full
 
@@ -1290,18 +1284,18 @@ def _stored(source: DequantizedModel, matched: Matched) -> Iterator[tuple[str, s
 
 def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matched) -> _Found:
     found = _Found()
-    before = {name_of(node): node for node in source.model.graph}
+    before = {name_of(node): node_view(node) for node in source.model.graph}
     for node in graph.nodes:
-        name, theirs = name_of(node), matched.nodes.get(name_of(node))
+        name, theirs = node.name, matched.nodes.get(node.name)
         if theirs is None:
             found.nodes[name] = SourceNode(dict(_as_stored(node, source, matched)))
             continue
         inputs: dict[int, QuantParams] = {}
         is_dynamic = False
         for position in range(min(len(node.inputs), len(theirs.inputs))):
-            read = input_name(theirs, position)
+            read = theirs.input(position)
             if other.is_constant(read):
-                original = before.get(name_of(theirs))
+                original = before.get(theirs.name)
                 params = _note_constant(found, node, position, other.constant(read), (source, original))
                 if position == 1 and params is not None and is_turned(node, theirs):
                     turned = found.constants[name][position].transposed()
@@ -1316,39 +1310,37 @@ def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matche
             position, found.added_biases[name] = added
             if digest_of(found.added_biases[name]) in source.constants:
                 inputs[position] = AS_PRODUCT
-        how = source.implementations.get(name_of(theirs), "")
+        how = source.implementations.get(theirs.name, "")
         found.nodes[name] = SourceNode(inputs, is_dynamic, how)
     return found
 
 
-def _added_bias(node: ir.Node, theirs: ir.Node, other: Graph) -> tuple[int, Array] | None:
+def _added_bias(node: Node, theirs: Node, other: Graph) -> tuple[int, Array] | None:
     """Return where a node of the source has a bias that the float model does not have, and the bias."""
-    rule = rule_of(node)
-    if rule is None or rule.bias is None or input_name(node, rule.bias):
+    rule = node.rule
+    if rule is None or rule.bias is None or node.input(rule.bias):
         return None
-    array = other.constant(input_name(theirs, rule.bias)) if input_name(theirs, rule.bias) else None
+    array = other.constant(theirs.input(rule.bias)) if theirs.input(rule.bias) else None
     return None if array is None else (rule.bias, array)
 
 
-def _as_stored(
-    node: ir.Node, source: DequantizedModel, matched: Matched
-) -> Iterator[tuple[int, QuantParams]]:
+def _as_stored(node: Node, source: DequantizedModel, matched: Matched) -> Iterator[tuple[int, QuantParams]]:
     """Yield the parameters of what a node reads that several nodes of the source stand for.
 
     Nothing where its result is not quantized there.
     """
-    names = [matched.tensors.get(name_of(value), "") for value in node.outputs]
+    names = [matched.tensors.get(name, "") for name in node.outputs]
     if not names or any(name not in source.stored for name in names):
         return
     for position in range(len(node.inputs)):
-        stored = source.stored.get(matched.tensors.get(input_name(node, position), ""))
+        stored = source.stored.get(matched.tensors.get(node.input(position), ""))
         if stored:
             yield position, stored[0]
 
 
-def _read(node: ir.Node, name: str, source: DequantizedModel) -> tuple[bool, QuantParams | None]:
+def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantParams | None]:
     """Return whether a node reads a tensor with dynamic parameters, and the parameters; None for float."""
-    key = (name_of(node), name)
+    key = (node.name, name)
     if key in source.reads:
         return source.reads[key] is None, source.reads[key]
     stored = source.stored.get(name)
@@ -1357,13 +1349,13 @@ def _read(node: ir.Node, name: str, source: DequantizedModel) -> tuple[bool, Qua
 
 def _note_constant(
     found: _Found,
-    node: ir.Node,
+    node: Node,
     position: int,
     array: Array | None,
-    origin: tuple[DequantizedModel, ir.Node | None],
+    origin: tuple[DequantizedModel, Node | None],
 ) -> QuantParams | None:
     """Note how the source stores a constant, and return its parameters; of a float bias, note what it is."""
-    name, rule, (source, original) = name_of(node), rule_of(node), origin
+    name, rule, (source, original) = node.name, node.rule, origin
     if array is None or array.dtype != np.float32:
         return None
     stored = source.constants.get(digest_of(array))
@@ -1387,16 +1379,16 @@ AS_PRODUCT = QuantParams((1.0,), (0,), INT32)
 
 
 def _with_folded_scales(
-    node: ir.Node, array: Array, origin: tuple[DequantizedModel, ir.Node | None]
+    node: Node, array: Array, origin: tuple[DequantizedModel, Node | None]
 ) -> StoredConstant | None:
     """Return how a weight is stored after the scales that follow its product are folded in.
 
     None where the weight is not that of the source times a number for each output channel.
     """
-    (source, original), rule = origin, rule_of(node)
+    (source, original), rule = origin, node.rule
     if original is None or rule is None or rule.weight is None or len(original.inputs) <= rule.weight.index:
         return None
-    before = constant_of(original.inputs[rule.weight.index])
+    before = original.constant(rule.weight.index)
     stored = None if before is None else source.constants.get(digest_of(before))
     axis = rule.weight.axis(node, array.ndim)
     if before is None or stored is None or before.shape != array.shape or axis is None:
@@ -1416,10 +1408,10 @@ def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
     """Return what float biases of the source have more than those of the float model."""
     deltas = {name: _numbers(array) for name, array in found.added_biases.items()}
     for node in graph.nodes:
-        name, rule = name_of(node), rule_of(node)
+        name, rule = node.name, node.rule
         if name not in found.float_biases or rule is None or rule.bias is None:
             continue
-        own, theirs = graph.constant(input_name(node, rule.bias)), found.float_biases[name]
+        own, theirs = graph.constant(node.input(rule.bias)), found.float_biases[name]
         if (
             own is not None
             and own.shape == theirs.shape

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...profiles.base.strict_yaml import float_text
-from ..model.graph import index
 from ..numerics.affine import TYPES, QuantParams
+from ..operators.graph import index
 from ..plan.plan import QuantPlan
 
 if TYPE_CHECKING:

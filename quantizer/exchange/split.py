@@ -23,10 +23,10 @@ from ..evaluation.runtimes import open_session, smoke_run
 from ..evaluation.written_model import check_target
 from ..lowering.lower import lower
 from ..model.files import temporary_folder
-from ..model.graph import index
 from ..model.identity import model_id
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import has_external_data, save_model
+from ..operators.graph import index
 from ..plan.plan import Adjustments, PlanOrigin, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.verify import verify_plan

@@ -16,8 +16,9 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, PlanError, nearest
 from ..adjustments.equalization import apply_biases
 from ..adjustments.rounded_weights import round_weights
-from ..model.graph import Graph, check_scopes, constant_of, index, name_of
+from ..model.graph import check_scopes, constant_of
 from ..numerics.affine import QuantParams
+from ..operators.graph import Graph, index
 from ..plan.channel_groups import CHANNELS, ChannelGroup, PaddedConstant, channel_groups
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
@@ -59,11 +60,11 @@ def padded_channels(model: ir.Model, plan: QuantPlan, *, whole: bool = True) -> 
             "channels; remove the entry"
         )
     params: dict[str, QuantParams] = {}
-    nodes = {name_of(node): node for node in graph.nodes}
+    nodes = {node.name: node for node in graph.nodes}
     for group, channels in chosen:
-        _pad_group(group, channels, graph, nodes)
+        _pad_group(group, channels, graph)
         for constant in group.constants:
-            name = name_of(nodes[constant.node].inputs[constant.index])
+            name = nodes[constant.node].inputs[constant.index]
             known = params.get(name, plan.tensors.get(name))
             if known is not None:
                 params[name] = _params(known, constant, channels - group.channels)
@@ -86,7 +87,7 @@ def _chosen(graph: Graph, plan: QuantPlan, wanted: Mapping[str, int]) -> Iterato
         yield group, next(iter(sizes))
 
 
-def _pad_group(group: ChannelGroup, channels: int, graph: Graph, nodes: Mapping[str, ir.Node]) -> None:
+def _pad_group(group: ChannelGroup, channels: int, graph: Graph) -> None:
     for name in group.tensors:
         shape = graph.values[name].shape
         assert shape is not None
@@ -94,9 +95,9 @@ def _pad_group(group: ChannelGroup, channels: int, graph: Graph, nodes: Mapping[
             [channels if axis == CHANNELS else dim for axis, dim in enumerate(shape)]
         )
     for name in group.depthwise:
-        nodes[name].attributes["group"] = ir.AttrInt64("group", channels)
+        graph.node(name).attributes["group"] = ir.AttrInt64("group", channels)
     for constant in group.constants:
-        value = nodes[constant.node].inputs[constant.index]
+        value = graph.node(constant.node).ir_node.inputs[constant.index]
         array = constant_of(value)
         assert value is not None
         assert array is not None

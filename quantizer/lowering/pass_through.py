@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.fills import Fill, FillSource
+from ..operators.graph import node_view
 from ..operators.table import MICROSOFT, Constraint, rule_of
 from .graph_writer import Array, Attributes, constant_array, integer_type, new_value
 from .task import Task, between_conversions, data_inputs, unsigned
@@ -220,7 +221,8 @@ def _quantize_constants(task: Task, params: QuantParams) -> None:
     fill = _fill(task)
     if fill is None:
         return
-    value = fill.value(node) if fill.applies(node) else None
+    view = node_view(node)
+    value = fill.value(view) if fill.applies(view) else None
     if fill.source is FillSource.INPUT and value is None and len(node.inputs) > fill.index:
         node.replace_input_with(fill.index, None)  # not read in this mode, and float
     elif fill.source is FillSource.INPUT and value is not None:
@@ -306,9 +308,10 @@ def _constants_are_known(task: Task) -> bool:
     node, fill = task.node, _fill(task)
     if node.op_type in ("Relu", "Clip"):
         return _clip_range(task) is not None
-    if fill is None or not fill.applies(node):
+    view = node_view(node)
+    if fill is None or not fill.applies(view):
         return True
-    return fill.source is not FillSource.ZERO and fill.value(node) is not None
+    return fill.source is not FillSource.ZERO and fill.value(view) is not None
 
 
 def _is_float(value: ir.Value | None) -> bool:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile, TensorProfile
-from ..model.graph import Graph, name_of, output_name
 from ..numerics.affine import TYPES, QuantParams, QuantType, UnaryFunction
 from ..numerics.calibrators import Range, calibrate, parse_calibrator
 from ..numerics.density import Density, density
@@ -20,8 +18,8 @@ from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
 from ..operators.facts import Arithmetic
 from ..operators.functions import PointwiseChain, function_of_chain
-from ..operators.operands import outputs_of
-from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip, rule_of
+from ..operators.graph import Graph, Node
+from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 
@@ -97,18 +95,18 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
     """Return the nodes after a tensor that are a function of it, a clip too; None where there are none."""
     if not any(_bends(n) for n, _ in graph.consumers(name)):
         return None
-    made, nodes = [name], list[ir.Node]()
+    made, nodes = [name], list[Node]()
     for _ in range(LONGEST + 1):
         readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
         open_ends = [t for t in made if graph.is_result(t) or readers[t]]
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
-            return FollowingFunction(PointwiseChain(tuple(nodes), graph.values[name]))
+            return FollowingFunction(PointwiseChain(tuple(n.ir_node for n in nodes), graph.values[name]))
         further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
         node = next(further, None)
         if node is None:
             return None
         nodes.append(node)
-        made.append(output_name(node))
+        made.append(node.output)
     return None
 
 
@@ -121,12 +119,12 @@ def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -
     return curve if _is_gentle(curve, tensor) else None
 
 
-def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
+def _is_a_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
     """Whether a node reads nothing but tensors of these, and numbers."""
     if node.domain not in STANDARD_DOMAINS or len(node.outputs) != 1:
         return False
-    names = [name for name in graph.inputs_of(node) if name]
-    rule = rule_of(node)
+    names = [name for name in node.inputs if name]
+    rule = node.rule
     if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
         return all(name in made or _is_number(graph, name) for name in names)
     return _bends(node) and names[0] in made and all(_has_one_element(graph, name) for name in names[1:])
@@ -142,9 +140,9 @@ def _is_number(graph: Graph, name: str) -> bool:
     return _has_one_element(graph, name) and value is not None and value.dtype.kind == "f"
 
 
-def _bends(node: ir.Node) -> bool:
+def _bends(node: Node) -> bool:
     """Whether a node is a function of one variable that is not linear."""
-    rule = rule_of(node)
+    rule = node.rule
     return rule is not None and (rule.unary or is_clip(node))
 
 
@@ -283,7 +281,7 @@ class ActivationRanges:
     def _bounds(self, name: str) -> Interval | None:
         """Return the smallest and the largest value that the mathematics allows, where it bounds them."""
         producer = self.graph.producer(name)
-        rule = None if producer is None else rule_of(producer)
+        rule = None if producer is None else producer.rule
         return None if rule is None else rule.bounds
 
     def _changes(self, name: str) -> Interval:
@@ -322,17 +320,17 @@ def effective_range(graph: Graph, name: str) -> Interval:
         return -math.inf, math.inf
     low, high = math.inf, -math.inf
     for reader, index in uses:
-        rule = rule_of(reader)
+        rule = reader.rule
         if rule is None or index != 0:
             return -math.inf, math.inf
         intervals = []
         if rule.effective_range is not None:
             intervals = [rule.effective_range(reader, graph)]
         elif rule.constraint is Constraint.SAME and not rule.refusal(reader, graph):
-            if len(outputs_of(reader)) < len(reader.outputs):
+            if len(reader.results) < len(reader.outputs):
                 # Beside values there are indices (TopK): it matters which of two values is the larger.
                 return -math.inf, math.inf
-            intervals = [effective_range(graph, output) for output in outputs_of(reader)]
+            intervals = [effective_range(graph, output) for output in reader.results]
         if not intervals:
             return -math.inf, math.inf
         low, high = min(low, *(i[0] for i in intervals)), max(high, *(i[1] for i in intervals))
@@ -353,14 +351,14 @@ def possible_values(graph: Graph) -> dict[str, Interval]:
     """
     found: dict[str, Interval] = {}
     for node in graph.nodes:
-        rule = rule_of(node)
+        rule = node.rule
         interval = ANY if rule is None else _of_node(node, rule, graph, found)
         if interval != ANY:
-            found.update(dict.fromkeys(outputs_of(node), interval))
+            found.update(dict.fromkeys(node.results, interval))
     return found
 
 
-def _of_node(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Interval:
+def _of_node(node: Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Interval:
     if rule.bounds is not None:
         return _with_zero(rule.bounds)
     if rule.constraint is Constraint.CLAMP and rule.effective_range is not None:
@@ -373,18 +371,17 @@ def _of_node(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interv
     return ANY
 
 
-def _of_inputs(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Iterator[Interval]:
+def _of_inputs(node: Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Iterator[Interval]:
     return (interval_of(node.inputs[i], graph, found) for i in rule.activations(node))
 
 
-def passes_values_on(node: ir.Node, rule: Rule, graph: Graph) -> bool:
+def passes_values_on(node: Node, rule: Rule, graph: Graph) -> bool:
     """Whether the results of a node hold nothing but values that it reads, and zeros."""
     return rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) and not rule.refusal(node, graph)
 
 
-def interval_of(value: ir.Value | None, graph: Graph, found: Mapping[str, Interval]) -> Interval:
+def interval_of(name: str, graph: Graph, found: Mapping[str, Interval]) -> Interval:
     """Return the interval of an input of a node: of a constant its values, else what is found of it."""
-    name = name_of(value)
     constant = graph.constant(name)
     if constant is None:
         return found.get(name, ANY)
@@ -439,10 +436,9 @@ def clip_outputs(graph: Graph) -> dict[str, str]:
     for node in reversed(graph.nodes):
         if not is_clip(node):
             continue
-        source, output = node.inputs[0], node.outputs[0].name
-        name = source.name if source is not None else None
+        name, output = node.input(0), node.output
         maker = graph.producer(name) if name else None
-        if not name or not output or maker is None or maker.graph is not node.graph:
+        if not name or not output or maker is None or maker.ir_node.graph is not node.ir_node.graph:
             continue  # a subgraph runs another number of times than the graph around it
         if len(graph.consumers(name)) == 1 and not graph.is_result(name):
             found[name] = found.get(output, output)

@@ -15,12 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.density import density, mean_of
-from ..operators.table import PRODUCTS, Constraint, is_clip, rule_of
+from ..operators.graph import Graph, Node
+from ..operators.table import PRODUCTS, Constraint, is_clip
 from ..targets.config import OutputKind
 
 # Ways through a graph on which values stay what they are: moved, joined, clipped, or resized. Pure.
@@ -29,19 +27,19 @@ SELECTING = ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "TopK", "Comp
 """Operators that keep values and choose which by the values themselves."""
 
 
-def moves_values(node: ir.Node) -> bool:
+def moves_values(node: Node) -> bool:
     """Whether the first output holds values of the first input as they are, at places fixed beforehand."""
-    rule = rule_of(node)
+    rule = node.rule
     if node.op_type in ("Identity", "Dropout", "Cast"):
         return True
     return rule is not None and rule.constraint is Constraint.SAME and node.op_type not in SELECTING
 
 
-def maker_of(graph: Graph, name: str) -> ir.Node | None:
+def maker_of(graph: Graph, name: str) -> Node | None:
     """Return the node that computes the values of a tensor, before what only moves or clips them."""
     node = graph.producer(name)
     while node is not None and (moves_values(node) or is_clip(node)):
-        node = graph.producer(input_name(node, 0))
+        node = graph.producer(node.input(0))
     return node
 
 
@@ -49,10 +47,10 @@ def before_move(graph: Graph, name: str) -> str | None:
     """Return the one activation that a tensor is made of place by place: moved, clipped, or each value by
     itself with constants; None where it is computed from several or otherwise."""
     node = graph.producer(name)
-    rule = None if node is None else rule_of(node)
+    rule = None if node is None else node.rule
     if node is None or not (moves_values(node) or (rule is not None and (rule.unary or rule.elementwise))):
         return None
-    names = {n for n in graph.inputs_of(node) if n and not graph.is_constant(n) and graph.is_float(n)}
+    names = {n for n in node.inputs if n and not graph.is_constant(n) and graph.is_float(n)}
     return names.pop() if len(names) == 1 else None
 
 
@@ -68,32 +66,31 @@ def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
         seen.add(part)
         node = graph.producer(part)
         if node is not None and node.op_type == "Concat":
-            waiting = [*(n for n in graph.inputs_of(node) if n), *waiting]
+            waiting = [*(n for n in node.inputs if n), *waiting]
         elif node is not None and moves_values(node):
-            waiting = [input_name(node, 0), *waiting]
+            waiting = [node.input(0), *waiting]
         else:
             found[part] = None
     return tuple(found)
 
 
-def upstream(graph: Graph, names: Iterable[str]) -> Iterator[ir.Node]:
+def upstream(graph: Graph, names: Iterable[str]) -> Iterator[Node]:
     """Yield the nodes that tensors depend on, each once, the nearest first."""
     waiting, seen = list(names), set()
     while waiting:
-        node = graph.values[waiting[0]].producer() if waiting[0] in graph.values else None
-        del waiting[0]
+        node = graph.producer(waiting.pop(0))
         if node is not None and node not in seen:
             seen.add(node)
             yield node
-            waiting += [name for name in graph.inputs_of(node) if name]
+            waiting += [name for name in node.inputs if name]
 
 
-def nearest_product(graph: Graph, name: str) -> ir.Node | None:
+def nearest_product(graph: Graph, name: str) -> Node | None:
     """Return the convolution or matrix product that is nearest before a tensor, None where none is."""
     return next((node for node in upstream(graph, [name]) if node.op_type in PRODUCTS), None)
 
 
-def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[ir.Node, int]]:
+def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[Node, int]]:
     """Yield the uses of tensors and of what is made of them, each once, the nearest first."""
     waiting, seen = list(names), set()
     while waiting:
@@ -101,7 +98,7 @@ def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[ir.Node, in
             if (node, index) not in seen:
                 seen.add((node, index))
                 yield node, index
-                waiting += [name_of(value) for value in node.outputs if value.name]
+                waiting += [name for name in node.outputs if name]
 
 
 # Values inside a graph that become steps: rounded to whole numbers, compared, or used to choose. Pure.
@@ -155,37 +152,37 @@ def find_steps(graph: Graph) -> tuple[Step, ...]:
             continue
         if not _matters(node, graph) or _is_continuous(node, graph):
             continue
-        for name in graph.inputs_of(node):
+        for name in node.inputs:
             if name and graph.is_float(name) and _is_computed(name, graph):
-                step = Step(name, name_of(node), node.op_type, width, node.op_type in CHOOSING)
+                step = Step(name, node.name, node.op_type, width, node.op_type in CHOOSING)
                 found.setdefault(name, step)
     return tuple(found.values())
 
 
-def _rounds(node: ir.Node, graph: Graph) -> bool:
+def _rounds(node: Node, graph: Graph) -> bool:
     if node.op_type != "Cast":
         return node.op_type in ROUNDING
-    target = node.outputs[0].dtype
-    source = input_name(node, 0)
+    target = graph.dtype(node.output) if node.output else None
+    source = node.input(0)
     return target is not None and target.is_integer() and bool(source) and graph.is_float(source)
 
 
 def _is_computed(name: str, graph: Graph) -> bool:
     """Whether weights have a part in a tensor; what comes of inputs and constants alone is exact."""
-    return any((rule := rule_of(node)) is not None and rule.constants for node in upstream(graph, [name]))
+    return any((rule := node.rule) is not None and rule.constants for node in upstream(graph, [name]))
 
 
-def _is_continuous(node: ir.Node, graph: Graph) -> bool:
+def _is_continuous(node: Node, graph: Graph) -> bool:
     """Whether a step is made up for: x - Floor(x) goes on beside Floor(x), as in interpolation, or a
     comparison chooses between functions of the value that is compared, as in a written-out LeakyRelu."""
-    names = {name_of(value) for value in node.outputs}
-    sources = {n for n in graph.inputs_of(node) if n and not graph.is_constant(n)}
+    names = set(node.outputs)
+    sources = {n for n in node.inputs if n and not graph.is_constant(n)}
     readers = [reader for name in names for reader, _ in graph.consumers(name)]
-    if any(r.op_type == "Sub" and sources & set(graph.inputs_of(r)) for r in readers):
+    if any(r.op_type == "Sub" and sources & set(r.inputs) for r in readers):
         return True
     if len(sources) != 1 or not readers or any(reader.op_type != "Where" for reader in readers):
         return False
-    return all(_depends_on(n, sources, graph) for r in readers for n in graph.inputs_of(r)[1:])
+    return all(_depends_on(n, sources, graph) for r in readers for n in r.inputs[1:])
 
 
 def _depends_on(name: str, sources: set[str], graph: Graph) -> bool:
@@ -196,13 +193,13 @@ def _depends_on(name: str, sources: set[str], graph: Graph) -> bool:
     return source is not None
 
 
-def _matters(node: ir.Node, graph: Graph) -> bool:
+def _matters(node: Node, graph: Graph) -> bool:
     """Whether a step decides what the network computes next, or how much: a product or a size follows."""
-    for reader, index in downstream(graph, [name_of(value) for value in node.outputs if value.name]):
-        rule = rule_of(reader)
+    for reader, index in downstream(graph, [name for name in node.outputs if name]):
+        rule = reader.rule
         if rule is not None and (rule.is_recurrent or (rule.weight is not None and rule.weight.is_product)):
             return True
-        if reader.op_type in SIZES and not graph.is_float(input_name(reader, index)):
+        if reader.op_type in SIZES and not graph.is_float(reader.input(index)):
             return True
     return False
 
@@ -216,21 +213,21 @@ def before_steps(graph: Graph, steps: tuple[Step, ...]) -> dict[str, Step]:
     found: dict[str, Step] = {}
     for step in steps:
         for node in _back_to_weights(graph, step.tensor):
-            found.setdefault(name_of(node), step)
+            found.setdefault(node.name, step)
     return found
 
 
-def _back_to_weights(graph: Graph, name: str) -> Iterator[ir.Node]:
+def _back_to_weights(graph: Graph, name: str) -> Iterator[Node]:
     waiting, seen = [name], set()
     while waiting:
         node = graph.producer(waiting.pop(0))
         if node is None or node in seen:
             continue
         seen.add(node)
-        rule = rule_of(node)
+        rule = node.rule
         yield node
         if rule is None or not (rule.is_recurrent or rule.is_lookup or rule.weight is not None):
-            waiting += [n for n in graph.inputs_of(node) if n and graph.is_float(n)]
+            waiting += [n for n in node.inputs if n and graph.is_float(n)]
 
 
 DECIDING = ("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Hardmax", "ArgMax", "ArgMin", "TopK")
@@ -287,8 +284,8 @@ def _is_state(graph: Graph, profile: Profile, name: str) -> bool:
     """Whether an output is there to be given back: the state of a recurrent operator, or values of an input
     with more beside them, or of the shape of an input that is not the first, as no other result is."""
     node = graph.producer(name)
-    rule = None if node is None else rule_of(node)
-    if rule is not None and rule.is_recurrent and node is not None and output_name(node) != name:
+    rule = None if node is None else node.rule
+    if rule is not None and rule.is_recurrent and node is not None and node.output != name:
         return True
     parts = parts_of(graph, name)
     inputs = {n for n in graph.inputs if graph.is_float(n)}
@@ -307,11 +304,11 @@ def is_decision(graph: Graph, profile: Profile, name: str) -> bool:
     node = maker_of(graph, name)
     if node is None:
         return False
-    if node.op_type == "Div" and _follows(graph, input_name(node, 0), ("Exp",), 1):
+    if node.op_type == "Div" and _follows(graph, node.input(0), ("Exp",), 1):
         return True  # a Softmax that is written out
     if node.op_type not in DECIDING:
         return False
-    return node.op_type != "Sigmoid" or not _is_undecided_map(graph, profile, output_name(node))
+    return node.op_type != "Sigmoid" or not _is_undecided_map(graph, profile, node.output)
 
 
 def _is_undecided_map(graph: Graph, profile: Profile, name: str) -> bool:
@@ -328,9 +325,7 @@ def _is_embedding(graph: Graph, profile: Profile, name: str) -> bool:
         return False
     if node.op_type in ("LpNormalization", "LayerNormalization"):
         return True
-    if node.op_type == "Div" and _follows(
-        graph, input_name(node, 1), ("ReduceL2", "ReduceSum", "Sqrt"), SHORT
-    ):
+    if node.op_type == "Div" and _follows(graph, node.input(1), ("ReduceL2", "ReduceSum", "Sqrt"), SHORT):
         return True
     means = node.op_type in ("ReduceMean", "GlobalAveragePool", "GlobalMaxPool")
     shape = graph.shape(name)
@@ -346,7 +341,7 @@ def _follows(graph: Graph, name: str, op_types: tuple[str, ...], steps: int) -> 
             return False
         if node.op_type in op_types:
             return True
-        node = graph.producer(input_name(node, 0))
+        node = graph.producer(node.input(0))
     return False
 
 

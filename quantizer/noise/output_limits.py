@@ -15,9 +15,9 @@ import numpy as np
 
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
 from ..numerics.density import density, mean_of, signal_power
-from ..operators.table import is_clip, rule_of
+from ..operators.graph import Graph
+from ..operators.table import is_clip
 from ..targets.config import OutputKind, QuantConfig, split_kinds
 from .output_kinds import (
     Step,
@@ -53,7 +53,7 @@ def computed_part(graph: Graph, name: str) -> str | None:
     while source is not None:
         node = graph.producer(source)
         if node is not None and node.op_type in SUMS:
-            names = [n for n in dict.fromkeys(graph.inputs_of(node)) if n and not graph.is_constant(n)]
+            names = [n for n in dict.fromkeys(node.inputs) if n and not graph.is_constant(n)]
             computed = [n for n in names if not _is_input(graph, n)]
             if len(names) > 1:
                 return computed[0] if len(computed) == 1 else None
@@ -66,13 +66,13 @@ def _is_input(graph: Graph, name: str) -> bool:
     are added or multiplied."""
     found = name in graph.inputs
     for node in upstream(graph, [name]):
-        rule = rule_of(node)
-        constants = sum(graph.is_constant(n) for n in graph.inputs_of(node) if n)
+        rule = node.rule
+        constants = sum(graph.is_constant(n) for n in node.inputs if n)
         affine = node.op_type in ("Add", "Sub", "Mul", "Div") and constants == len(node.inputs) - 1
-        shape = rule is None and not graph.is_float(graph.inputs_of(node)[0] if node.inputs else name)
+        shape = rule is None and not graph.is_float(node.inputs[0] if node.inputs else name)
         if not (moves_values(node) or is_clip(node) or affine or node.op_type in RESIZING or shape):
             return False
-        found = found or any(n in graph.inputs and graph.is_float(n) for n in graph.inputs_of(node))
+        found = found or any(n in graph.inputs and graph.is_float(n) for n in node.inputs)
     return found
 
 
@@ -165,7 +165,7 @@ class NoiseLimits:
         if tensor in self.kinds:
             return tensor
         uses = downstream(self.graph, [tensor])
-        names = (value.name or "" for node, _ in uses for value in node.outputs)
+        names = (name for node, _ in uses for name in node.outputs)
         return next((name for name in names if name in self.kinds), "")
 
     def words(self, tensor: str) -> str:

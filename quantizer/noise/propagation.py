@@ -29,14 +29,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.records.profile import Profile, TensorNoise
-from ..model.graph import Graph, input_name, name_of
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import relative_power
+from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput
-from ..operators.table import Constraint, Rule, product_layout, rule_of
+from ..operators.table import Constraint, Rule, product_layout
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
 from .recurrence import Recurrence, recurrence_of
@@ -113,36 +112,36 @@ class NoiseGains:
         found.corrections = corrections
         return found
 
-    def of_weight_error(self, node: ir.Node, index: int, error: float, result: str) -> float:
+    def of_weight_error(self, node: Node, index: int, error: float, result: str) -> float:
         """Return the noise power in an output of a node for an error of a weight, its square over that of
         it."""
-        recurrence = self.recurrences.get(name_of(node))
+        recurrence = self.recurrences.get(node.name)
         if recurrence is not None:
             of = recurrence.of_input_weight if index == 1 else recurrence.of_state_weight
             return of(error) * self.powers[result]
         white = self.white(node, 0) if index else None
-        if white is None or not (source := self.powers.get(input_name(node, 0))):
+        if white is None or not (source := self.powers.get(node.input(0))):
             return error * self.powers[result]
         return error * source * white
 
-    def of(self, node: ir.Node, index: int, name: str, result: str) -> float:
+    def of(self, node: Node, index: int, name: str, result: str) -> float:
         """Return the noise power in an output of a node for one unit in its input `index`, called `name`."""
-        key = (name_of(node), index, result)
+        key = (node.name, index, result)
         if key not in self._known:
             self._known[key] = self._computed(node, index, name, result)
         return self._known[key]
 
-    def _computed(self, node: ir.Node, index: int, name: str, result: str) -> float:
-        recurrence = self.recurrences.get(name_of(node)) if index == 0 else None
+    def _computed(self, node: Node, index: int, name: str, result: str) -> float:
+        recurrence = self.recurrences.get(node.name) if index == 0 else None
         if recurrence is not None:
             return self.powers[result] * recurrence.per_unit
         return gain(NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
 
-    def coloured(self, node: ir.Node, index: int, name: str, result: str) -> float:
+    def coloured(self, node: Node, index: int, name: str, result: str) -> float:
         """Return what becomes of noise that is coloured as the signal is, see `forecast_flow`."""
         if name in self.kept_by_clips:
             return self.kept_by_clips[name]
-        rule, white = rule_of(node), self.white(node, index)
+        rule, white = node.rule, self.white(node, index)
         if white is None and rule is not None and rule.is_mean:
             white = self.of(node, index, name, result)
         if white is None:
@@ -150,11 +149,11 @@ class NoiseGains:
         kept = self.powers[result] / self.kept_by_clips.get(result, 1.0) / self.powers[name]
         return kept if white > kept else math.sqrt(white * kept)
 
-    def white(self, node: ir.Node, index: int) -> float | None:
+    def white(self, node: Node, index: int) -> float | None:
         """Return what a product lets through of white noise; None for all other nodes and inputs."""
-        key = (name_of(node), index)
+        key = (node.name, index)
         if key not in self._white:
-            rule, name = rule_of(node), input_name(node, index)
+            rule, name = node.rule, node.input(index)
             noisy = NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
             self._white[key] = None if rule is None or rule.gain is not None else _white(noisy, rule)
         return self._white[key]
@@ -170,10 +169,10 @@ class NoiseGains:
 
 def _recurrences(graph: Graph, profile: Profile) -> Iterator[tuple[str, Recurrence]]:
     for node in graph.nodes:
-        rule = rule_of(node)
+        rule = node.rule
         found = recurrence_of(node, graph, profile) if rule is not None and rule.is_recurrent else None
         if found is not None:
-            yield name_of(node), found
+            yield node.name, found
 
 
 def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
@@ -191,18 +190,18 @@ def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     reach = {name: unit / powers[name] for name, unit in zip(outputs, np.eye(len(outputs)), strict=True)}
     gains: dict[tuple[str, int], Floats] = {}
     for node in reversed(graph.nodes):
-        results = [v.name for v in node.outputs if v.name in reach and powers.get(name_of(v))]
+        results = [name for name in node.outputs if name in reach and powers.get(name)]
         if not results:
             continue
         for index in range(len(node.inputs)):
-            name = input_name(node, index)
+            name = node.input(index)
             if not powers.get(name):
                 continue
-            gains[name_of(node), index] = sum(
-                (reach[result or ""] * gains_of.of(node, index, name, result or "") for result in results),
+            gains[node.name, index] = sum(
+                (reach[result] * gains_of.of(node, index, name, result) for result in results),
                 np.zeros(len(outputs)),
             )
-            reach[name] = reach.get(name, 0.0) + gains[name_of(node), index]
+            reach[name] = reach.get(name, 0.0) + gains[node.name, index]
     return NoiseFlow(outputs, gains, reach, powers, gains_of.recurrences)
 
 
@@ -232,12 +231,12 @@ def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     weight_reach: dict[str, Floats] = {}
     gains: dict[tuple[str, int], Floats] = {}
     for node in reversed(graph.nodes):
-        results = [name_of(v) for v in node.outputs if v.name in coloured and powers.get(name_of(v))]
+        results = [name for name in node.outputs if name in coloured and powers.get(name)]
         made = [_times(reach, results, corrections.rounding) for reach in (coloured, fresh)]
         of_weights = _times(lasting, results, corrections.weights)
         weight_reach |= of_weights
         for index in range(len(node.inputs)) if results else ():
-            name = input_name(node, index)
+            name = node.input(index)
             if powers.get(name):
                 shared = {r: gains_of.coloured(node, index, name, r) for r in results}
                 white = gains_of.white(node, index)
@@ -246,7 +245,7 @@ def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
                 else:
                     keeps = name in gains_of.kept_by_clips
                     found = _summed(made[1], dict.fromkeys(results, 1.0) if keeps else shared, none)
-                gains[name_of(node), index] = found
+                gains[node.name, index] = found
                 fresh[name] = fresh.get(name, none) + found
                 coloured[name] = coloured.get(name, none) + _summed(made[0], shared, none)
                 lasting[name] = lasting.get(name, none) + _summed(of_weights, shared, none)
@@ -303,8 +302,8 @@ def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
 def _is_state(graph: Graph, name: str) -> bool:
     """Whether a tensor is the last state of a recurrent operator, which is judged by what is made of it."""
     node = graph.producer(name)
-    rule = None if node is None else rule_of(node)
-    return rule is not None and rule.is_recurrent and node is not None and node.outputs[0].name != name
+    rule = None if node is None else node.rule
+    return rule is not None and rule.is_recurrent and node is not None and node.output != name
 
 
 def _parts(graph: Graph, name: str) -> list[str]:
@@ -312,22 +311,22 @@ def _parts(graph: Graph, name: str) -> list[str]:
     node = graph.producer(name)
     if node is None:
         return []
-    names = list(graph.inputs_of(node))
+    names = list(node.inputs)
     if node.op_type == "Concat":
         return names
-    rule = rule_of(node)
+    rule = node.rule
     if node.op_type == "Softmax" or (rule is not None and rule.constraint is Constraint.SAME):
         return names[:1]
     if node.op_type == "Div" and (source := graph.producer(names[0])) and source.op_type == "Exp":
-        shifted = graph.producer(name_of(source.inputs[0])) if source.inputs[0] is not None else None
+        shifted = graph.producer(source.inputs[0])
         inner = shifted if shifted is not None and shifted.op_type == "Sub" else source
-        return [name_of(inner.inputs[0])] if inner.inputs[0] is not None else []
+        return [inner.inputs[0]] if inner.inputs[0] else []
     return []
 
 
 def gain(noisy: NoisyInput, result: str) -> float:
     """Return the noise power in the output `result` for one unit of noise power in one input."""
-    rule = rule_of(noisy.node)
+    rule = noisy.node.rule
     kept = noisy.powers[result] / noisy.powers[noisy.source]  # as the signal
     if rule is None:
         return kept
@@ -424,7 +423,7 @@ def _corrections(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> Corr
     rounding, weights = {}, {}
     levels = _levels(gains, measured)
     for node in gains.graph.nodes:
-        for result in (name_of(value) for value in node.outputs):
+        for result in node.outputs:
             found = levels.get(result)
             if gains.powers.get(result) and found is not None:
                 of_rounding, of_weights = _expected(gains, node, result, levels)
@@ -434,12 +433,12 @@ def _corrections(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> Corr
 
 
 def _expected(
-    gains: NoiseGains, node: ir.Node, result: str, levels: Mapping[str, _Level]
+    gains: NoiseGains, node: Node, result: str, levels: Mapping[str, _Level]
 ) -> tuple[float, float]:
     """Return the power that both kinds of noise in the inputs of a node should have in its result."""
     of_rounding = of_weights = 0.0
     for index in range(len(node.inputs)):
-        name = input_name(node, index)
+        name = node.input(index)
         level = levels.get(name)
         if not gains.powers.get(name) or level is None:
             continue
@@ -454,12 +453,12 @@ def _known(noise: float) -> float:
     return 0.0 if math.isnan(noise) else noise
 
 
-def _own(gains: NoiseGains, node: ir.Node, result: str) -> float:
+def _own(gains: NoiseGains, node: Node, result: str) -> float:
     """Return the noise that the weights of a node bring into its result in int8, as they were measured."""
     total = 0.0
-    for index, layout in quantizable_constants(node):
-        exact = gains.graph.constant(input_name(node, index))
-        rounded = None if exact is None else rounded_weight(node, layout, exact)
+    for index, layout in quantizable_constants(node.ir_node):
+        exact = node.constant(index)
+        rounded = None if exact is None else rounded_weight(node.ir_node, layout, exact)
         if exact is not None and rounded is not None and exact.any():
             share = relative_power(rounded - exact, exact)
             total += gains.of_weight_error(node, index, share, result)
@@ -472,16 +471,16 @@ def _ratio(measured: float, expected: float) -> float:
     return min(max(measured / expected, 1.0 / MOST), MOST)
 
 
-def left_by_bias_correction(gains: NoiseGains, node: ir.Node) -> float:
+def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:
     """Return the part of the noise of a rounded weight that bias correction cannot take away.
 
     It takes the error of the mean input. What is left of the power of each input channel is its variance. An
     error is taken to be as large as the largest weight of its output channel, over which a step is shared.
     """
-    layout, tensor = product_layout(node), gains.profile.get(input_name(node, 0))
-    if layout is None or tensor is None or tensor.channels is None or layout.bias_place(node) is None:
+    layout, tensor = product_layout(node), gains.profile.get(node.input(0))
+    if layout is None or tensor is None or tensor.channels is None or layout.bias_place(node.ir_node) is None:
         return 1.0
-    weight = gains.graph.constant(input_name(node, layout.index))
+    weight = gains.graph.constant(node.input(layout.index))
     mean, power = (np.asarray(v, np.float64) for v in (tensor.channels.mean, tensor.channels.power))
     if weight is None:
         return 1.0

@@ -21,14 +21,13 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import QuantType
 from ..numerics.density import ChannelDensity, Density, channel_density, density
 from ..numerics.quantization_noise import decibels, weight_error
 from ..numerics.schemas import SCHEMAS, channel_params
+from ..operators.graph import Graph, Node
 
 # LSTM, GRU and RNN in numpy, run on drawn sequences to see what becomes of noise in them. Pure.
 
@@ -279,12 +278,12 @@ def _with_error(weight: Floats, error: float) -> Floats:
     return weight + _noise(weight.shape, error * _power(weight))
 
 
-def recurrence_of(node: ir.Node, graph: Graph, profile: Profile) -> Recurrence | None:
+def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | None:
     """Return what a recurrent node makes of noise; None where its weights or its input are not known.
 
     Peepholes, the states at the start and activation functions other than the usual ones are left out.
     """
-    source = profile.get(input_name(node, 0))
+    source = profile.get(node.input(0))
     w, r = (_constant(node, index, graph) for index in (_W, _R))
     if w is None or r is None or not w.any() or source is None or not source.histogram.total:
         return None
@@ -307,8 +306,8 @@ def recurrence_of(node: ir.Node, graph: Graph, profile: Profile) -> Recurrence |
     return found if found.x.any() and found.signal > 0.0 else None
 
 
-def _constant(node: ir.Node, index: int, graph: Graph) -> Floats | None:
-    name = input_name(node, index) if index < len(node.inputs) else ""
+def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
+    name = node.input(index) if index < len(node.inputs) else ""
     found = graph.constant(name) if name else None
     return None if found is None else found.astype(np.float32)
 
@@ -322,7 +321,7 @@ class RecurrentScales:
         self._qtype, self._axis = qtype, 0 if per_channel else None
         self._known: dict[str, Recurrence | None] = {}
 
-    def sqnr(self, node: ir.Node, scales: npt.NDArray[np.float64], step: float) -> float:
+    def sqnr(self, node: Node, scales: npt.NDArray[np.float64], step: float) -> float:
         """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it.
 
         Args:
@@ -330,7 +329,7 @@ class RecurrentScales:
             scales: by which the channels of its input are divided.
             step: to multiples of which the divided input is rounded.
         """
-        name = name_of(node)
+        name = node.name
         if name not in self._known:
             self._known[name] = recurrence_of(node, self._graph, self._profile)
         found = self._known[name]

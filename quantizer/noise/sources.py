@@ -9,16 +9,13 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
-from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_of
 from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
-from ..operators.operands import outputs_of
+from ..operators.graph import Graph, Node
 from ..operators.saturating import correction_of, gate_params
-from ..operators.table import rule_of
 from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
 from .activation_ranges import ActivationRanges
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
@@ -29,7 +26,7 @@ ROUNDING = 1.0 / 12.0
 """Power of rounding, in squares of the step."""
 
 
-def inner_rounding(node: ir.Node, plan: QuantPlan, activations: ActivationRanges) -> float:
+def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
     """Return the noise power in the result of a node from the rounding of its gate or correction.
 
     HardSwish multiplies its gate, and the rounding of it, by x; where the gate is 0 or 1 it is exact. PRelu
@@ -40,8 +37,8 @@ def inner_rounding(node: ir.Node, plan: QuantPlan, activations: ActivationRanges
         plan: its plan; 0 is returned for a node whose implementation is not "saturating".
         activations: of the model.
     """
-    name, entry = input_name(node, 0), plan.nodes[name_of(node)]
-    params, tensor = plan.params_read(name_of(node), 0, name), activations.profile.get(name)
+    name, entry = node.input(0), plan.nodes[node.name]
+    params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
     if entry.implementation != "saturating" or params is None or tensor is None or not tensor.histogram.total:
         return 0.0
     values = density(tensor)
@@ -49,7 +46,7 @@ def inner_rounding(node: ir.Node, plan: QuantPlan, activations: ActivationRanges
         step = gate_params(params.qtype).scale[0]
         return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
     if node.op_type == "PRelu":
-        read = plan.params_read(name_of(node), 1, input_name(node, 1))
+        read = plan.params_read(node.name, 1, node.input(1))
         found = None if read is None else correction_of(params, read)
         if found is not None:
             below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
@@ -121,27 +118,27 @@ class NoiseEstimator:
         yield from noise_sources(flow, plan, self.activations, self.errors)
         if flow.weight_reach:
             for node in self.activations.graph.nodes:
-                if plan.nodes[name_of(node)].kind is not Kind.FLOAT:
+                if plan.nodes[node.name].kind is not Kind.FLOAT:
                     yield from self._of_weights(node, flow, plan)
 
-    def _of_weights(self, node: ir.Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+    def _of_weights(self, node: Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Constant weights, where noise was measured."""
-        rule, results = rule_of(node), [name for name in outputs_of(node) if name in flow.weight_reach]
+        rule, results = node.rule, [name for name in node.results if name in flow.weight_reach]
         for index in () if rule is None or not results else (weight.index for weight in rule.constants):
-            name = input_name(node, index)
-            params = plan.params_read(name_of(node), index, name)
+            name = node.input(index)
+            params = plan.params_read(node.name, index, name)
             error = None if params is None else self.errors.of(name, params)
             if error is None:
                 continue
-            if plan.config.bias_correction == "auto" and plan.nodes[name_of(node)].kind in BIAS_CORRECTED:
+            if plan.config.bias_correction == "auto" and plan.nodes[node.name].kind in BIAS_CORRECTED:
                 error *= self._left_by_bias_correction(node)
             found = (
                 flow.weight_reach[r] * self.gains.of_weight_error(node, index, error, r) for r in results
             )
-            yield NoiseSource(name_of(node), name, sum(found, np.zeros(len(flow.outputs))))
+            yield NoiseSource(node.name, name, sum(found, np.zeros(len(flow.outputs))))
 
-    def _left_by_bias_correction(self, node: ir.Node) -> float:
-        name = name_of(node)
+    def _left_by_bias_correction(self, node: Node) -> float:
+        name = node.name
         if name not in self.uncorrected:
             self.uncorrected[name] = left_by_bias_correction(self.gains, node)
         return self.uncorrected[name]
@@ -182,7 +179,7 @@ def noise_sources(
         errors: of its weights.
     """
     for node in activations.graph.nodes:
-        entry = plan.nodes[name_of(node)]
+        entry = plan.nodes[node.name]
         if entry.kind in ON_CODES:
             yield from _conversions(node, flow, plan, activations)
         if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
@@ -195,94 +192,93 @@ def noise_sources(
 
 
 def _conversions(
-    node: ir.Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
+    node: Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
 ) -> Iterator[NoiseSource]:
     """Activations that come in float, or with other parameters."""
-    own = plan.nodes[name_of(node)].inputs
+    own = plan.nodes[node.name].inputs
     for index in range(len(node.inputs)):
-        name = input_name(node, index)
-        params = plan.params_read(name_of(node), index, name)
-        gain = flow.gains.get((name_of(node), index))
+        name = node.input(index)
+        params = plan.params_read(node.name, index, name)
+        gain = flow.gains.get((node.name, index))
         if params is None or gain is None:
             continue
         producer = activations.graph.producer(name)
-        quantized = producer is not None and plan.nodes[name_of(producer)].kind in ON_CODES
+        quantized = producer is not None and plan.nodes[producer.name].kind in ON_CODES
         if not (quantized and name in plan.tensors) or index in own:
             noise = activations.noise(name, params)
-            yield NoiseSource(name_of(node), name, gain * _power(noise))
+            yield NoiseSource(node.name, name, gain * _power(noise))
 
 
 def _results(
-    node: ir.Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
+    node: Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
 ) -> Iterator[NoiseSource]:
     """Activations that the node rounds when it is done."""
-    for name in outputs_of(node):
+    for name in node.results:
         if name in plan.tensors and name in flow.reach:
             noise = activations.noise(name, plan.tensors[name])
-            yield NoiseSource(name_of(node), name, flow.reach[name] * _power(noise))
+            yield NoiseSource(node.name, name, flow.reach[name] * _power(noise))
 
 
 def _inside(
-    node: ir.Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
+    node: Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
 ) -> Iterator[NoiseSource]:
     """What the node rounds on the way to its result."""
-    name = outputs_of(node)[0]
+    name = node.results[0]
     power = inner_rounding(node, plan, activations)
     if power > 0.0 and name in flow.reach:
-        yield NoiseSource(name_of(node), name, flow.reach[name] * power)
+        yield NoiseSource(node.name, name, flow.reach[name] * power)
 
 
 def _power(noise: Noise) -> float:
     return noise.rounding_power + noise.clipping_power
 
 
-def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors) -> Iterator[NoiseSource]:
+def _weights(node: Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors) -> Iterator[NoiseSource]:
     """Constant weights: their rounding is as much of the result as of the weight."""
-    rule, source = rule_of(node), node.inputs[0] if node.inputs else None
-    through = flow.gains.get((name_of(node), 0))
-    if rule is None or source is None or through is None:
+    rule, source = node.rule, node.inputs[0] if node.inputs else None
+    through = flow.gains.get((node.name, 0))
+    if rule is None or not source or through is None:
         return
     for index in (weight.index for weight in rule.constants):
-        name = input_name(node, index)
-        params = plan.params_read(name_of(node), index, name)
+        name = node.input(index)
+        params = plan.params_read(node.name, index, name)
         error = None if params is None else errors.of(name, params)
         if error is None:
             continue
-        recurrence = flow.recurrences.get(name_of(node))
+        recurrence = flow.recurrences.get(node.name)
         if recurrence is None:
-            power = error * flow.powers[name_of(source)]
+            power = error * flow.powers[source]
         elif index == 1:
             power = recurrence.of_input_weight(error) / recurrence.per_unit
         else:
             power = recurrence.of_state_weight(error) / recurrence.per_unit
-        yield NoiseSource(name_of(node), name, through * power)
+        yield NoiseSource(node.name, name, through * power)
 
 
-def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) -> Iterator[NoiseSource]:
+def _at_run_time(node: Node, flow: NoiseFlow, activations: ActivationRanges) -> Iterator[NoiseSource]:
     """What a dynamic node rounds, estimated for the range of all samples; of its input and its states.
 
     Not of products: one sample may span much less than all, and mode auto has checked them.
     """
-    rule, source = rule_of(node), node.inputs[0]
-    through = flow.gains.get((name_of(node), 0))
-    if rule is None or rule.weight is not None or source is None or through is None:
+    rule, source = node.rule, node.inputs[0]
+    through = flow.gains.get((node.name, 0))
+    if rule is None or rule.weight is not None or not source or through is None:
         return
-    recurrence = flow.recurrences.get(name_of(node))
+    recurrence = flow.recurrences.get(node.name)
     if recurrence is None:
         return
-    for value in (source, node.outputs[0]):
-        name = name_of(value)
+    for name in (source, node.output):
         if flow.powers.get(name):
             tensor = activations.profile[name]
             params = dynamic_params(tensor.minimum, tensor.maximum)
-            if value is source:
+            if name == source:
                 lost = recurrence.of_rounding(params.scale[0])
             else:
                 noise = expected_noise(tensor, params)
                 # The result itself is float; rounded is what the next step reads of it.
                 lost = recurrence.of_state(_power(noise))
             lost *= QUIET_SEQUENCES
-            yield NoiseSource(name_of(node), name, through * (lost / recurrence.per_unit))
+            yield NoiseSource(node.name, name, through * (lost / recurrence.per_unit))
 
 
 def dynamic_inputs(flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges) -> Iterator[NoiseSource]:
@@ -291,11 +287,11 @@ def dynamic_inputs(flow: NoiseFlow, plan: QuantPlan, activations: ActivationRang
     A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
     """
     for node in activations.graph.nodes:
-        rule, name = rule_of(node), input_name(node, 0)
-        through = flow.gains.get((name_of(node), 0))
-        if plan.nodes[name_of(node)].kind is not Kind.DYNAMIC or through is None:
+        rule, name = node.rule, node.input(0)
+        through = flow.gains.get((node.name, 0))
+        if plan.nodes[node.name].kind is not Kind.DYNAMIC or through is None:
             continue
         if rule is not None and rule.weight is not None:
             tensor = activations.profile[name]
             noise = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum))
-            yield NoiseSource(name_of(node), name, through * _power(noise))
+            yield NoiseSource(node.name, name, through * _power(noise))

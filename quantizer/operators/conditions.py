@@ -7,37 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+if TYPE_CHECKING:
+    from .graph import Graph, Node
 
-from ..model.graph import Graph, input_name, name_of
-
-Refusal = Callable[[ir.Node, Graph], str]
+Refusal = Callable[["Node", "Graph"], str]
 """Says why this node of the operator cannot be quantized; "" when it can."""
 
-EffectiveRange = Callable[[ir.Node, Graph], tuple[float, float]]
+EffectiveRange = Callable[["Node", "Graph"], tuple[float, float]]
 """Returns smallest and largest input at which the node's output still changes."""
 
 
-def attribute_value(node: ir.Node, name: str, default: object) -> object:
+def attribute_value(node: Node, name: str, default: object) -> object:
     """Return the value of an attribute, or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.value
 
 
-def never(node: ir.Node, graph: Graph) -> bool:
+def never(node: Node, graph: Graph) -> bool:
     """Return False: the operator is memory-bound."""
     return False
 
 
-def always(node: ir.Node, graph: Graph) -> bool:
+def always(node: Node, graph: Graph) -> bool:
     """Return True: the operator is compute-bound."""
     return True
 
 
-def constant_weight(node: ir.Node, graph: Graph) -> bool:
+def constant_weight(node: Node, graph: Graph) -> bool:
     """Whether the weight is constant: a product of two activations converts both, which gained nothing."""
-    return node.inputs[1] is not None and graph.constant(name_of(node.inputs[1])) is not None
+    return node.constant(1) is not None
 
 
 PRODUCTS = 64
@@ -46,15 +46,15 @@ onnxruntime 1.31 on AVX512-VNNI, one thread: one costs 0.019 ns in float and 0.0
 conversions and changes of layout around one convolution 0.4 to 0.6 ns for each element."""
 
 
-def many_products(node: ir.Node, graph: Graph) -> bool:
+def many_products(node: Node, graph: Graph) -> bool:
     """Depthwise convolutions and those of few input channels move more than they compute."""
-    weight = graph.constant(name_of(node.inputs[1])) if node.inputs[1] is not None else None
+    weight = node.constant(1)
     return weight is None or weight.size >= PRODUCTS * max(weight.shape[0], 1)
 
 
-def many_products_of_phases(node: ir.Node, graph: Graph) -> bool:
+def many_products_of_phases(node: Node, graph: Graph) -> bool:
     """Each weight of a ConvTranspose meets one in `strides` of the elements of its output."""
-    weight = graph.constant(name_of(node.inputs[1])) if node.inputs[1] is not None else None
+    weight = node.constant(1)
     if weight is None:
         return True
     phases = math.prod(node.attributes.get_ints("strides", (1,)))
@@ -65,7 +65,7 @@ def many_products_of_phases(node: ir.Node, graph: Graph) -> bool:
 def attribute_is(name: str, allowed: object, default: object) -> Refusal:
     """Refuse nodes whose attribute `name` (or its `default`) is not `allowed`."""
 
-    def check(node: ir.Node, graph: Graph) -> str:
+    def check(node: Node, graph: Graph) -> str:
         value = attribute_value(node, name, default)
         return "" if value == allowed else f"{node.op_type} with {name}={value} has no integer form"
 
@@ -75,11 +75,8 @@ def attribute_is(name: str, allowed: object, default: object) -> Refusal:
 def constant_input(index: int, what: str) -> Refusal:
     """Refuse nodes whose input `index` is not a constant."""
 
-    def check(node: ir.Node, graph: Graph) -> str:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if value is not None and value.name and graph.constant(value.name) is not None:
-            return ""
-        return f"the {what} of {node.op_type} is not a constant"
+    def check(node: Node, graph: Graph) -> str:
+        return f"the {what} of {node.op_type} is not a constant" if node.constant(index) is None else ""
 
     return check
 
@@ -87,21 +84,20 @@ def constant_input(index: int, what: str) -> Refusal:
 def one_number(index: int, what: str) -> Refusal:
     """Refuse nodes whose constant input `index` has more than one element."""
 
-    def check(node: ir.Node, graph: Graph) -> str:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        constant = None if value is None else graph.constant(name_of(value))
+    def check(node: Node, graph: Graph) -> str:
+        constant = node.constant(index)
         several = constant is not None and constant.size != 1
         return f"the {what} of {node.op_type} is not one number" if several else ""
 
     return check
 
 
-def several_along_axis(node: ir.Node, graph: Graph) -> str:
+def several_along_axis(node: Node, graph: Graph) -> str:
     """Refuse a Softmax over one element, or over an axis of unknown size, which may have one.
 
     QLinearSoftmax of onnxruntime 1.31 returns the quantized value 0 for the probability of a single element.
     """
-    shape = graph.shape(name_of(node.inputs[0]))
+    shape = graph.shape(node.inputs[0])
     axis = node.attributes.get_int("axis", -1)
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if size is None:
@@ -109,17 +105,15 @@ def several_along_axis(node: ir.Node, graph: Graph) -> str:
     return "" if size > 1 else f"{node.op_type} over one element has no integer form"
 
 
-def constant_bias(node: ir.Node, graph: Graph) -> str:
+def constant_bias(node: Node, graph: Graph) -> str:
     """Refuse nodes whose bias is there and is not a constant."""
-    if len(node.inputs) < 3 or node.inputs[2] is None:
-        return ""
-    return constant_input(2, "bias")(node, graph)
+    return constant_input(2, "bias")(node, graph) if node.input(2) else ""
 
 
-def bias_for_each_column(node: ir.Node, graph: Graph) -> str:
+def bias_for_each_column(node: Node, graph: Graph) -> str:
     """Refuse a Gemm whose constant bias is not one number for each column of the result."""
-    weight = graph.constant(input_name(node, 1))
-    bias = graph.constant(input_name(node, 2))
+    weight = node.constant(1)
+    bias = node.constant(2)
     if weight is None or bias is None or weight.ndim != 2:
         return ""
     columns = weight.shape[0 if node.attributes.get_int("transB", 0) else 1]
@@ -131,14 +125,13 @@ def bias_for_each_column(node: ir.Node, graph: Graph) -> str:
 def absent_input(index: int, what: str) -> Refusal:
     """Refuse nodes that have input `index`."""
 
-    def check(node: ir.Node, graph: Graph) -> str:
-        given = index < len(node.inputs) and node.inputs[index] is not None
-        return f"{node.op_type} with {what} has no integer form" if given else ""
+    def check(node: Node, graph: Graph) -> str:
+        return f"{node.op_type} with {what} has no integer form" if node.input(index) else ""
 
     return check
 
 
-def average_of_window(node: ir.Node, graph: Graph) -> str:
+def average_of_window(node: Node, graph: Graph) -> str:
     """Refuse an AveragePool with dilations, or with windows beyond a padding that is counted.
 
     The last windows with `ceil_mode` may reach further. QLinearAveragePool of onnxruntime 1.31 divides by all
@@ -150,27 +143,27 @@ def average_of_window(node: ir.Node, graph: Graph) -> str:
     return f"{node.op_type} with ceil_mode and count_include_pad has no integer form" if beyond else ""
 
 
-def above_zero(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def above_zero(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which Relu rises."""
     return 0.0, math.inf
 
 
-def hard_swish_rises(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def hard_swish_rises(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which HardSwish changes."""
     return -3.0, math.inf
 
 
-def hard_sigmoid_rises(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def hard_sigmoid_rises(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which HardSigmoid rises."""
     alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
     return (-beta / alpha, (1.0 - beta) / alpha) if alpha > 0.0 else (-math.inf, math.inf)
 
 
-def clip_bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def clip_bounds(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the constant bounds of a Clip."""
     bounds = [-math.inf, math.inf]
-    for i, value in enumerate(node.inputs[1:3]):
-        constant = None if value is None else graph.constant(name_of(value))
+    for i in range(2):
+        constant = node.constant(1 + i)
         if constant is not None:
             bounds[i] = float(constant.reshape(-1)[0])
     return bounds[0], bounds[1]

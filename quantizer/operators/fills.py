@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
-from ..model.graph import Graph, constant_of
+if TYPE_CHECKING:
+    from .graph import Graph, Node
 
 
 class FillSource(StrEnum):
@@ -26,7 +26,7 @@ class FillSource(StrEnum):
     """An input holds it; 0 without one."""
 
 
-def always_fills(node: ir.Node) -> bool:
+def always_fills(node: Node) -> bool:
     """Return True: every node of the operator may fill."""
     return True
 
@@ -45,22 +45,18 @@ class Fill:
     source: FillSource = FillSource.ZERO
     index: int = -1
     attribute: str = ""
-    applies: Callable[[ir.Node], bool] = always_fills
+    applies: Callable[[Node], bool] = always_fills
 
-    def value(self, node: ir.Node) -> float | None:
+    def value(self, node: Node) -> float | None:
         """Return the float value that a node fills with; None where it is computed at run time."""
         if self.source is FillSource.ATTRIBUTE:
             return node.attributes.get_float(self.attribute, 0.0)
-        if (
-            self.source is FillSource.ZERO
-            or self.index >= len(node.inputs)
-            or node.inputs[self.index] is None
-        ):
+        if self.source is FillSource.ZERO or not node.input(self.index):
             return 0.0
-        constant = constant_of(node.inputs[self.index])
+        constant = node.constant(self.index)
         return None if constant is None or constant.size != 1 else float(constant.reshape(()))
 
-    def refusal(self, node: ir.Node, graph: Graph) -> str:
+    def refusal(self, node: Node, graph: Graph) -> str:
         """Return why no integer stands for the value that a node puts beside those that it passes through.
 
         Zero is a value of all quantization parameters; others may lie outside of their range.
@@ -71,16 +67,16 @@ class Fill:
         return f"{node.op_type} fills with {value:g}: only zero surely has an integer form" if value else ""
 
 
-def _pads_with_a_constant(node: ir.Node) -> bool:
+def _pads_with_a_constant(node: Node) -> bool:
     return node.attributes.get_string("mode", "constant") == "constant"
 
 
-def _extrapolates(node: ir.Node) -> bool:
+def _extrapolates(node: Node) -> bool:
     mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     return mode == "tf_crop_and_resize"
 
 
-def _pads_with_zeros(node: ir.Node) -> bool:
+def _pads_with_zeros(node: Node) -> bool:
     return node.attributes.get_string("padding_mode", "zeros") == "zeros"
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, name_of
 from ..numerics.density import Density, density, mean_of
 from .functions import function_of
+
+if TYPE_CHECKING:
+    from .graph import Graph, Node
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,7 +30,7 @@ OCTAVES = 10
 class NoisyInput:
     """One input of one node, with the graph, profile and powers that its gain follows from."""
 
-    node: ir.Node
+    node: Node
     index: int
     source: str
     graph: Graph
@@ -38,8 +40,7 @@ class NoisyInput:
 
     def constant(self, index: int) -> Floats | None:
         """Return an input that is a constant in float; None for any other."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        found = None if value is None else self.graph.constant(name_of(value))
+        found = self.node.constant(index)
         return None if found is None or found.dtype.kind != "f" else found.astype(np.float64)
 
     def share(self, result: str) -> float:
@@ -49,7 +50,7 @@ class NoisyInput:
     def slope(self) -> float | None:
         """Return the mean square of the slope of a unary function."""
         try:
-            function = function_of(self.node, self.opset)
+            function = function_of(self.node.ir_node, self.opset)
         except PlanError:
             return None
         tensor = self.profile[self.source]
@@ -86,11 +87,10 @@ def product_gain(noisy: NoisyInput, result: str) -> float | None:
     constant = noisy.constant(other)
     if constant is not None:
         return float(np.square(constant).mean()) if constant.size else None
-    value = noisy.node.inputs[other]
-    name = None if value is None else value.name
+    name = noisy.node.inputs[other]
     if name == noisy.source:  # each of the two uses carries half of (2 x)^2
         return 2.0 * noisy.powers[noisy.source]
-    return noisy.powers.get(name or "")
+    return noisy.powers.get(name)
 
 
 def quotient_gain(noisy: NoisyInput, result: str) -> float | None:

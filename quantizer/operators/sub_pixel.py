@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph, input_name
+from .graph import Node
 
 MOST_IN_FLOAT32 = 2**24
 """Up to this one every integer is a float32, and so is every sum of integers that stays below it."""
@@ -133,7 +133,7 @@ class SubPixel:
         return np.repeat(by_group, self.phases, axis=1).reshape(-1)
 
 
-def sub_pixel_of(node: ir.Node, weight_shape: tuple[int, ...]) -> SubPixel:
+def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixel:
     """Return how a ConvTranspose is written as a Conv; `sub_pixel_refusal` must have nothing against it.
 
     Args:
@@ -149,9 +149,9 @@ def sub_pixel_of(node: ir.Node, weight_shape: tuple[int, ...]) -> SubPixel:
     return SubPixel(attributes.get_int("group", 1), weight_shape[1], tuple(axes))
 
 
-def sub_pixel_refusal(node: ir.Node, graph: Graph) -> str:
+def sub_pixel_refusal(node: Node) -> str:
     """Return why a ConvTranspose is not written as a Conv of its phases, "" if it is."""
-    weight = graph.constant(input_name(node, 1))
+    weight = node.constant(1)
     if weight is None:
         return ""  # refused by the operator's own entry
     if any(dilation != 1 for dilation in node.attributes.get_ints("dilations", ())):

@@ -16,10 +16,10 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ..model.graph import Graph
 from .conditions import (
     EffectiveRange,
     Refusal,
@@ -86,6 +86,9 @@ from .weight_layout import (
     WeightAxes,
     WeightLayout,
 )
+
+if TYPE_CHECKING:
+    from .graph import Graph, Node
 
 
 class Constraint(StrEnum):
@@ -171,7 +174,7 @@ class Rule(Operator):
     bounds: tuple[float, float] | None = None
     unary: bool = False
     elementwise: bool = False
-    compute_bound: Callable[[ir.Node, Graph], bool] = never
+    compute_bound: Callable[[Node, Graph], bool] = never
     refuse: tuple[Refusal, ...] = ()
     effective_range: EffectiveRange | None = None
     gain: Gain | None = None
@@ -181,10 +184,10 @@ class Rule(Operator):
     standard_qlinear: bool = False
     in_decompositions: bool = False
 
-    def activations(self, node: ir.Node) -> tuple[int, ...]:
+    def activations(self, node: ir.Node | Node) -> tuple[int, ...]:
         """Return the indices of the present inputs that carry activations (a weight not included)."""
         wanted = range(len(node.inputs)) if self.data is None else self.data
-        return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
+        return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i])
 
     @property
     def bias(self) -> int | None:
@@ -211,7 +214,7 @@ class Rule(Operator):
         """Whether the node reads entries of an embedding table by their indices."""
         return any(layout.input_axis is None for layout in self.stored)
 
-    def refusal(self, node: ir.Node, graph: Graph) -> str:
+    def refusal(self, node: Node, graph: Graph) -> str:
         """Return why this node cannot be quantized, "" when it can."""
         conditions = [*self.refuse]
         if self.fill is not None and self.constraint is Constraint.SAME:
@@ -926,12 +929,14 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 """The two names of the standard operator domain."""
 
 
-def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
+def _chain_changes(node: Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which a chain changes: that of the nodes that read its source."""
-    chain, low, high = chain_of(node), math.inf, -math.inf
-    for reader in chain.nodes:
-        for index, value in enumerate(reader.inputs):
-            if value is chain.source:
+    from .graph import node_view
+
+    chain, low, high = chain_of(node.ir_node), math.inf, -math.inf
+    for reader in map(node_view, chain.nodes):
+        for index, name in enumerate(reader.inputs):
+            if name == chain.source.name:
                 rule = rule_of(reader)
                 if rule is None or rule.effective_range is None or index != 0:
                     return -math.inf, math.inf
@@ -959,7 +964,7 @@ ORDINARY = Operator("", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout
 """What is true of an operator of ONNX without an entry: one pass over its elements, and the defaults."""
 
 
-def facts_of(node: ir.Node) -> Operator:
+def facts_of(node: ir.Node | Node) -> Operator:
     """Return what is known of the operator of `node`, quantizable or not; see `rule_of`."""
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
@@ -967,26 +972,26 @@ def facts_of(node: ir.Node) -> Operator:
     return OPERATORS.get((domain, node.op_type), UNKNOWN if domain else ORDINARY)
 
 
-def rule_of(node: ir.Node) -> Rule | None:
+def rule_of(node: ir.Node | Node) -> Rule | None:
     """Return the entry for the operator of `node`, None where it cannot be quantized."""
     entry = facts_of(node)
     return entry if isinstance(entry, Rule) else None
 
 
-def is_clip(node: ir.Node) -> bool:
+def is_clip(node: ir.Node | Node) -> bool:
     """Whether a node clips values and changes no others."""
     rule = rule_of(node)
     return rule is not None and rule.constraint is Constraint.CLAMP
 
 
-def product_layout(node: ir.Node) -> WeightLayout | None:
+def product_layout(node: ir.Node | Node) -> WeightLayout | None:
     """Return the layout of the weight of a product (Conv, MatMul, ...), None for every other operator."""
     rule = rule_of(node)
     layout = None if rule is None else rule.weight
     return layout if layout is not None and layout.is_product else None
 
 
-def weight_axes(node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
+def weight_axes(node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
     """Return where the channels of the weight of a product, or of a recurrent operator's input, lie.
 
     Args:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import constant_of
+
+if TYPE_CHECKING:
+    from .graph import Node
 
 Array = npt.NDArray[Any]
 
@@ -70,7 +73,7 @@ class WeightLayout:
         """Whether output channels are sums over the input channels of input 0."""
         return self.input_axis is not None and self.data_axis is not None
 
-    def axes(self, node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
+    def axes(self, node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
         """Return where the channels of the weight of one node lie.
 
         Args:
@@ -80,7 +83,7 @@ class WeightLayout:
         output, input_ = self._channel_axes(node, len(shape))
         return WeightAxes(shape, output, input_, self._groups(node))
 
-    def axis(self, node: ir.Node, rank: int) -> int | None:
+    def axis(self, node: ir.Node | Node, rank: int) -> int | None:
         """Return the axis of a weight of `rank` along which each output channel may have its own scale.
 
         None where there is none, or where groups put several output channels at one position of it.
@@ -92,13 +95,13 @@ class WeightLayout:
         """Whether a weight of `rank` is a stack of matrices: integer kernels take one scale for all of it."""
         return self.is_product and self.kernel is Kernel.NONE and rank > 2
 
-    def summed_axis(self, node: ir.Node, rank: int) -> int | None:
+    def summed_axis(self, node: ir.Node | Node, rank: int) -> int | None:
         """Return the axis of a weight of `rank` that a product sums over, None where it sums over several."""
         if not self.is_product or self.kernel is not Kernel.NONE or rank < 2:
             return None
         return self._channel_axes(node, rank)[1]
 
-    def blocked_axis(self, node: ir.Node, rank: int) -> int | None:
+    def blocked_axis(self, node: ir.Node | Node, rank: int) -> int | None:
         """Return the axis of a weight of `rank` whose blocks may have scales of their own; None for none.
 
         That of the input channels, of a convolution for each tap, and where no groups split them.
@@ -107,7 +110,7 @@ class WeightLayout:
             return None
         return self._channel_axes(node, rank)[1]
 
-    def reads_transposed(self, node: ir.Node) -> bool:
+    def reads_transposed(self, node: ir.Node | Node) -> bool:
         """Whether the axes of input 0 are exchanged before the node uses it."""
         return bool(self.data_swapped_by) and node.attributes.get_int(self.data_swapped_by, 0) != 0
 
@@ -130,10 +133,10 @@ class WeightLayout:
             return (node, self.bias) if not given or constant_of(node.inputs[self.bias]) is not None else None
         return _bias_in_add(node, self.axes(node, weight.shape))
 
-    def _groups(self, node: ir.Node) -> int:
+    def _groups(self, node: ir.Node | Node) -> int:
         return 1 if self.kernel is Kernel.NONE else node.attributes.get_int("group", 1)
 
-    def _channel_axes(self, node: ir.Node, rank: int) -> tuple[int | None, int | None]:
+    def _channel_axes(self, node: ir.Node | Node, rank: int) -> tuple[int | None, int | None]:
         """Return output and input axis, counted from the front; a vector is a single output channel."""
         if rank < 2:
             return None, None if self.input_axis is None else 0

@@ -15,11 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
-from ..model.graph import Graph, input_name, name_of, output_name
-from ..operators.operands import outputs_of
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node
 from .plan import ON_CODES, Kind, QuantPlan
 
 CHANNELS = 1
@@ -85,13 +81,13 @@ def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
         graph: what is written.
         plan: its plan.
     """
-    roles = {name_of(node): _role(node, graph, plan) for node in graph.nodes}
+    roles = {node.name: _role(node, graph, plan) for node in graph.nodes}
     group_of = _tied(roles)
     barred = {group_of(name) for role in roles.values() for name in role.barred}
     barred |= {group_of(name) for name in graph.values if _stays(name, graph, plan)}
     members: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes:
-        for name in outputs_of(node):
+        for name in node.results:
             if group_of(name) not in barred:
                 members[group_of(name)].append(name)
     return tuple(group for names in members.values() if (group := _group(names, roles, graph)) is not None)
@@ -103,12 +99,12 @@ def _group(names: list[str], roles: Mapping[str, _Role], graph: Graph) -> Channe
     if len(channels) != 1 or size is None:
         return None
     inside = set(names)
-    touching = [n for n in graph.nodes if inside & {*outputs_of(n), *(name_of(v) for v in n.inputs)}]
-    found = [c for n in touching for tensor, c in roles[name_of(n)].constants if tensor in inside]
-    depthwise = [name_of(n) for n in touching if n.op_type == "Conv" and _is_depthwise(n)]
+    touching = [n for n in graph.nodes if inside & {*n.results, *n.inputs}]
+    found = [c for n in touching for tensor, c in roles[n.name].constants if tensor in inside]
+    depthwise = [n.name for n in touching if n.op_type == "Conv" and _is_depthwise(n)]
     depthwise = [name for name in depthwise if inside & set(roles[name].tied)]
     return ChannelGroup(
-        tuple(names), size, tuple(name_of(n) for n in touching), tuple(depthwise), tuple(dict.fromkeys(found))
+        tuple(names), size, tuple(n.name for n in touching), tuple(depthwise), tuple(dict.fromkeys(found))
     )
 
 
@@ -135,15 +131,15 @@ def _stays(name: str, graph: Graph, plan: QuantPlan) -> bool:
     if maker is None or shape is None or len(shape) < 3 or name not in plan.tensors or graph.is_result(name):
         return True
     readers = graph.consumers(name)
-    return not readers or any(index < 0 or name_of(node) not in plan.nodes for node, index in readers)
+    return not readers or any(index < 0 or node.name not in plan.nodes for node, index in readers)
 
 
-def _role(node: ir.Node, graph: Graph, plan: QuantPlan) -> _Role:
+def _role(node: Node, graph: Graph, plan: QuantPlan) -> _Role:
     """Return what a node asks; one that is not known to compute channel by channel leaves all as it is."""
-    entry, rule = plan.nodes[name_of(node)], rule_of(node)
-    names = (*(name_of(v) for v in node.inputs if v is not None), *outputs_of(node))
+    entry, rule = plan.nodes[node.name], node.rule
+    names = (*filter(None, node.inputs), *node.results)
     activations = tuple(name for name in names if not graph.is_constant(name))
-    if entry.kind not in ON_CODES or rule is None or any(output_name(node, i) for i in _further(node)):
+    if entry.kind not in ON_CODES or rule is None or any(node.outputs[i] for i in _further(node)):
         return _Role(barred=activations)
     if entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable":
         return _Role(barred=activations)
@@ -151,28 +147,27 @@ def _role(node: ir.Node, graph: Graph, plan: QuantPlan) -> _Role:
     if node.op_type == "Conv":
         role = _convolution(node, graph)
     elif node.op_type in KEEPS_CHANNELS or rule.unary:
-        role = _Role(tied=(input_name(node, 0), output_name(node)))
+        role = _Role(tied=(node.input(0), node.output))
     elif rule.elementwise and node.op_type != "Div":
         role = _elementwise(node, graph)
     return role or _Role(barred=activations)
 
 
-def _further(node: ir.Node) -> range:
+def _further(node: Node) -> range:
     return range(1, len(node.outputs))
 
 
-def _is_depthwise(node: ir.Node) -> bool:
-    weight = node.inputs[1]
+def _is_depthwise(node: Node) -> bool:
     groups = node.attributes.get_int("group", 1)
-    shape = None if weight is None else weight.shape
+    shape = node.ir_node.inputs[1].shape if node.ir_node.inputs[1] is not None else None
     return shape is not None and groups != 1 and shape[0] == groups and shape[1] == 1
 
 
-def _convolution(node: ir.Node, graph: Graph) -> _Role | None:
-    name, source, result = name_of(node), input_name(node, 0), output_name(node)
-    if not all(_belongs_to(graph, input_name(node, i)) for i in (1, 2) if input_name(node, i)):
+def _convolution(node: Node, graph: Graph) -> _Role | None:
+    name, source, result = node.name, node.input(0), node.output
+    if not all(_belongs_to(graph, node.input(i)) for i in (1, 2) if node.input(i)):
         return None
-    made = [PaddedConstant(name, index, 0) for index in (1, 2) if input_name(node, index)]
+    made = [PaddedConstant(name, index, 0) for index in (1, 2) if node.input(index)]
     constants = [(result, constant) for constant in made]
     if node.attributes.get_int("group", 1) == 1:
         return _Role(constants=(*constants, (source, PaddedConstant(name, 1, 1))))
@@ -184,16 +179,16 @@ def _belongs_to(graph: Graph, name: str) -> bool:
     return graph.is_constant(name) and len(graph.consumers(name)) == 1 and not graph.is_result(name)
 
 
-def _elementwise(node: ir.Node, graph: Graph) -> _Role | None:
+def _elementwise(node: Node, graph: Graph) -> _Role | None:
     """Return what an operator asks that computes element by element; None where its operands do not allow."""
-    result = output_name(node)
+    result = node.output
     shape = graph.shape(result)
     if shape is None or len(shape) < 3 or shape[CHANNELS] is None:
         return None
     tied, barred = [result], []
     constants: list[tuple[str, PaddedConstant]] = []
     for index in range(len(node.inputs)):
-        name = input_name(node, index)
+        name = node.input(index)
         if not name:
             continue
         operand = graph.shape(name)
@@ -205,7 +200,7 @@ def _elementwise(node: ir.Node, graph: Graph) -> _Role | None:
             if not constant:
                 tied.append(name)
             elif _belongs_to(graph, name):
-                constants.append((result, PaddedConstant(name_of(node), index, axis)))
+                constants.append((result, PaddedConstant(node.name, index, axis)))
             else:
                 return None
         elif size != 1 or shape[CHANNELS] == 1:

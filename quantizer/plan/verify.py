@@ -12,11 +12,9 @@ import numpy as np
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
-from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS
-from ..operators.operands import outputs_of
-from ..operators.table import rule_of
+from ..operators.graph import Graph
 from .plan import RUNTIME_WEIGHTS, Kind, QuantPlan
 
 Check = Callable[[QuantPlan, Graph], Iterator[str]]
@@ -63,9 +61,9 @@ def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, Q
     """Yield all parameters of a plan, those of single nodes too: where they are, the tensor, and they."""
     yield from ((f"tensor '{name}'", name, params) for name, params in plan.tensors.items())
     for node in graph.nodes:
-        entry = plan.nodes.get(name_of(node))
+        entry = plan.nodes.get(node.name)
         for index, params in () if entry is None else entry.inputs.items():
-            yield f"node '{node.name}', input {index}", input_name(node, index), params
+            yield f"node '{node.name}', input {index}", node.input(index), params
 
 
 def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -112,18 +110,18 @@ def _are_powers_of_two(params: QuantParams) -> bool:
 def _constant_operands(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, QuantParams]]:
     """Yield the parameters of constants that quantized nodes read in the place of activations."""
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind is not Kind.QUANTIZED or rule is None:
             continue
         for index in rule.activations(node):
-            name = input_name(node, index)
-            params = plan.params_read(name_of(node), index, name)
+            name = node.input(index)
+            params = plan.params_read(node.name, index, name)
             if params is not None and graph.is_constant(name):
                 yield f"node '{node.name}', constant '{name}'", params
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    names = dict.fromkeys(name_of(node) for node in graph.nodes)
+    names = dict.fromkeys(node.name for node in graph.nodes)
     for name in plan.nodes:
         if name not in names:
             yield f"node '{name}': the model has no such node"
@@ -146,14 +144,14 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind not in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH):
             continue
         if rule is None:
             yield f"node '{node.name}': operator {node.op_type} is not supported for int8: it must be float"
             continue
         for index in rule.activations(node):
-            name = input_name(node, index)
+            name = node.input(index)
             if (
                 name not in plan.tensors
                 and index not in entry.inputs
@@ -165,20 +163,20 @@ def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Ite
 
 def _is_inside_a_table(plan: QuantPlan, graph: Graph, name: str) -> bool:
     maker = graph.producer(name) if name in graph.values else None
-    return maker is not None and plan.is_part(name_of(maker), name)
+    return maker is not None and plan.is_part(maker.name, name)
 
 
 def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """A table without parameters of its output is a part of the tables that read it."""
     for node in graph.nodes:
-        name = output_name(node) if node.outputs else ""
-        if not plan.is_part(name_of(node), name):
+        name = node.output if node.outputs else ""
+        if not plan.is_part(node.name, name):
             continue
         readers = [reader for reader, _ in graph.consumers(name)]
         alone = [
             reader
             for reader in readers
-            if (entry := plan.nodes.get(name_of(reader))) is None or entry.kind is not Kind.LOOKUP_TABLE
+            if (entry := plan.nodes.get(reader.name)) is None or entry.kind is not Kind.LOOKUP_TABLE
         ]
         if not readers or graph.is_result(name):
             yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
@@ -191,11 +189,11 @@ def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry = plan.nodes.get(name_of(node))
+        entry = plan.nodes.get(node.name)
         if entry is None or entry.kind is not Kind.PASS_THROUGH:
             continue
-        source = plan.tensors.get(input_name(node, 0))
-        for output in outputs_of(node):
+        source = plan.tensors.get(node.input(0))
+        for output in node.results:
             if plan.tensors.get(output) != source:
                 yield (
                     f"node '{node.name}': it passes values through, so '{output}' must have the parameters "
@@ -206,11 +204,11 @@ def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Itera
 def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """What an operator puts beside the values that it passes through has a quantized value too."""
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind is not Kind.PASS_THROUGH or rule is None or rule.fill is None:
             continue
         value = rule.fill.value(node) if rule.fill.applies(node) else 0.0
-        params = plan.tensors.get(output_name(node))
+        params = plan.tensors.get(node.output)
         if value is None or params is None:
             continue
         nearest = float(dequantize(quantize(np.float32(value), params), params))
@@ -220,7 +218,7 @@ def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if (
             entry is None
             or entry.kind is not Kind.QUANTIZED
@@ -230,7 +228,7 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         ):
             continue
         x, w, b = (
-            plan.params_read(name_of(node), index, input_name(node, index))
+            plan.params_read(node.name, index, node.input(index))
             for index in (0, rule.weight.index, rule.bias)
         )
         if x is None or w is None or b is None:
@@ -243,13 +241,13 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
     """Yield node, constant and its parameters, for each input that nodes of a kind may have quantized."""
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        entry, rule = plan.nodes.get(node.name), node.rule
         if entry is None or entry.kind is not kind or rule is None:
             continue
         for weight in rule.constants:
-            name = input_name(node, weight.index)
+            name = node.input(weight.index)
             if graph.is_constant(name):
-                yield name_of(node), name, plan.params_read(name_of(node), weight.index, name)
+                yield node.name, name, plan.params_read(node.name, weight.index, name)
 
 
 def _hybrid_nodes_have_a_quantized_weight(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -283,7 +281,7 @@ def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _has_own_operators(plan: QuantPlan, graph: Graph, name: str) -> bool:
     """Whether all readers are operators of the runtime's own, whose last block need not be full."""
-    readers = [plan.nodes.get(name_of(node)) for node, _ in graph.consumers(name)]
+    readers = [plan.nodes.get(node.name) for node, _ in graph.consumers(name)]
     return all(entry is not None and entry.implementation in RUNTIME_WEIGHTS for entry in readers)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
-from ..model.graph import FLOAT_TYPES, Graph, input_name, name_of
+from ..model.graph import FLOAT_TYPES
 from ..operators.conditions import attribute_value
-from ..operators.operands import activation_names, operator_of, outputs_of
+from ..operators.graph import Graph, Node
+from ..operators.operands import operator_of
 from ..operators.sub_pixel import sub_pixel_refusal
-from ..operators.table import Constraint, Rule, is_clip, rule_of
+from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import ON_CODES, SUB_PIXEL, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, lut_implementation
@@ -54,11 +54,11 @@ def find_candidates(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Cho
     Raises:
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
-    return {name_of(node): _candidate(node, facts, floats) for node in facts.graph.nodes}
+    return {node.name: _candidate(node, facts, floats) for node in facts.graph.nodes}
 
 
-def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Choice:
-    rule, target, name = rule_of(node), facts.target, name_of(node)
+def _candidate(node: Node, facts: PlanningFacts, floats: FloatReasons) -> Choice:
+    rule, target, name = node.rule, facts.target, node.name
     reason = facts.requested_float.get(name) or floats.get(name) or _unsupported(node, facts)
     if reason is not None or rule is None:
         return Choice(Kind.FLOAT, reason or "", rule)
@@ -73,14 +73,14 @@ def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Cho
     )
 
 
-def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+def is_compute_bound(node: Node, rule: Rule, facts: PlanningFacts) -> bool:
     """Whether quantization starts at a node: the rule says so, or what the target says of products."""
     per_output = _products_per_output(node, rule, facts.graph)
     if per_output is None:
         return rule.compute_bound(node, facts.graph) or (
             rule.weight is not None and wants_symmetric_inputs(node, rule, facts)
         )
-    elements = sum(facts.profile[name].count for name in outputs_of(node) if name in facts.profile)
+    elements = sum(facts.profile[name].count for name in node.results if name in facts.profile)
     if per_output * elements < facts.target.node_products * facts.profile.data.samples:
         return False
     ungrouped = node.op_type == "Conv" and attribute_value(node, "group", 1) == 1
@@ -88,21 +88,20 @@ def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
     return enough or rule.compute_bound(node, facts.graph) or wants_symmetric_inputs(node, rule, facts)
 
 
-def _products_per_output(node: ir.Node, rule: Rule, graph: Graph) -> float | None:
+def _products_per_output(node: Node, rule: Rule, graph: Graph) -> float | None:
     """Return the multiplications for each output element of a product with a constant weight; else None."""
-    value = None if rule.weight is None else node.inputs[rule.weight.index]
-    weight = None if value is None else graph.constant(name_of(value))
+    weight = None if rule.weight is None else node.constant(rule.weight.index)
     if rule.weight is None or weight is None or weight.ndim < 2:
         return None
     axis = rule.weight.axis(node, weight.ndim)
     return None if axis is None else float(weight.size / max(weight.shape[axis], 1))
 
 
-def wants_symmetric_inputs(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+def wants_symmetric_inputs(node: Node, rule: Rule, facts: PlanningFacts) -> bool:
     """Whether the target's kernel wants zero point 0 in the activations that a node reads."""
     wanted = facts.target.symmetric_inputs.get(node.op_type)
-    inputs = [value for value in node.inputs if value is not None]
-    varying = activation_names(node, rule, facts.graph)
+    inputs = [name for name in node.inputs if name]
+    varying = node.activations
     return wanted == "always" or (
         wanted == "activations"
         and len(varying) == len(inputs)
@@ -110,9 +109,9 @@ def wants_symmetric_inputs(node: ir.Node, rule: Rule, facts: PlanningFacts) -> b
     )
 
 
-def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
+def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
     """Return why a node cannot be quantized whatever its neighbours are, None when it can."""
-    rule, op = rule_of(node), operator_of(node)
+    rule, op = node.rule, operator_of(node)
     if _computes_no_float(node, facts.graph):
         return because(ReasonCode.SHAPE_ARITHMETIC)
     if rule is None:
@@ -131,54 +130,54 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
     return _unfit_tensor(node, rule, facts) or _below_limit(node, rule, facts)
 
 
-def _unfit_implementation(node: ir.Node, facts: PlanningFacts) -> str:
+def _unfit_implementation(node: Node, facts: PlanningFacts) -> str:
     """Return why the target's implementation cannot write a node, "" where it can."""
     sub_pixel = facts.target.implementations.get(node.op_type) == SUB_PIXEL
-    return sub_pixel_refusal(node, facts.graph) if sub_pixel else ""
+    return sub_pixel_refusal(node) if sub_pixel else ""
 
 
-def _lut(node: ir.Node, rule: Rule, facts: PlanningFacts) -> str:
+def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> str:
     """Return the implementation of a node as a look-up table, "" where it is none."""
     return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.unary else ""
 
 
-def _computes_no_float(node: ir.Node, graph: Graph) -> bool:
+def _computes_no_float(node: Node, graph: Graph) -> bool:
     """Whether every result is known to be of a type that is not floating-point."""
-    names = [value.name for value in node.outputs if value.name]
+    names = [name for name in node.outputs if name]
     types = [graph.dtype(name) for name in names]
     return all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types) and bool(types)
 
 
-def _float_reader(node: ir.Node, rule: Rule, graph: Graph) -> str:
+def _float_reader(node: Node, rule: Rule, graph: Graph) -> str:
     """Return what else reads the constant weight of a node and can only read float, "" for nothing.
 
     onnxruntime would dequantize the weight in every run besides.
     """
-    name = "" if rule.weight is None else input_name(node, rule.weight.index)
+    name = "" if rule.weight is None else node.input(rule.weight.index)
     if not name or not graph.is_constant(name):
         return ""
     others = [(reader, index) for reader, index in graph.consumers(name) if reader is not node]
-    return next((operator_of(reader) for reader, index in others if index < 0 or rule_of(reader) is None), "")
+    return next((operator_of(reader) for reader, index in others if index < 0 or reader.rule is None), "")
 
 
-def _rounds_an_output(node: ir.Node, facts: PlanningFacts) -> bool:
+def _rounds_an_output(node: Node, facts: PlanningFacts) -> bool:
     """Whether a transposed convolution, which often makes a picture or a sound, would round an output."""
     how = facts.target.implementations.get(node.op_type, "")
-    return how == SUB_PIXEL and any(facts.graph.is_result(name) for name in outputs_of(node))
+    return how == SUB_PIXEL and any(facts.graph.is_result(name) for name in node.results)
 
 
-def _narrows_full_range(node: ir.Node, facts: PlanningFacts) -> bool:
+def _narrows_full_range(node: Node, facts: PlanningFacts) -> bool:
     """Whether a clip follows a kernel that needs output parameters for its full range."""
-    names = outputs_of(node) if node.op_type in facts.target.full_range else []
+    names = node.results if node.op_type in facts.target.full_range else []
     return any(is_clip(reader) for name in names for reader, _ in facts.graph.consumers(name))
 
 
-def _unfit_tensor(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+def _unfit_tensor(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
     """Return why one of the node's tensors cannot be quantized, None when all can."""
     graph, profile = facts.graph, facts.profile
-    if all(graph.constant(name) is not None for name in activation_names(node, rule, graph)):
+    if all(graph.constant(name) is not None for name in node.activations):
         return because(ReasonCode.ONLY_CONSTANTS)
-    for name in [*activation_names(node, rule, graph), *outputs_of(node)]:
+    for name in [*node.activations, *node.results]:
         constant = graph.constant(name)
         if constant is not None:
             if constant.dtype != np.float32:
@@ -201,11 +200,11 @@ def _unfit_tensor(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
     return None
 
 
-def _below_limit(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+def _below_limit(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
     """Return the reason of a tensor that must stay float and would be quantized, None when there is none."""
-    names = activation_names(node, rule, facts.graph)
+    names = node.activations
     may_return_float = FLOAT in facts.target.operators.get(node.op_type, ())
     if not (is_compute_bound(node, rule, facts) and may_return_float):
-        names += outputs_of(node)
+        names += node.results
     precisions = (facts.precisions.get(name) for name in names)
     return next((found for found in precisions if isinstance(found, FloatReason)), None)

@@ -18,14 +18,15 @@ profile and have no parameters. In the plan each of its nodes has an entry;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name, name_of, output_name
+from ..model.graph import name_of, output_name
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
+from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.target import Target, chain_implementation, lut_implementation
@@ -47,13 +48,14 @@ def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
             continue
         histories = [(name, *lineages.get(name, ())) for name in names]
         common = set(histories[0]).intersection(*histories[1:])
-        lineages[output_name(node)] = tuple(n for n in histories[0] if n in common)[:REACH]
+        lineages[node.output] = tuple(n for n in histories[0] if n in common)[:REACH]
     found: list[PointwiseChain] = []
     taken: set[ir.Node] = set()
     for node in reversed(graph.nodes):
-        if node in taken or not _varying(node, graph):
+        # What varies has a lineage, and nothing else.
+        if node.ir_node in taken or len(node.outputs) != 1 or node.output not in lineages:
             continue
-        for source in reversed(lineages[output_name(node)]):
+        for source in reversed(lineages[node.output]):
             chain = _chain(node, source, graph)
             if chain is not None:
                 found.append(chain)
@@ -62,20 +64,18 @@ def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
     return tuple(reversed(found))
 
 
-def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
+def _varying(node: Node, graph: Graph) -> tuple[str, ...]:
     """Return the activations that an element-wise operator reads besides scalars; () for any other node."""
-    rule = rule_of(node)
+    rule = node.rule
     if rule is None or not (rule.unary or rule.elementwise) or len(node.outputs) != 1:
         return ()
-    if not graph.is_float(output_name(node)) or rule.refusal(node, graph):
+    if not graph.is_float(node.output) or rule.refusal(node, graph):
         return ()
     names: dict[str, None] = {}
-    for value in node.inputs:
-        if value is None:
-            continue
-        name = name_of(value)
+    for name in filter(None, node.inputs):
         if graph.is_constant(name):
-            if value.shape is None or any(dim != 1 for dim in value.shape):
+            shape = graph.values[name].shape
+            if shape is None or any(dim != 1 for dim in shape):
                 return ()
         elif graph.is_float(name):
             names[name] = None
@@ -84,13 +84,13 @@ def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _chain(end: ir.Node, source: str, graph: Graph) -> PointwiseChain | None:
+def _chain(end: Node, source: str, graph: Graph) -> PointwiseChain | None:
     """Return the nodes from a tensor to `end`, None when they are no chain."""
     readers = graph.consumers(source)
     if len(readers) == 1 and is_clip(readers[0][0]):
         return None
     nodes, sources = nodes_between(
-        end.outputs[0],
+        end.ir_node.outputs[0],
         lambda value: value.name != source,
         lambda value: graph.is_constant(name_of(value)),
     )
@@ -99,7 +99,7 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> PointwiseChain | None:
         return None
     rank = len(graph.shape(source) or ())
     for node in nodes:
-        if node.graph is not end.graph:
+        if node.graph is not end.ir_node.graph:
             return None
         if any(
             v.shape is not None and len(v.shape) > rank
@@ -108,8 +108,8 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> PointwiseChain | None:
         ):
             return None  # it would give the result more dimensions than the source has
         name = output_name(node)
-        if node is not end and (
-            graph.is_result(name) or any(reader not in inside for reader, _ in graph.consumers(name))
+        if node is not end.ir_node and (
+            graph.is_result(name) or any(reader.ir_node not in inside for reader, _ in graph.consumers(name))
         ):
             return None
     return PointwiseChain(nodes, sources[0])
@@ -164,70 +164,57 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
 
 def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
     """Return the facts of the model after an adjustment, with its copies of the chains."""
-    nodes = {name_of(node): node for node in graph.nodes}
-    copies = {name: _copy(chain, nodes, graph) for name, chain in facts.chains.items()}
+    copies = {name: _copy(chain, graph) for name, chain in facts.chains.items()}
     chains = {name: chain for name, chain in copies.items() if chain is not None}
     return replace(facts, graph=graph, profile=profile, chains=chains)
 
 
-def _copy(chain: PointwiseChain, nodes: Mapping[str, ir.Node], graph: Graph) -> PointwiseChain | None:
+def _copy(chain: PointwiseChain, graph: Graph) -> PointwiseChain | None:
     """Return a chain in a copy of its model; None where an adjustment made another function of it."""
     reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
-    end = nodes[chain.name]
-    if not all(_varying(nodes[name_of(node)], graph) for node in chain.nodes):
+    if not all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
         return None
-    return _chain(end, input_name(nodes[name_of(reader)], place), graph)
-
-
-@dataclass(frozen=True, eq=False)
-class ContractedGraph(Graph):
-    """The index of a model in which one node stands for each chain; the model itself is left as it is.
-
-    Attributes:
-        calls: name of the result of a chain -> the node that stands for it.
-    """
-
-    calls: Mapping[str, ir.Node]
-
-    def producer(self, name: str) -> ir.Node | None:
-        """Return the node that makes the value, None for a graph input or an initialiser."""
-        return self.calls.get(name) or super().producer(name)
+    return _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with a node in the place of each chain, and without the tensors inside chains."""
+    """Return the facts with a node in the place of each chain, and without the tensors inside chains.
+
+    The model itself is left as it is: the nodes that stand for chains are in the index alone.
+    """
     if not facts.chains:
         return facts
     graph = facts.graph
-    ends = {chain.nodes[-1]: chain for chain in facts.chains.values()}
-    inside = {node for chain in facts.chains.values() for node in chain.nodes}
+    calls = {chain.name: _call(chain) for chain in facts.chains.values()}
+    inside = {name_of(node) for chain in facts.chains.values() for node in chain.nodes}
     inner = inner_tensors(facts.chains.values())
-    calls = {end: _call(chain) for end, chain in ends.items()}
-    nodes = tuple(calls.get(node, node) for node in graph.nodes if node not in inside or node in ends)
+    nodes = tuple(
+        calls.get(node.name, node) for node in graph.nodes if node.name not in inside or node.name in calls
+    )
     position = {node: number for number, node in enumerate(nodes)}
-    uses = {name: tuple(u for u in found if u[0] not in inside) for name, found in graph.uses.items()}
-    for end, chain in ends.items():
-        source = name_of(chain.source)
-        uses[source] = tuple(sorted((*uses[source], (calls[end], 0)), key=lambda use: position[use[0]]))
-    view = ContractedGraph(
+    uses = {name: tuple(u for u in found if u[0].name not in inside) for name, found in graph.uses.items()}
+    for call in calls.values():
+        source = call.inputs[0]
+        uses[source] = tuple(sorted((*uses[source], (call, 0)), key=lambda use: position[use[0]]))
+    view = Graph(
         nodes,
         graph.inputs,
         graph.outputs,
         {name: value for name, value in graph.values.items() if name not in inner},
         {name: found for name, found in uses.items() if found},
-        {name_of(chain.result): calls[end] for end, chain in ends.items()},
+        graph.producers | {call.output: call for call in calls.values()},
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
     return replace(facts, graph=view, profile=replace(facts.profile, tensors=tensors))
 
 
-def _call(chain: PointwiseChain) -> ir.Node:
+def _call(chain: PointwiseChain) -> Node:
     """Return the node that stands for a chain. Its input and output only have the names of the model's
     own."""
     ends = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in (chain.source, chain.result)]
     call = ir.Node(CHAIN_DOMAIN, CHAIN, [ends[0]], outputs=[ends[1]], name=chain.name)
     call.meta[CHAIN] = chain
-    return call
+    return node_view(call)
 
 
 def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
@@ -238,7 +225,7 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     for name, entry in plan.nodes.items():
         chain = facts.chains.get(name)
         entries |= {name: entry} if chain is None else _entries(chain, entry)
-    return replace(plan, nodes={name_of(node): entries[name_of(node)] for node in facts.graph.nodes})
+    return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
 
 
 def _entries(chain: PointwiseChain, entry: NodePlan) -> dict[str, NodePlan]:

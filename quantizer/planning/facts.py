@@ -10,7 +10,6 @@ from functools import cached_property
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
-from ..model.graph import Graph, name_of
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..numerics.affine import TYPES, QuantType
@@ -18,8 +17,8 @@ from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
-from ..operators.operands import activation_names, match_nodes, outputs_of
-from ..operators.table import rule_of
+from ..operators.graph import Graph
+from ..operators.operands import match_nodes
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.prepare import PreparedModel, fix_shapes
@@ -100,7 +99,7 @@ class PlanningFacts:
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""
-        chain_of = {name_of(node): name for name, chain in self.chains.items() for node in chain.nodes}
+        chain_of = {node.name: name for name, chain in self.chains.items() for node in chain.nodes}
         return {chain_of.get(name, name): reason for name, reason in reasons.items()}
 
     @cached_property
@@ -270,8 +269,8 @@ def named_16bit(graph: Graph, patterns: Iterable[str]) -> set[str]:
         if not tensors:
             hits = match_nodes(graph, [pattern], "keep_16bit")
             for node in graph.nodes:
-                rule = rule_of(node)
-                if name_of(node) in hits and rule is not None:
-                    names = [*activation_names(node, rule, graph), *outputs_of(node)]
+                rule = node.rule
+                if node.name in hits and rule is not None:
+                    names = [*node.activations, *node.results]
                     found.update(n for n in names if n in activations)
     return found

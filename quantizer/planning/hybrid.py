@@ -32,12 +32,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
+from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
-from ..operators.table import Rule, rule_of
+from ..operators.table import Rule
 from ..plan.plan import RUNTIME_FORMS, SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
@@ -82,17 +82,14 @@ class Hybrid:
 
 def all_float(facts: PlanningFacts) -> dict[str, Choice]:
     """Return the choices of a mode without a profile, by node name in graph order."""
-    return {
-        name_of(node): Choice(Kind.FLOAT, _data_free(node, facts), rule_of(node))
-        for node in facts.graph.nodes
-    }
+    return {node.name: Choice(Kind.FLOAT, _data_free(node, facts), node.rule) for node in facts.graph.nodes}
 
 
-def _data_free(node: ir.Node, facts: PlanningFacts) -> FloatReason:
+def _data_free(node: Node, facts: PlanningFacts) -> FloatReason:
     """Return why a node stays float in a mode without a profile, unless it becomes a hybrid."""
-    if name_of(node) in facts.requested_float:
-        return facts.requested_float[name_of(node)]
-    rule, mode, target = rule_of(node), facts.config.mode, facts.target
+    if node.name in facts.requested_float:
+        return facts.requested_float[node.name]
+    rule, mode, target = node.rule, facts.config.mode, facts.target
     is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
     if is_product and mode == "dynamic" and node.op_type not in target.dynamic:
         return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
@@ -121,12 +118,12 @@ def find_hybrids(
     """
     found: dict[str, Hybrid] = {}
     for node in facts.graph.nodes:
-        choice = choices[name_of(node)]
+        choice = choices[node.name]
         if choice.kind is not Kind.FLOAT or choice.rule is None or _is_pinned(node, facts, floats):
             continue
         hybrid = _hybrid(node, choice, facts, floats)
         if hybrid is not None:
-            found[name_of(node)] = hybrid
+            found[node.name] = hybrid
     return found
 
 
@@ -134,12 +131,12 @@ PINNED = (ReasonCode.SLOWER_IN_INT8,)
 """Reasons in front of which a node stays float as it is, its weights too."""
 
 
-def _is_pinned(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> bool:
-    name = name_of(node)
+def _is_pinned(node: Node, facts: PlanningFacts, floats: FloatReasons) -> bool:
+    name = node.name
     return name in facts.requested_float or (name in floats and floats[name].code in PINNED)
 
 
-def _hybrid(node: ir.Node, choice: Choice, facts: PlanningFacts, floats: FloatReasons) -> Hybrid | None:
+def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReasons) -> Hybrid | None:
     """Return what becomes of a node that the selection left float, None where nothing does."""
     rule = choice.rule
     assert rule is not None
@@ -149,20 +146,20 @@ def _hybrid(node: ir.Node, choice: Choice, facts: PlanningFacts, floats: FloatRe
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
         hybrid = None if unfit else _dynamic(node, choice, facts)
     if hybrid is None and facts.config.mode in DATA_FREE:
-        noisy = name_of(node) in floats and floats[name_of(node)].code is ReasonCode.NOISE_BUDGET
+        noisy = node.name in floats and floats[node.name].code is ReasonCode.NOISE_BUDGET
         hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy else 0)
     if hybrid is None and unfit is not None:
         return Hybrid(replace(choice, reason=unfit), {})
     return hybrid
 
 
-def _embedding(node: ir.Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
+def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
     """Return a node that reads entries of an embedding table, None for any other."""
     graph = facts.graph
     if node.op_type != "Gather" or "int8" not in facts.target.weight_only.get("Gather", ()):
         return None
     (weight,) = rule.stored
-    name = input_name(node, weight.index)
+    name = node.input(weight.index)
     table = _large(graph, name, LEAST_TABLE)
     axis = None if table is None else weight.axis(node, table.ndim)
     if table is None or axis is None or table.size < LEAST_ROW * table.shape[axis]:
@@ -186,9 +183,9 @@ def _embedding(node: ir.Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
 
 
-def _may_be_dynamic(node: ir.Node, rule: Rule, facts: PlanningFacts, floats: FloatReasons) -> bool:
+def _may_be_dynamic(node: Node, rule: Rule, facts: PlanningFacts, floats: FloatReasons) -> bool:
     """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other."""
-    if node.op_type not in facts.target.dynamic or (rule.stored and name_of(node) in floats):
+    if node.op_type not in facts.target.dynamic or (rule.stored and node.name in floats):
         return False
     if _is_too_slow(node, facts):
         return False
@@ -196,20 +193,20 @@ def _may_be_dynamic(node: ir.Node, rule: Rule, facts: PlanningFacts, floats: Flo
     return mode in ("dynamic", "auto") or (mode == "static" and bool(rule.stored))
 
 
-def _is_too_slow(node: ir.Node, facts: PlanningFacts) -> bool:
+def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
     """Whether the target's kernel is slower than float, and was not asked for all the same."""
     asked = facts.config.mode == "dynamic" and facts.config.cost_model == "off"
     return node.op_type in facts.target.slower_dynamic and not asked
 
 
-def _unfit_recurrent(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
     """Return why a recurrent node cannot be dynamic or would gain nothing; None when it can and would."""
     graph, config = facts.graph, facts.config
     if config.form not in RUNTIME_FORMS:
         return because(
             ReasonCode.NO_DYNAMIC_FORM, form=config.form, operator=node.op_type, instead=RUNTIME_FORMS[0]
         )
-    arrays = [graph.constant(input_name(node, weight.index)) for weight in rule.stored]
+    arrays = [graph.constant(node.input(weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
     if refusal := rule.refusal(node, graph):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
@@ -218,14 +215,14 @@ def _unfit_recurrent(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatRe
     return None
 
 
-def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
+def _dynamic(node: Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
     """Return a product or a recurrent node with dynamic quantization parameters, None where it cannot be
     one."""
     rule, graph, config = choice.rule, facts.graph, facts.config
     if rule is None or rule.refusal(node, graph):
         return None
-    data = input_name(node, 0)
-    weights = {w.index: _large(graph, input_name(node, w.index), 1) for w in rule.constants}
+    data = node.input(0)
+    weights = {w.index: _large(graph, node.input(w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
     least = 1 if facts.target.start_everywhere else LEAST_WEIGHT
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
@@ -258,13 +255,13 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
 
 
 def _transposed(
-    node: ir.Node, choice: Choice, inputs: Mapping[int, QuantParams], facts: PlanningFacts
+    node: Node, choice: Choice, inputs: Mapping[int, QuantParams], facts: PlanningFacts
 ) -> Hybrid:
     """Return a dynamic ConvTranspose: as Conv, or in float on integers where no sum can be rounded."""
-    if facts.config.form != "primitives" and not sub_pixel_refusal(node, facts.graph):
+    if facts.config.form != "primitives" and not sub_pixel_refusal(node):
         return Hybrid(replace(choice, implementation=SUB_PIXEL), inputs)
     ((index, params),) = inputs.items()
-    weight = facts.graph.constant(input_name(node, index))
+    weight = node.constant(index)
     assert weight is not None
     if largest_sum(quantize(weight, params), node.attributes.get_int("group", 1)) > MOST_IN_FLOAT32:
         text = "ONNX has no integer ConvTranspose, and its sums of integers could exceed 2 ** 24"
@@ -272,16 +269,16 @@ def _transposed(
     return Hybrid(choice, inputs)
 
 
-def _dynamically_quantized(node: ir.Node, rule: Rule) -> list[str]:
+def _dynamically_quantized(node: Node, rule: Rule) -> list[str]:
     """Return the activations whose parameters a node computes at run time; of a recurrent one its result
     too."""
-    names = [input_name(node, 0)]
-    if rule.weight is None and node.outputs[0].name:
-        names.append(node.outputs[0].name)
+    names = [node.input(0)]
+    if rule.weight is None and node.output:
+        names.append(node.output)
     return names
 
 
-def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts, bits: int) -> Hybrid | None:
+def _weight_only(node: Node, choice: Choice, facts: PlanningFacts, bits: int) -> Hybrid | None:
     """Return a float node with quantized constants of at least `bits`, None where it has none worth it."""
     rule, config, graph = choice.rule, facts.config, facts.graph
     types = facts.target.weight_only.get(node.op_type, ())
@@ -292,7 +289,7 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts, bits: int)
     inputs: dict[int, QuantParams] = {}
     remarks = []
     for weight in rule.constants:
-        array = _large(graph, input_name(node, weight.index), LEAST_WEIGHT)
+        array = _large(graph, node.input(weight.index), LEAST_WEIGHT)
         if array is None:
             continue
         stored = storage.of(node, weight, array, bits)
@@ -328,19 +325,19 @@ def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collect
     if facts.config.mode in DATA_FREE or facts.target.folds == "nothing":
         return plan
     wanted = {
-        (name_of(node), index): params
+        (node.name, index): params
         for node in facts.graph.nodes
-        if plan.nodes[name_of(node)].kind is Kind.FLOAT and name_of(node) not in facts.requested_float
-        if name_of(node) not in without
+        if plan.nodes[node.name].kind is Kind.FLOAT and node.name not in facts.requested_float
+        if node.name not in without
         for index, params in _int8_params(node, plan, facts)
     }
     tensors, inputs = dict(plan.tensors), dict[str, dict[int, QuantParams]]()
     for node in facts.graph.nodes:
         for index in range(len(node.inputs)):
-            name, params = input_name(node, index), wanted.get((name_of(node), index))
+            name, params = node.input(index), wanted.get((node.name, index))
             if params is None or not _read_quantized(name, wanted, facts.graph, plan):
                 continue
-            own = inputs.setdefault(name_of(node), {})
+            own = inputs.setdefault(node.name, {})
             if tensors.setdefault(name, params) != params:
                 own[index] = params
     how = "folded" if facts.target.folds == "arithmetic" else ""
@@ -348,13 +345,13 @@ def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collect
     return replace(plan, tensors=tensors, nodes={**plan.nodes, **stored})
 
 
-def _int8_params(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[tuple[int, QuantParams]]:
+def _int8_params(node: Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[tuple[int, QuantParams]]:
     """Yield the parameters of the constants that a float node can have in int8, by input index."""
-    rule = rule_of(node)
+    rule = node.rule
     if rule is None or rule.is_lookup or "int8" not in facts.target.weight_only.get(node.op_type, ()):
         return
     for weight in rule.constants:
-        name = input_name(node, weight.index)
+        name = node.input(weight.index)
         array = _large(facts.graph, name, LEAST_WEIGHT)
         if array is None:
             continue
@@ -369,10 +366,10 @@ def _int8_params(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> Iterat
 def _read_quantized(name: str, wanted: Collection[tuple[str, int]], graph: Graph, plan: QuantPlan) -> bool:
     """Whether no node reads a constant in float: else it would be in the file twice."""
     return all(
-        (name_of(reader), index) in wanted
+        (reader.name, index) in wanted
         or (
-            plan.nodes[name_of(reader)].kind.has_weights
-            and plan.params_read(name_of(reader), index, name) is not None
+            plan.nodes[reader.name].kind.has_weights
+            and plan.params_read(reader.name, index, name) is not None
         )
         for reader, index in graph.consumers(name)
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..model.graph import Graph, name_of
 from ..noise.activation_ranges import clip_outputs
-from ..operators.operands import activation_names, channel_layout
-from ..operators.table import rule_of
+from ..operators.graph import Graph
+from ..operators.operands import channel_layout
 from ..targets.loading import packaged_targets
 from .chains import find_chains, inner_tensors, planned_separately
 
@@ -26,9 +25,9 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
     """
     names: set[str] = set()
     for node in graph.nodes:
-        rule = rule_of(node)
+        rule = node.rule
         if rule is not None:
-            names |= {*activation_names(node, rule, graph), *(name_of(v) for v in node.outputs)}
+            names |= {*node.activations, *node.outputs}
     names -= {
         "",
         *hidden,
@@ -56,13 +55,12 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
     """
     axes: dict[str, int] = {}
     for node in graph.nodes:
-        rule, layout = rule_of(node), channel_layout(node)
+        rule, layout = node.rule, channel_layout(node)
         if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
             continue
-        data, weight = node.inputs[0], node.inputs[layout.index]
-        if data is None or weight is None or graph.constant(name_of(weight)) is None:
+        name = node.input(0)
+        if node.constant(layout.index) is None:
             continue
-        name = name_of(data)
-        if graph.is_float(name) and graph.constant(name) is None:
+        if name and graph.is_float(name) and graph.constant(name) is None:
             axes.setdefault(name, layout.data_axis)
     return axes

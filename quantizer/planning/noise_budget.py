@@ -9,11 +9,9 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.records.profile import Profile, pooled_noise
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
-from ..model.graph import Graph, input_name, name_of, output_name
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
 from ..noise.output_kinds import before_steps
@@ -21,8 +19,7 @@ from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, NoiseGains, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
 from ..numerics.density import density, mean_of
-from ..operators.operands import outputs_of
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 
@@ -151,10 +148,10 @@ def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterato
     if entry is None or entry.kind is Kind.FLOAT:
         return
     yield reader
-    node = next((n for n, _ in graph.consumers(tensor) if name_of(n) == reader), None)
-    for name in () if node is None or entry.kind is not Kind.PASS_THROUGH else outputs_of(node):
+    node = next((n for n, _ in graph.consumers(tensor) if n.name == reader), None)
+    for name in () if node is None or entry.kind is not Kind.PASS_THROUGH else node.results:
         for further, _ in graph.consumers(name):
-            yield from affected(graph, plan, name, name_of(further))
+            yield from affected(graph, plan, name, further.name)
 
 
 def estimated_prices(graph: Graph, plan: QuantPlan, profile: Profile) -> Prices:
@@ -166,27 +163,27 @@ def estimated_prices(graph: Graph, plan: QuantPlan, profile: Profile) -> Prices:
         profile: for the number of elements.
     """
     samples = max(profile.data.samples, 1)
-    quantized = [node for node in graph.nodes if plan.nodes[name_of(node)].kind is not Kind.FLOAT]
+    quantized = [node for node in graph.nodes if plan.nodes[node.name].kind is not Kind.FLOAT]
     floating = {}
     for node in quantized:
-        elements = max((profile[n].count for n in outputs_of(node) if n in profile), default=0) / samples
-        floating[name_of(node)] = PRODUCT_US * elements * _products(graph, node)
+        elements = max((profile[n].count for n in node.results if n in profile), default=0) / samples
+        floating[node.name] = PRODUCT_US * elements * _products(graph, node)
     names = floating.keys()
     crossings = tuple(
-        Crossing(name, name_of(graph.producer(name)), readers, ELEMENT_US * profile[name].count / samples)
+        Crossing(name, graph.maker(name), readers, ELEMENT_US * profile[name].count / samples)
         for name in profile
         if name in graph.values
-        and (readers := tuple(dict.fromkeys(name_of(n) for n, _ in graph.consumers(name))))
-        and names & {name_of(graph.producer(name)), *readers}
+        and (readers := tuple(dict.fromkeys(n.name for n, _ in graph.consumers(name))))
+        and names & {graph.maker(name), *readers}
     )
     return Prices(dict.fromkeys(floating, 0.0), floating, crossings, {})
 
 
-def _products(graph: Graph, node: ir.Node) -> float:
+def _products(graph: Graph, node: Node) -> float:
     """Return the multiplications for each element of a node's result; 1 for a node without weights."""
-    rule = rule_of(node)
+    rule = node.rule
     layout = None if rule is None else rule.weight
-    weight = None if layout is None else graph.constant(input_name(node, layout.index))
+    weight = None if layout is None else graph.constant(node.input(layout.index))
     if layout is None or weight is None or weight.ndim < 2:
         return 1.0
     axis = layout.axis(node, weight.ndim)
@@ -273,15 +270,14 @@ def _products_of_first_layers(graph: Graph, profile: Profile, plan: QuantPlan) -
     """Return the number of multiplications of each quantized node with a constant weight, in graph order."""
     found = {}
     for node in graph.nodes:
-        rule, name = rule_of(node), output_name(node)
-        if plan.nodes[name_of(node)].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
+        rule, name = node.rule, node.output
+        if plan.nodes[node.name].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
             continue
-        value = node.inputs[rule.weight.index]
-        weight = None if value is None else graph.constant(name_of(value))
+        weight = node.constant(rule.weight.index)
         if weight is not None and name in profile:
             axis = rule.weight.axis(node, weight.ndim)
             outputs = 1 if axis is None else weight.shape[axis]
-            found[name_of(node)] = float(profile[name].count) * weight.size / max(outputs, 1)
+            found[node.name] = float(profile[name].count) * weight.size / max(outputs, 1)
     return found
 
 
@@ -290,11 +286,11 @@ def _after_quantized(graph: Graph, products: Collection[str], floats: Collection
     after: set[str] = set()
     reached: set[str] = set()
     for node in graph.nodes:
-        name = name_of(node)
-        if any(value is not None and value.name in reached for value in node.inputs):
+        name = node.name
+        if not reached.isdisjoint(node.inputs):
             after.add(name)
         if name in after or (name in products and name not in floats):
-            reached |= {name_of(value) for value in node.outputs}
+            reached.update(name for name in node.outputs if name)
     return after
 
 
@@ -542,7 +538,7 @@ def _roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> It
         maker = graph.producer(source.tensor)
         if graph.is_constant(source.tensor):
             parts = {frozenset([source.node]): 1.0}
-        elif maker is None or name_of(maker) != source.node:
+        elif maker is None or maker.name != source.node:
             parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}
         else:
             parts = _by_reader(graph, plan, source, excess)
@@ -557,10 +553,10 @@ def _by_reader(
     whole, rest = float(excess.flow.reach_of(source.tensor)[excess.output]), 1.0
     found: dict[frozenset[str], float] = {}
     for reader, index in graph.consumers(source.tensor):
-        gain = float(excess.flow.gain_of(name_of(reader), index)[excess.output])
+        gain = float(excess.flow.gain_of(reader.name, index)[excess.output])
         part = gain / whole if whole > 0.0 else 0.0
         if part > 0.0:
-            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, name_of(reader))])
+            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, reader.name)])
             found[nodes] = found.get(nodes, 0.0) + part
             rest -= part
     own = frozenset([source.node])

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
-from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.operands import activation_names, outputs_of
+from ..operators.graph import Node
 from ..operators.saturating import slope_params
 from ..operators.table import Rule
 from ..plan.plan import Kind
@@ -64,18 +62,18 @@ def choose_parameters(
     inputs: dict[str, dict[int, QuantParams]] = {}
     weights = _all_weight_params(facts, choices, activations)
     for node in facts.graph.nodes:
-        name, choice = name_of(node), choices[name_of(node)]
+        name, choice = node.name, choices[node.name]
         own = hybrids[name] if name in hybrids else weights[name]
         operands = _operand_params(facts, node, choice, activations)
-        signed |= {input_name(node, index) for index, params in operands.items() if params.qtype.signed}
+        signed |= {node.input(index) for index, params in operands.items() if params.qtype.signed}
         wanted = {**{i: _stored(facts, params) for i, params in operands.items()}, **own}
         inputs[name] = {}
         for index, params in wanted.items():
-            if tensors.setdefault(input_name(node, index), params) != params:
+            if tensors.setdefault(node.input(index), params) != params:
                 inputs[name][index] = params
-        for index, value in enumerate(node.inputs if choice.quantized else ()):
-            if value is not None and value.name in left_float:
-                inputs[name][index] = activations[value.name]
+        for index, read in enumerate(node.inputs if choice.quantized else ()):
+            if read in left_float:
+                inputs[name][index] = activations[read]
     retyped = len(signed & tensors.keys()) if facts.target.unsigned_activations else 0
     return Parameters(activations, tensors, inputs, retyped)
 
@@ -93,9 +91,9 @@ def _left_float(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozense
     return frozenset(
         name
         for node in facts.graph.nodes
-        if choices[name_of(node)].returns_float
-        for name in outputs_of(node)
-        if not any(choices[name_of(r)].kind is Kind.PASS_THROUGH for r, _ in facts.graph.consumers(name))
+        if choices[node.name].returns_float
+        for name in node.results
+        if not any(choices[r.name].kind is Kind.PASS_THROUGH for r, _ in facts.graph.consumers(name))
     )
 
 
@@ -125,10 +123,10 @@ def _symmetric(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozenset
     return frozenset(
         name
         for node in facts.graph.nodes
-        if (choice := choices[name_of(node)]).quantized
+        if (choice := choices[node.name]).quantized
         and choice.rule is not None
         and wants_symmetric_inputs(node, choice.rule, facts)
-        for name in activation_names(node, choice.rule, facts.graph)
+        for name in node.activations
     )
 
 
@@ -148,23 +146,23 @@ def _has_16_bits(facts: PlanningFacts, group: ScaleGroup) -> bool:
     return any(facts.has_16_bits(name) for name in group.members)
 
 
-def _activations(facts: PlanningFacts, node: ir.Node, choices: Mapping[str, Choice]) -> set[str]:
-    rule = choices[name_of(node)].rule
-    return set() if rule is None else {*activation_names(node, rule, facts.graph), *outputs_of(node)}
+def _activations(facts: PlanningFacts, node: Node, choices: Mapping[str, Choice]) -> set[str]:
+    rule = choices[node.name].rule
+    return set() if rule is None else {*node.activations, *node.results}
 
 
 def touches_16_bits(
-    facts: PlanningFacts, node: ir.Node, choice: Choice, tensors: Mapping[str, QuantParams]
+    facts: PlanningFacts, node: Node, choice: Choice, tensors: Mapping[str, QuantParams]
 ) -> bool:
     """Whether a quantized node reads or makes activations with more than 8 bits."""
     if not choice.quantized or choice.rule is None:
         return False
-    names = [*activation_names(node, choice.rule, facts.graph), *outputs_of(node)]
+    names = [*node.activations, *node.results]
     return any(tensors[name].qtype.bits > 8 for name in names if name in tensors)
 
 
 def _operand_params(
-    facts: PlanningFacts, node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]
+    facts: PlanningFacts, node: Node, choice: Choice, activations: Mapping[str, QuantParams]
 ) -> dict[int, QuantParams]:
     """Return the parameters of constants in the place of activations: of the type of those beside them."""
     if choice.kind is not Kind.QUANTIZED or choice.rule is None:
@@ -173,7 +171,7 @@ def _operand_params(
     wide = touches_16_bits(facts, node, choice, activations)
     qtype = type_16bit(config) if wide else TYPES[config.activation_type]
     for index in choice.rule.activations(node):
-        constant = facts.graph.constant(input_name(node, index))
+        constant = node.constant(index)
         if constant is None:
             continue
         if facts.target.implementations.get(node.op_type) == "saturating" and not wide:  # slopes of PRelu
@@ -192,7 +190,7 @@ def _all_weight_params(
     found: dict[str, Mapping[int, QuantParams]] = {}
     unfit: dict[str, FloatReason] = {}
     for node in facts.graph.nodes:
-        name = name_of(node)
+        name = node.name
         try:
             found[name] = _weight_params(facts, node, choices[name], activations)
         except QprofError as error:
@@ -210,27 +208,27 @@ LARGEST_RATIO = 2.0**15
 float32: 128 * 2 ** 15 * 2 ** -24 is a quarter of a step, and beyond a step nothing is left of the sum."""
 
 
-def _scales_far_apart(node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]) -> str:
+def _scales_far_apart(node: Node, choice: Choice, activations: Mapping[str, QuantParams]) -> str:
     """Return why a sum of tensors of such scales has no integer form, "" where it has one."""
-    result = activations.get(name_of(node.outputs[0])) if choice.kind is Kind.QUANTIZED else None
+    result = activations.get(node.outputs[0]) if choice.kind is Kind.QUANTIZED else None
     if node.op_type != "Add" or result is None:
         return ""
     for index in range(2):
-        term = activations.get(input_name(node, index))
+        term = activations.get(node.input(index))
         if term is not None and max(term.scale) > LARGEST_RATIO * min(result.scale):
             ratio = max(term.scale) / min(result.scale)
-            return f"the scale of '{input_name(node, index)}' is {ratio:.2g} times that of the sum"
+            return f"the scale of '{node.input(index)}' is {ratio:.2g} times that of the sum"
     return ""
 
 
 def _weight_params(
-    facts: PlanningFacts, node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]
+    facts: PlanningFacts, node: Node, choice: Choice, activations: Mapping[str, QuantParams]
 ) -> dict[int, QuantParams]:
     """Return the parameters of the constant weight and bias of a quantized node."""
     rule = choice.rule
     if not choice.quantized or rule is None or rule.weight is None:
         return {}
-    if facts.graph.constant(input_name(node, rule.weight.index)) is None:
+    if facts.graph.constant(node.input(rule.weight.index)) is None:
         return {}
     found = _weight_and_bias(facts, node, rule, activations)
     if rule.bias is not None and facts.target.bias == "float":
@@ -239,11 +237,11 @@ def _weight_params(
 
 
 def _weight_and_bias(
-    facts: PlanningFacts, node: ir.Node, rule: Rule, activations: Mapping[str, QuantParams]
+    facts: PlanningFacts, node: Node, rule: Rule, activations: Mapping[str, QuantParams]
 ) -> dict[int, QuantParams]:
     assert rule.weight is not None
     graph, config = facts.graph, facts.config
-    constant = graph.constant(input_name(node, rule.weight.index))
+    constant = graph.constant(node.input(rule.weight.index))
     assert constant is not None
     weight = constant.astype(np.float32, copy=False)
     one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
@@ -251,9 +249,9 @@ def _weight_and_bias(
     params = channel_params(weight, axis, SCHEMAS[config.weight_schema], TYPES[config.weight_type])
     bias = None
     if rule.bias is not None and rule.bias < len(node.inputs):
-        bias = graph.constant(input_name(node, rule.bias))
+        bias = graph.constant(node.input(rule.bias))
     if bias is None or rule.bias is None:
         return {rule.weight.index: params}
-    data = activations[input_name(node, 0)]
+    data = activations[node.input(0)]
     params = weight_for_bias(data, params, bias.astype(np.float32, copy=False), SCHEMAS[config.weight_schema])
     return {rule.weight.index: params, rule.bias: bias_params(data, params)}

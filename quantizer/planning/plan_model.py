@@ -40,9 +40,8 @@ from ..adjustments.rounded_weights import quantized_weights, round_weights, squa
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import with_prices
 from ..costs.predicted import CostModel
-from ..model.graph import Graph, index, input_name, name_of
 from ..noise.recurrence import RecurrentScales
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
@@ -149,11 +148,11 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         scaled = _with_scales(planned, scales)
         view = contracted(scaled.after)
         plan = make_plan(view, view.by_planned_node({**floats, **scaled.inserted}))
-        readers = {name: [n for n in nodes if input_name(n, 0) == name] for name in scales}
+        readers = {name: [n for n in nodes if n.input(0) == name] for name in scales}
         kept = {
             name: entry
             for name, entry in scales.items()
-            if any(plan.nodes[name_of(reader)].kind is Kind.DYNAMIC for reader in readers[name])
+            if any(plan.nodes[reader.name].kind is Kind.DYNAMIC for reader in readers[name])
         }
         if len(kept) == len(scales):
             return scaled.planned(expanded(plan, scaled.after))
@@ -341,13 +340,13 @@ def _with_scales(planned: PlannedModel, new: Mapping[str, EqualizationScales]) -
     return _Scaled(planned, model, after, floats, {**planned.plan.adjustments.equalization, **new})
 
 
-def _may_be_dynamic(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> bool:
+def _may_be_dynamic(node: Node, plan: QuantPlan, facts: PlanningFacts) -> bool:
     """Whether a recurrent node is dynamic, or noise alone keeps it from being it."""
-    rule, entry = rule_of(node), plan.nodes[name_of(node)]
+    rule, entry = node.rule, plan.nodes[node.name]
     if rule is None or not rule.is_recurrent or node.op_type not in facts.target.dynamic:
         return False
     noisy = entry.kind is not Kind.DYNAMIC and entry.float_reason.code in NOISY
-    return (entry.kind is Kind.DYNAMIC or noisy) and input_name(node, 0) not in plan.tensors
+    return (entry.kind is Kind.DYNAMIC or noisy) and node.input(0) not in plan.tensors
 
 
 def _facts(planned: PlannedModel) -> PlanningFacts:

@@ -16,14 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import onnx_ir as ir
-
 from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.float_regions import Prices, find_prices, slower_nodes
 from ..costs.predicted import CostModel
-from ..model.graph import Graph, input_name, name_of, output_name
-from ..operators.operands import activation_names, operator_of, outputs_of
+from ..operators.graph import Graph, Node
+from ..operators.operands import operator_of
 from ..operators.table import MICROSOFT, Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
@@ -85,12 +83,12 @@ def select(
     if not start_everywhere and spreads:
         spread.run()
     origins = spread.origins() if spreads else {}
-    return {name_of(node): _choice(node, spread, origins) for node in facts.graph.nodes}
+    return {node.name: _choice(node, spread, origins) for node in facts.graph.nodes}
 
 
-def _choice(node: ir.Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> Choice:
+def _choice(node: Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> Choice:
     """Return what becomes of a node; of one that could be quantized and is not, what spoke against it."""
-    candidate = spread.candidates[name_of(node)]
+    candidate = spread.candidates[node.name]
     if spread.quantized(node):
         return _with_output(node, candidate, spread)
     if not candidate.quantized:
@@ -98,7 +96,7 @@ def _choice(node: ir.Node, spread: _Spread, origins: Mapping[str, tuple[str, ...
     return Choice(Kind.FLOAT, _not_worth_it(node, spread, origins), candidate.rule)
 
 
-def _not_worth_it(node: ir.Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> FloatReason:
+def _not_worth_it(node: Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> FloatReason:
     """Return why a node stays float that could be quantized."""
     if spread.facts.config.inter_layer == "float":
         return because(ReasonCode.INTER_LAYER_FLOAT)
@@ -129,9 +127,9 @@ class _Spread:
         self.candidates = candidates
         self._quantized = quantized
 
-    def quantized(self, node: ir.Node) -> bool:
+    def quantized(self, node: Node) -> bool:
         """Whether a node is quantized now."""
-        return name_of(node) in self._quantized
+        return node.name in self._quantized
 
     def run(self) -> None:
         """Let memory-bound nodes join, and those that gain nothing leave again."""
@@ -140,13 +138,13 @@ class _Spread:
         while changed:
             changed = False
             for node in self.graph.nodes:
-                name = name_of(node)
+                name = node.name
                 waits = self.candidates[name].quantized and not self.quantized(node) and name not in left
                 if waits and self._joins(node):
                     self._quantized.add(name)
                     changed = True
             for node in reversed(self.graph.nodes):
-                name = name_of(node)
+                name = node.name
                 if self.quantized(node) and not self.candidates[name].compute_bound:
                     only_adds_error = self.facts.target.float_elementwise and not self._is_wanted(node)
                     if only_adds_error or not self._joins(node):
@@ -154,11 +152,11 @@ class _Spread:
                         left.add(name)
                         changed = True
 
-    def sources(self, node: ir.Node) -> _Sources:
+    def sources(self, node: Node) -> _Sources:
         """Return what a node reads, constants left out."""
         found: dict[str, list[str]] = {"quantized": [], "either": [], "floating": []}
-        rule = self.candidates[name_of(node)].rule
-        for name in [] if rule is None else activation_names(node, rule, self.graph):
+        rule = self.candidates[node.name].rule
+        for name in [] if rule is None else node.activations:
             if self.graph.constant(name) is None:
                 found[self._state(name)].append(name)
         return _Sources(*(tuple(names) for names in found.values()))
@@ -174,10 +172,10 @@ class _Spread:
         """Return, for what float candidates make, the operators where the float comes from: three at most."""
         found: dict[str, tuple[str, ...]] = {}
         for node in self.graph.nodes:
-            if self.candidates[name_of(node)].quantized and not self.quantized(node):
+            if self.candidates[node.name].quantized and not self.quantized(node):
                 floating = self.sources(node).floating
                 names = dict.fromkeys(origin for name in floating for origin in self.origin(name, found))
-                found.update(dict.fromkeys(outputs_of(node), tuple(names)[:3] or (operator_of(node),)))
+                found.update(dict.fromkeys(node.results, tuple(names)[:3] or (operator_of(node),)))
         return found
 
     def origin(self, name: str, found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -186,9 +184,9 @@ class _Spread:
         producer = self.graph.producer(name)
         return found.get(name, ("the model's inputs",) if producer is None else (operator_of(producer),))
 
-    def _joins(self, node: ir.Node) -> bool:
+    def _joins(self, node: Node) -> bool:
         """Whether a memory-bound node is better off quantized, its neighbours being what they are now."""
-        choice, sources = self.candidates[name_of(node)], self.sources(node)
+        choice, sources = self.candidates[node.name], self.sources(node)
         assert choice.rule is not None
         if not sources.floating:
             return bool(sources.quantized) or (
@@ -200,23 +198,23 @@ class _Spread:
             # A conversion before the node instead of after it: worth it for nodes that pass values through
             # and for products, which are cheaper quantized, when no more has to be converted.
             cheaper = choice.rule.constraint is Constraint.SAME or choice.rule.weight is not None
-            if not cheaper or self._elements(sources.floating) > self._elements(outputs_of(node)):
+            if not cheaper or self._elements(sources.floating) > self._elements(node.results):
                 return False
         return self._lead_to_quantized(node)
 
     def _elements(self, names: Iterable[str]) -> int:
         return sum(self.facts.profile[name].count for name in names)
 
-    def _is_wanted(self, node: ir.Node) -> bool:
+    def _is_wanted(self, node: Node) -> bool:
         """Whether a reader is quantized; a pass-through node is as good quantized, whatever reads it."""
-        rule = self.candidates[name_of(node)].rule
+        rule = self.candidates[node.name].rule
         if rule is not None and rule.constraint is Constraint.SAME:
             return True
-        return any(self.quantized(r) for name in outputs_of(node) for r, _ in self.graph.consumers(name))
+        return any(self.quantized(r) for name in node.results for r, _ in self.graph.consumers(name))
 
-    def _lead_to_quantized(self, node: ir.Node) -> bool:
+    def _lead_to_quantized(self, node: Node) -> bool:
         """Whether every reader of every output is quantized, or passes it on to such readers."""
-        return all(self._leads_to_quantized(name) for name in outputs_of(node))
+        return all(self._leads_to_quantized(name) for name in node.results)
 
     def _leads_to_quantized(self, name: str) -> bool:
         readers = self.graph.consumers(name)
@@ -224,8 +222,8 @@ class _Spread:
             return False
         return all(self._takes_quantized(reader, index) for reader, index in readers)
 
-    def _takes_quantized(self, reader: ir.Node, index: int) -> bool:
-        candidate = self.candidates[name_of(reader)]
+    def _takes_quantized(self, reader: Node, index: int) -> bool:
+        candidate = self.candidates[reader.name]
         rule = candidate.rule
         if rule is None:
             return False
@@ -235,7 +233,7 @@ class _Spread:
         return self.quantized(reader) or (passes_on and self._lead_to_quantized(reader))
 
 
-def _with_output(node: ir.Node, choice: Choice, spread: _Spread) -> Choice:
+def _with_output(node: Node, choice: Choice, spread: _Spread) -> Choice:
     """Settle whether a quantized kernel that can return float does."""
     graph, outputs = spread.graph, spread.facts.target.operators.get(node.op_type, ())
     if choice.kind is not Kind.QUANTIZED or FLOAT not in outputs:
@@ -244,7 +242,7 @@ def _with_output(node: ir.Node, choice: Choice, spread: _Spread) -> Choice:
         not graph.is_result(name)
         and graph.consumers(name)
         and all(spread.quantized(reader) for reader, _ in graph.consumers(name))
-        for name in outputs_of(node)
+        for name in node.results
     )
     return replace(choice, returns_float=not wanted or QUANTIZED not in outputs)
 
@@ -332,7 +330,7 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     parameters = choose_parameters(
         facts, choices, groups, {name: hybrid.inputs for name, hybrid in hybrids.items()}
     )
-    nodes = {name_of(n): _node_plan(facts, n, choices[name_of(n)], parameters) for n in facts.graph.nodes}
+    nodes = {n.name: _node_plan(facts, n, choices[n.name], parameters) for n in facts.graph.nodes}
     notes = (*facts.notes, *_note_16_bits(facts, choices, parameters), *_note_retyped(parameters))
     return QuantPlan(
         facts.identity,
@@ -358,7 +356,7 @@ def kinds(
     return choices | {name: hybrid.choice for name, hybrid in hybrids.items()}, hybrids
 
 
-def _node_plan(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: Parameters) -> NodePlan:
+def _node_plan(facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters) -> NodePlan:
     shares = _shares_parameters(facts, node, choice, parameters)
     kind = choice.kind
     if kind is Kind.PASS_THROUGH and not shares:
@@ -366,30 +364,30 @@ def _node_plan(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: 
     return NodePlan(
         kind,
         choice.reason,
-        parameters.inputs[name_of(node)],
+        parameters.inputs[node.name],
         _implementation(facts, node, choice, shares, parameters),
     )
 
 
-def _shares_parameters(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: Parameters) -> bool:
+def _shares_parameters(facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters) -> bool:
     """Whether all activations that a quantized node reads and makes have the same parameters."""
     if not choice.quantized or choice.rule is None:
         return False
-    names = [*activation_names(node, choice.rule, facts.graph), *outputs_of(node)]
+    names = [*node.activations, *node.results]
     read = [parameters.activations.get(name, parameters.tensors.get(name)) for name in names]
     return read[0] is not None and all(params == read[0] for params in read)
 
 
 def _implementation(
     facts: PlanningFacts,
-    node: ir.Node,
+    node: Node,
     choice: Choice,
     shares: bool,
     parameters: Parameters,
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
-    if name_of(node) in facts.usual:
+    if node.name in facts.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
@@ -406,16 +404,16 @@ def _implementation(
     return choice.implementation or preferred
 
 
-def _in_standard_operators(node: ir.Node, choice: Choice) -> str:
+def _in_standard_operators(node: Node, choice: Choice) -> str:
     """Return how a quantized node is written in form qoperator without onnxruntime's own operators."""
     if choice.kind is Kind.LOOKUP_TABLE:
         return "portable"
     return "" if node.op_type in STANDARD_QLINEAR and not choice.returns_float else "integer"
 
 
-def _float_implementation(facts: PlanningFacts, node: ir.Node, parameters: Parameters) -> str:
+def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> str:
     """Return how a float node is written, "" for as it is, which it is where the runtime does it no harm."""
-    how, name = facts.target.float_implementations.get(node.op_type, ""), output_name(node)
+    how, name = facts.target.float_implementations.get(node.op_type, ""), node.output
     if how == "clip":
         return how if name in parameters.activations else ""
     if how == "sum":
@@ -424,16 +422,16 @@ def _float_implementation(facts: PlanningFacts, node: ir.Node, parameters: Param
     return how
 
 
-def _is_bias(node: ir.Node, graph: Graph, parameters: Parameters) -> bool:
+def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
     """Whether an Add is the bias of a quantized MatMul of known shape, both of which become a float Gemm."""
-    for value in node.inputs:
-        maker = graph.producer(name_of(value))
-        if maker is None or maker.op_type != "MatMul" or len(graph.consumers(name_of(value))) != 1:
+    for name in node.inputs:
+        maker = graph.producer(name)
+        if maker is None or maker.op_type != "MatMul" or len(graph.consumers(name)) != 1:
             continue
-        weight, shape = input_name(maker, 1), graph.shape(input_name(maker, 0))
+        weight, shape = maker.input(1), graph.shape(maker.input(0))
         known = shape is not None and None not in shape
         if known and graph.is_constant(weight) and weight in parameters.tensors:
-            return any(graph.is_constant(name_of(other)) for other in node.inputs if other is not value)
+            return any(graph.is_constant(other) for other in node.inputs if other != name)
     return False
 
 
@@ -452,7 +450,7 @@ def _note_16_bits(
     touching = {
         node.op_type
         for node in facts.graph.nodes
-        if touches_16_bits(facts, node, choices[name_of(node)], activations)
+        if touches_16_bits(facts, node, choices[node.name], activations)
     }
     lacking = sorted(op_type for op_type in touching if not target.has_16bit_kernel(op_type))
     if not wide or not lacking:

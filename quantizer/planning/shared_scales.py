@@ -11,14 +11,11 @@ parameters and is requantized on the edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
-from ..model.graph import name_of
 from ..numerics.calibrators import Range
-from ..operators.operands import activation_names, outputs_of
+from ..operators.graph import Node
 from ..operators.table import Constraint, is_clip
 from ..plan.plan import Kind, SharedScale
 from .candidates import Choice
@@ -46,7 +43,7 @@ class ScaleGroup:
     range: Range
     range_set_by: tuple[str, ...]
     tied_by: tuple[str, ...]
-    fixed_by: ir.Node | None = None
+    fixed_by: Node | None = None
 
 
 @dataclass
@@ -59,7 +56,7 @@ class _Root:
     tied_by: dict[str, None]
     narrowest: Range
     """The own range of the member that loses most when ranges grow."""
-    fixed_by: ir.Node | None = None
+    fixed_by: Node | None = None
 
 
 class _Forest:
@@ -144,11 +141,11 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
     """
     forest, graph = _Forest(facts), facts.graph
     for node in graph.nodes:
-        choice = choices[name_of(node)]
+        choice = choices[node.name]
         if not choice.quantized or choice.rule is None:
             continue
-        inputs = [n for n in activation_names(node, choice.rule, graph) if graph.constant(n) is None]
-        outputs = [] if choice.returns_float else outputs_of(node)
+        inputs = [n for n in node.activations if graph.constant(n) is None]
+        outputs = () if choice.returns_float else node.results
         for name in [*inputs, *outputs]:
             forest.add(name)
         if _is_fixed(facts, choice, [*inputs, *outputs]):
@@ -157,7 +154,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
             for output in outputs:
                 _join_passed(facts, forest, node, (inputs[0], output))
         elif choice.rule.constraint is Constraint.ALL_SAME:
-            _join_cheap(forest, inputs, outputs, name_of(node), JOIN_COST_DB[facts.config.scale_sharing])
+            _join_cheap(forest, inputs, outputs, node.name, JOIN_COST_DB[facts.config.scale_sharing])
     return forest.groups()
 
 
@@ -191,13 +188,13 @@ def lost_to(own: Interval, common: Interval) -> float:
     return math.inf if width <= 0.0 else 20.0 * math.log10(wide / width)
 
 
-def _join_passed(facts: PlanningFacts, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
+def _join_passed(facts: PlanningFacts, forest: _Forest, node: Node, ends: tuple[str, str]) -> None:
     """Join the input and the output of a node that passes values through.
 
     A clip whose input has other readers keeps parameters of its own: it becomes a conversion. So does one
     whose input has the range of a kernel that needs the full range of its function.
     """
-    (source, output), name, graph = ends, name_of(node), facts.graph
+    (source, output), name, graph = ends, node.name, facts.graph
     group = forest.group(source)
     if not is_clip(node) or group.fixed_by is not None:
         forest.join(source, output, name, set_by=source)
@@ -213,7 +210,9 @@ def _has_full_range(facts: PlanningFacts, name: str) -> bool:
     return producer is not None and producer.op_type in facts.target.full_range
 
 
-def _join_cheap(forest: _Forest, inputs: list[str], outputs: list[str], node: str, allowed: float) -> None:
+def _join_cheap(
+    forest: _Forest, inputs: Sequence[str], outputs: Sequence[str], node: str, allowed: float
+) -> None:
     """Join inputs and outputs that lose no more than `allowed` dB to a common range."""
     for output in outputs:
         for name in inputs:

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
-from ..model.graph import Graph, input_name
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.block_scales import searched_block_params
 from ..numerics.schemas import SCHEMAS, Schema, channel_params
-from ..operators.table import product_layout, rule_of
+from ..operators.graph import Graph, Node
+from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
@@ -63,7 +62,7 @@ class WeightStorage:
     target: Target
     config: QuantConfig
 
-    def of(self, node: ir.Node, weight: WeightLayout, array: Floats, bits: int = 0) -> StoredWeight:
+    def of(self, node: Node, weight: WeightLayout, array: Floats, bits: int = 0) -> StoredWeight:
         """Return parameters and implementation for one constant.
 
         Args:
@@ -79,24 +78,24 @@ class WeightStorage:
         reads = not own and self.kernel_reads_weight(node)
         return StoredWeight(params, "folded" if self.target.folds == "arithmetic" and not reads else "")
 
-    def kernel_reads_weight(self, node: ir.Node) -> bool:
+    def kernel_reads_weight(self, node: Node) -> bool:
         """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
 
         Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and
         MatMul where the weight is a matrix on the right that nothing else reads, in the graph of the node;
         for Gemm where it computes no more than the product and a bias for each column.
         """
-        graph, name, rule = self.graph, input_name(node, 1), rule_of(node)
+        graph, name, rule = self.graph, node.input(1), node.rule
         if node.op_type not in self.target.weight_kernels or rule is None or rule.refusal(node, graph):
             return False
-        if not graph.is_constant(name) or graph.values[name].graph is not node.graph:
+        if not graph.is_constant(name) or graph.values[name].graph is not node.ir_node.graph:
             return False
         matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
         return matrix and not node.attributes.get_int("transB", 0)
 
-    def _own_operator(self, node: ir.Node, weight: WeightLayout, array: Floats) -> str:
+    def _own_operator(self, node: Node, weight: WeightLayout, array: Floats) -> str:
         """Return the implementation with the runtime's own operator, "" where it cannot compute the node."""
-        rule, summed = rule_of(node), weight.summed_axis(node, array.ndim)
+        rule, summed = node.rule, weight.summed_axis(node, array.ndim)
         if self.target.weight_implementations.get(node.op_type) != RUNTIME_WEIGHTS[0] or rule is None:
             return ""
         if self.config.form not in RUNTIME_FORMS or rule.is_lookup or rule.refusal(node, self.graph):
@@ -106,7 +105,7 @@ class WeightStorage:
         return RUNTIME_WEIGHTS[self.config.weight_only_activations == "float"]
 
     def _params(
-        self, node: ir.Node, weight: WeightLayout, array: Floats, bits: int, *, ragged: bool
+        self, node: Node, weight: WeightLayout, array: Floats, bits: int, *, ragged: bool
     ) -> QuantParams:
         """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
 
@@ -157,7 +156,7 @@ def symmetric_schema(config: QuantConfig) -> Schema:
     return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
 
 
-def table_params(node: ir.Node, table: Floats, target: Target, config: QuantConfig) -> QuantParams | None:
+def table_params(node: Node, table: Floats, target: Target, config: QuantConfig) -> QuantParams | None:
     """Return the parameters of an embedding table in 4 bits; None where it cannot have them.
 
     It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a

@@ -22,9 +22,10 @@ from ...profiles.records.profile import ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
 from ...profiles.samples.samples import set_title
 from ..model.editing import is_in_onnx
-from ..model.graph import Graph, index, name_of, subgraphs
+from ..model.graph import name_of, subgraphs
 from ..model.identity import model_id
 from ..model.loading import read_model
+from ..operators.graph import Graph, index
 from ..operators.table import CONVERSIONS
 from .cleanup import (
     collect_origin,
@@ -354,8 +355,8 @@ def nodes_of_known_sizes(prepared: PreparedModel, shapes: Mapping[str, tuple[int
     Raises:
         ConfigError: see `fix_shapes`.
     """
-    left = {name_of(node) for node in fix_shapes(prepared, shapes).graph.nodes}
-    return tuple(name for name in map(name_of, prepared.graph.nodes) if name not in left)
+    left = {node.name for node in fix_shapes(prepared, shapes).graph.nodes}
+    return tuple(node.name for node in prepared.graph.nodes if node.name not in left)
 
 
 def _declared(

@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
 from ...profiles.records.drawing import shape_text
@@ -22,7 +21,6 @@ from ..adjustments.equalization import equalized_name, equalized_profile
 from ..costs.predicted import CostModel, Costs, price_of
 from ..evaluation.layers import LayerReport
 from ..exchange.profiles import read_profile
-from ..model.graph import Graph, name_of, output_name
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow, measured_gains
@@ -32,8 +30,7 @@ from ..numerics.calibrator_names import CALIBRATOR_NAMES
 from ..numerics.calibrators import calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.operands import activation_names
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -186,7 +183,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
 
 def _plan_before_equalization(plan: QuantPlan, facts: PlanningFacts, view: PlanningFacts) -> QuantPlan:
     """Return the plan of the model without equalization in which the same nodes are float."""
-    names = (name_of(node) for node in facts.graph.nodes)
+    names = (node.name for node in facts.graph.nodes)
     nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
     floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}
     whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
@@ -325,11 +322,11 @@ def node_records(analysis: Analysis, budget: NoiseBudget | None) -> tuple[NodeRe
         budget: of the output with the lowest SQNR; None for no estimate.
     """
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
-    return tuple(_record(node, analysis, noise.get(name_of(node))) for node in analysis.graph.nodes)
+    return tuple(_record(node, analysis, noise.get(node.name)) for node in analysis.graph.nodes)
 
 
-def _record(node: ir.Node, analysis: Analysis, noise: float | None) -> NodeRecord:
-    name, graph = name_of(node), analysis.graph
+def _record(node: Node, analysis: Analysis, noise: float | None) -> NodeRecord:
+    name, graph = node.name, analysis.graph
     entry = analysis.plan.nodes[name]
     floating, planned, quantized, conversions = _times(node, entry, analysis)
     return NodeRecord(
@@ -338,8 +335,8 @@ def _record(node: ir.Node, analysis: Analysis, noise: float | None) -> NodeRecor
         kind=entry.kind.value,
         reason=entry.reason,
         code=entry.float_reason.code.value if entry.stays_float else "",
-        inputs=tuple(dict.fromkeys(n for n in graph.inputs_of(node) if n and not graph.is_constant(n))),
-        outputs=tuple(value.name for value in node.outputs if value.name),
+        inputs=tuple(dict.fromkeys(n for n in node.inputs if n and not graph.is_constant(n))),
+        outputs=tuple(name for name in node.outputs if name),
         float_us=floating,
         planned_us=planned,
         quantized_us=quantized,
@@ -350,16 +347,16 @@ def _record(node: ir.Node, analysis: Analysis, noise: float | None) -> NodeRecor
 
 
 def _times(
-    node: ir.Node, entry: NodePlan, analysis: Analysis
+    node: Node, entry: NodePlan, analysis: Analysis
 ) -> tuple[float | None, float | None, float | None, float | None]:
     """Return microseconds: in float, as planned, and of a float node in int8 and for its conversions."""
     if analysis.costs is None:
         return None, None, None, None
     model, costs = analysis.costs
-    name = name_of(node)
+    name = node.name
     floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
     reason = entry.because
-    rule = rule_of(node)
+    rule = node.rule
     priced = isinstance(reason, FloatReason) and reason.code not in NO_PRICE and rule is not None
     if not entry.stays_float or not priced or not _reads_floats(node, analysis.graph):
         return floating, planned, None, None
@@ -367,15 +364,15 @@ def _times(
     return floating, planned, price.integer, price.conversions
 
 
-def _reads_floats(node: ir.Node, graph: Graph) -> bool:
+def _reads_floats(node: Node, graph: Graph) -> bool:
     """Whether a node reads a float activation, as those do that int8 is a choice for."""
-    rule = rule_of(node)
-    return rule is not None and any(graph.is_float(name) for name in activation_names(node, rule, graph))
+    rule = node.rule
+    return rule is not None and any(graph.is_float(name) for name in node.activations)
 
 
-def _multiply_adds(node: ir.Node, analysis: Analysis) -> float:
+def _multiply_adds(node: Node, analysis: Analysis) -> float:
     """Return the multiply-adds of a node in one sample; those of the elements for all but products."""
-    name = output_name(node)
+    name = node.output
     if name not in analysis.profile:
         return 0.0
     elements = analysis.profile[name].count / max(analysis.profile.data.samples, 1)
@@ -464,14 +461,14 @@ def _record_of_tensors(
     graph, plan, tensor = analysis.graph, analysis.plan, analysis.profile[name]
     producer = graph.producer(name)
     effective, following = _effective(name, analysis)
-    readers = dict.fromkeys(name_of(node) for node, _ in graph.consumers(name))
+    readers = dict.fromkeys(node.name for node, _ in graph.consumers(name))
     params = plan.tensors.get(name)
     if params is not None and len(params.scale) != 1:
         params = None
     return TensorRecord(
         name=name,
         shape=shape_text(tensor.shape),
-        made_by=name_of(producer),
+        made_by=graph.maker(name),
         operator="input" if producer is None else producer.op_type,
         read_by=tuple(readers),
         minimum=tensor.minimum,

@@ -21,8 +21,9 @@ from ...profiles.base.errors import ModelError
 from ..evaluation.runtimes import open_session, smoke_run
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
-from ..model.graph import Graph, name_of
+from ..model.graph import name_of
 from ..model.saving import save_model
+from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..planning.facts import PlanningFacts
@@ -191,7 +192,7 @@ def planned_nodes(written: str, lowered: Lowered, plan: QuantPlan, graph: Graph)
     if owners:
         return tuple(owners[:1])
     for function in lowered.model.functions.values():
-        if any(name_of(node) == written for node in function.graph.all_nodes()):
+        if any(node.name == written for node in function.graph.all_nodes()):
             calls = (n for n in lowered.model.graph.all_nodes() if n.op_identifier() == function.identifier())
             return tuple(name for name in map(name_of, calls) if name in quantized)
     touching = _touching(_tensors_of(written, lowered), graph, quantized)
@@ -219,8 +220,8 @@ def _tensors_of(written: str, lowered: Lowered) -> list[tuple[str, bool]]:
 def _touching(tensors: list[tuple[str, bool]], graph: Graph, quantized: set[str]) -> tuple[str, ...]:
     """Return the quantized nodes that make the tensors; where there are none, those that read them."""
     known = [(name, stored) for name, stored in tensors if name in graph.values]
-    makers = [name_of(graph.producer(name)) for name, stored in known if stored]
-    readers = [name_of(reader) for name, _ in known for reader, _ in graph.consumers(name)]
+    makers = [graph.maker(name) for name, stored in known if stored]
+    readers = [reader.name for name, _ in known for reader, _ in graph.consumers(name)]
     for names in (makers, readers):
         found = tuple(dict.fromkeys(name for name in names if name in quantized))
         if found:

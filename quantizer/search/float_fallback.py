@@ -35,8 +35,8 @@ from ..evaluation.options import QUICK
 from ..evaluation.runtimes import Inputs, open_session, run
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
-from ..model.graph import Graph, name_of, output_name
 from ..model.saving import save_model
+from ..operators.graph import Graph
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -178,8 +178,8 @@ ALTERNATIVES: tuple[Alternative, ...] = (
 
 
 def _readers(name: str, graph: Graph) -> list[str]:
-    node = next(node for node in graph.nodes if name_of(node) == name)
-    return [name_of(reader) for reader, _ in graph.consumers(output_name(node))]
+    node = next(node for node in graph.nodes if node.name == name)
+    return [reader.name for reader, _ in graph.consumers(node.output)]
 
 
 def _slower(name: str, found: Findings, region: str) -> FloatReason:
@@ -553,7 +553,7 @@ def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, Pl
         float_ms=measured.float_ms,
         region=", the whole model",
     )
-    nodes = {name_of(node): reason for node in facts.prepared.graph.nodes}
+    nodes = {node.name: reason for node in facts.prepared.graph.nodes}
     yield "all", plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
 
 

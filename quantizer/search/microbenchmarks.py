@@ -33,11 +33,10 @@ from ..costs.predicted import Costs
 from ..evaluation.latency import Executed, node_times
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
-from ..model.graph import Graph, index, input_name, name_of, output_name
 from ..model.saving import save_model
 from ..numerics.affine import INT8, INT32, UINT8, QuantParams
-from ..operators.operands import activation_names
-from ..operators.table import CONVERSIONS, Constraint, rule_of
+from ..operators.graph import Graph, Node, index
+from ..operators.table import CONVERSIONS, Constraint
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
@@ -602,7 +601,7 @@ def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:
 def _points(net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs) -> Iterable[Timing]:
     fused = fused_nodes(sizes.graph, sizes)
     for node in sizes.graph.nodes:
-        name = name_of(node)
+        name = node.name
         if name not in net.measured:
             continue
         if name not in fused and name in costs.floating:
@@ -622,21 +621,21 @@ def _points(net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs) -> Iterable[T
             yield kernel, work.sizes, costs.integer[name] / work.repeats
 
 
-def _fused_time(node: ir.Node, graph: Graph, times: Mapping[str, float]) -> float:
+def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
     """Return the microseconds of a fused node: what it adds to a convolution, where that has its time."""
-    maker = graph.producer(input_name(node, 0))
-    if maker is None or maker.op_type != "Conv" or node.op_type == "Mul" or times.get(name_of(node)):
-        return times.get(name_of(node), 0.0)
+    maker = graph.producer(node.input(0))
+    if maker is None or maker.op_type != "Conv" or node.op_type == "Mul" or times.get(node.name):
+        return times.get(node.name, 0.0)
     plain = graph.nodes[-2]  # a convolution of the same sizes, without anything after it
-    return max(times.get(name_of(maker), 0.0) - times.get(name_of(plain), 0.0), 0.0)
+    return max(times.get(maker.name, 0.0) - times.get(plain.name, 0.0), 0.0)
 
 
-def form_of(node: ir.Node, plan: QuantPlan) -> str:
+def form_of(node: Node, plan: QuantPlan) -> str:
     """Return the word for the integer kernel that a node of a plan has."""
-    entry = plan.nodes[name_of(node)]
+    entry = plan.nodes[node.name]
     if entry.kind is Kind.DYNAMIC:
         return "dynamic"
-    return "integer" if output_name(node) in plan.tensors else "to-float"
+    return "integer" if node.output in plan.tensors else "to-float"
 
 
 def conversions(elements: int, floats: Sequence[Executed], codes: Sequence[Executed]) -> Iterable[Timing]:
@@ -652,26 +651,26 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     """Return a plan in which every node is quantized that the target has a kernel for."""
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
-        nodes[name_of(node)] = _entry(node, graph, target, net)
+        nodes[node.name] = _entry(node, graph, target, net)
     tensors: dict[str, QuantParams] = {}
     for node in graph.nodes:
-        entry = nodes[name_of(node)]
+        entry = nodes[node.name]
         if entry.kind is Kind.FLOAT:
             continue
         tensors |= _constant_params(node, graph)
-        rule = rule_of(node)
+        rule = node.rule
         if entry.kind.reads_quantized and rule is not None:
-            for name in activation_names(node, rule, graph):
+            for name in node.activations:
                 tensors.setdefault(name, ACTIVATION)
             returns_float = node.op_type in ("MatMul", "Gemm") and net.floats
             if not returns_float:
-                tensors.setdefault(output_name(node), ACTIVATION)
+                tensors.setdefault(node.output, ACTIVATION)
     identity = ModelId("", "", 21)
     return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
 
 
-def _entry(node: ir.Node, graph: Graph, target: Target, net: Net) -> NodePlan:
-    rule, op = rule_of(node), node.op_type
+def _entry(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
+    rule, op = node.rule, node.op_type
     if op in net.floats or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")
     if net.dynamic:
@@ -687,11 +686,11 @@ def _entry(node: ir.Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     return NodePlan(Kind.QUANTIZED, "", {}, target.implementations.get(op, ""))
 
 
-def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:
+def _constant_params(node: Node, graph: Graph) -> dict[str, QuantParams]:
     """Return the parameters of the weights of a node, a scale for each channel, and of its bias."""
-    rule, found = rule_of(node), {}
+    rule, found = node.rule, {}
     for layout in rule.constants if rule is not None else ():
-        name = input_name(node, layout.index)
+        name = node.input(layout.index)
         array = graph.constant(name)
         if array is None:
             continue
@@ -699,7 +698,7 @@ def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:
         count = 1 if axis is None else array.shape[axis]
         place = None if axis is None else axis % array.ndim
         found[name] = QuantParams((1 / 128,) * count, (0,) * count, INT8, place)
-        bias = "" if layout.bias is None else input_name(node, layout.bias)
+        bias = "" if layout.bias is None else node.input(layout.bias)
         if bias:
             found[bias] = QuantParams((1 / 16384,) * count, (0,) * count, INT32, None if axis is None else 0)
     return found

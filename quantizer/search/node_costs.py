@@ -18,12 +18,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
 from ..costs.predicted import Costs, is_quantized
 from ..evaluation.latency import Executed
 from ..lowering.written import WrittenNames
-from ..model.graph import Graph, name_of, output_name
+from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 
@@ -85,7 +83,7 @@ class _Charged:
     def __init__(self, graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> None:
         self._graph = graph
         self._executed = executed
-        nodes = {name_of(node): node for node in graph.nodes}
+        nodes = {node.name: node for node in graph.nodes}
         self._nodes = {written: nodes[n] for n in names.nodes if n in nodes for written in names.nodes[n]}
         self._nodes |= nodes
         self._tensors = {name: name for name in graph.values}
@@ -121,7 +119,7 @@ class _Charged:
                 border[tensor] = time
             else:
                 maker = self._graph.producer(tensor)
-                spent[self._downstream(chain[-1]) if maker is None or converted else name_of(maker)] += time
+                spent[self._downstream(chain[-1]) if maker is None or converted else maker.name] += time
         return dict(spent), border, products
 
     def owner(self, executed: Executed) -> str:
@@ -139,10 +137,10 @@ class _Charged:
                 if node is None and executed.op_type not in LAYOUTS and stem in self._tensors:
                     node = self._graph.producer(self._tensors[stem])
                 if node is not None:
-                    return self._product(node, executed.op_type).name or ""
+                    return self._product(node, executed.op_type).name
         return ""
 
-    def _product(self, node: ir.Node, executed: str) -> ir.Node:
+    def _product(self, node: Node, executed: str) -> Node:
         """Return the node that has the time: a product may carry the name of what was fused into it."""
         wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
         here = [node]
@@ -150,7 +148,7 @@ class _Charged:
             for candidate in here:
                 if not wanted or candidate.op_type in PRODUCTS:
                     return candidate
-            makers = [value.producer() for n in here for value in n.inputs if value is not None]
+            makers = [self._graph.producer(name) for n in here for name in n.inputs]
             here = [maker for maker in makers if maker is not None]
         return node
 
@@ -165,7 +163,7 @@ class _Charged:
             executed = self._executed[here]
             if executed.op_type not in (*CONVERSIONS, *LAYOUTS):
                 maker = self._nodes.get(self.owner(executed))
-                return "" if maker is None else output_name(maker)
+                return "" if maker is None else maker.output
             for name in (*executed.outputs, *executed.inputs[:1]):
                 tensor = next((self._tensors[stem] for stem in _stems(name) if stem in self._tensors), "")
                 if tensor:
@@ -198,11 +196,11 @@ def _stems(name: str) -> Iterator[str]:
 
 def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
     """Return whether one node makes or reads a tensor as float and another one quantized."""
-    states = {is_quantized(name_of(reader), plan) for reader, _ in graph.consumers(tensor)}
+    states = {is_quantized(reader.name, plan) for reader, _ in graph.consumers(tensor)}
     if graph.is_result(tensor):
         states.add(False)
     maker = graph.producer(tensor)
-    states.add(maker is not None and is_quantized(name_of(maker), plan))
+    states.add(maker is not None and is_quantized(maker.name, plan))
     return len(states) > 1
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.records.profile import Profile
@@ -19,9 +18,8 @@ from ..evaluation.compare import ClassAxis
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.metrics.score import Score
 from ..evaluation.runtimes import open_session
-from ..model.graph import Graph, name_of, output_name
 from ..noise.activation_ranges import with_clip_profiles
-from ..operators.table import rule_of
+from ..operators.graph import Graph, Node
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from .tuning_data import ScoringSamples, outputs_of
@@ -68,27 +66,25 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     """
     done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
     for node in graph.nodes:
-        name = output_name(node)
+        name = node.output
         if name not in profile:
             continue
         work = float(profile[name].count) * multiplications(node, graph)
         total += work
-        done += work if plan.nodes[name_of(node)].kind.counts_as_quantized else 0.0
+        done += work if plan.nodes[node.name].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
 
 
-def multiplications(node: ir.Node, graph: Graph) -> float:
+def multiplications(node: Node, graph: Graph) -> float:
     """Return the multiplications for each element of the output."""
-    rule = rule_of(node)
+    rule = node.rule
     if rule is None or rule.weight is None:
         return 1.0
-    value = node.inputs[rule.weight.index]
-    weight = None if value is None else graph.constant(name_of(value))
+    weight = node.constant(rule.weight.index)
     if weight is not None:
         axis = rule.weight.axis(node, weight.ndim)
         return float(weight.size) / (1 if axis is None else weight.shape[axis])
-    first = node.inputs[0]
-    shape = None if first is None else graph.shape(name_of(first))
+    shape = graph.shape(node.inputs[0]) if node.inputs[0] else None
     inner = shape[-1] if shape else None
     return 1.0 if inner is None else float(np.int64(inner))
 

@@ -32,11 +32,11 @@ from ..evaluation.compare import class_axes
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
-from ..model.graph import Graph, name_of
+from ..model.graph import name_of
 from ..model.saving import save_model
 from ..noise.propagation import NoiseGains, noise_flow
 from ..noise.sources import NoiseEstimator, WeightErrors
-from ..operators.operands import outputs_of
+from ..operators.graph import Graph
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
 from .sensitivity import node_groups, only_quantized, splittable_model
@@ -182,7 +182,7 @@ def _prices(planned: PlannedModel) -> dict[str, float]:
         return {}
     costs = CostModel(planned.graph, facts.profile, facts.recipe.costs).costs(planned.plan)
     price = partial(_price, costs=costs, graph=planned.graph)
-    return {name_of(node): price(name_of(node), outputs_of(node)) for node in planned.graph.nodes}
+    return {node.name: price(node.name, node.results) for node in planned.graph.nodes}
 
 
 def _price(name: str, outputs: Sequence[str], costs: Costs, graph: Graph) -> float:

@@ -30,8 +30,8 @@ from qprof_onnx.quantizer.evaluation.latency import measure, node_times
 from qprof_onnx.quantizer.evaluation.options import LatencySettings
 from qprof_onnx.quantizer.evaluation.runtimes import open_session, run
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import open_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared

@@ -31,8 +31,8 @@ from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
+from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan

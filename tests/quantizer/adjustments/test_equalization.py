@@ -18,12 +18,12 @@ from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments.equalization import apply_equalization, equalized_profile
 from qprof_onnx.quantizer.adjustments.squant import squant
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import channel_density, channel_mse, equalized
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import EqualizationScales, Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels

@@ -368,7 +368,7 @@ def test_a_channel_with_another_scale_takes_the_nearest_codes() -> None:
     params = made.plan.tensors["w"]
     raised = replace(params, scale=(2.0 * params.scale[0], *params.scale[1:]))
     other = replace(made.plan, tensors={**made.plan.tensors, "w": raised})
-    name = next(n.name for n in made.graph.nodes if n.inputs[1] is not None and n.inputs[1].name == "w")
+    name = next(n.name for n in made.graph.nodes if n.inputs[1] == "w")
     assert name is not None
     carried = rebased(made.graph, made.plan.adjustments.roundings, made.plan, other)
     old, new = (

@@ -12,7 +12,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.adjustments.equalization import apply_biases, apply_equalization, inserted_nodes
 from qprof_onnx.quantizer.adjustments.equalization_paths import PathTensor, absorbs_scales, find_path
-from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.operators.graph import index, node_view
 from qprof_onnx.quantizer.plan.plan import EqualizationScales
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -313,5 +313,6 @@ def test_only_a_weight_along_the_channels_absorbs_scales(text: str, axis: int, a
 def test_a_reader_whose_first_input_is_left_out_absorbs_no_scales() -> None:
     graph = index(model_of(Case("y = Clip(x)", {})))
     (reader, _) = graph.consumers("x")[0]
-    reader.replace_input_with(0, None)
+    reader.ir_node.replace_input_with(0, None)
+    reader = node_view(reader.ir_node)
     assert not absorbs_scales(graph, (reader, 1), 1)

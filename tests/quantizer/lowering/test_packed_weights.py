@@ -13,8 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB

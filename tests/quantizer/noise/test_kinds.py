@@ -12,9 +12,9 @@ import pytest
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.output_kinds import output_kinds
+from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 PICTURE, SOUND, WORDS, BATCH = (1, 3, 16, 16), (1, 8, 64), (1, 12, 32), (1, 32)

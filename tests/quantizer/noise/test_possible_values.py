@@ -8,8 +8,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import helper, parser
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.noise.activation_ranges import possible_values
+from qprof_onnx.quantizer.operators.graph import index
 
 from ..operators.test_table import VECTORS, one_node_model, samples_for
 

@@ -12,7 +12,6 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.recurrence import (
     Cell,
@@ -22,6 +21,7 @@ from qprof_onnx.quantizer.noise.recurrence import (
     recurrence_of,
 )
 from qprof_onnx.quantizer.numerics.density import channel_density, density
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -50,8 +50,9 @@ def recurrence(operator: str = "LSTM", level: object = 1.0, returned: float = 1.
     rng = np.random.default_rng(6)
     x = (np.asarray(level) * rng.standard_normal((STEPS, 1, UNITS))).astype(np.float32)
     profile = calibrate(model, [Sample("0", {"x": x})], model_id(model, "net"))
-    (node,) = (node for node in model.graph if node.op_type == operator)
-    found = recurrence_of(node, index(model), profile)
+    graph = index(model)
+    (node,) = (node for node in graph.nodes if node.op_type == operator)
+    found = recurrence_of(node, graph, profile)
     assert found is not None
     return found
 
@@ -114,7 +115,7 @@ def test_rounding_with_one_step_loses_the_channels_that_a_weight_makes_up_for() 
     assert w.const_value is not None
     w.const_value = ir.tensor((w.const_value.numpy() / levels).astype(np.float32), name="w")
     profile, x = spread_channels(levels)
-    found = recurrence_of(model.graph.node(0), index(model), profile)
+    found = recurrence_of(index(model).nodes[0], index(model), profile)
     assert found is not None
     step = float(x.max()) / 255.0
     scales = np.exp2(np.rint(np.log2(levels))).astype(np.float32)

@@ -11,8 +11,8 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import RULES, ChannelScaling, Constraint, Rule
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan

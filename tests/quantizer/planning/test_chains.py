@@ -14,10 +14,10 @@ import yaml
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.noise.activation_ranges import effective_range
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.functions import PointwiseChain
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.verify import verify_plan
@@ -151,7 +151,7 @@ def test_a_target_with_tables_makes_one_of_a_chain(silu: Network) -> None:
     assert "g" not in plan.tensors
     assert {"c", "s"} <= set(plan.tensors)
     assert list(plan.nodes) == [node.name for node in silu.graph.nodes]
-    (nodes,) = planned_chains(silu.graph.nodes, plan).values()
+    (nodes,) = planned_chains([node.ir_node for node in silu.graph.nodes], plan).values()
     assert [node.name for node in nodes] == ["Sigmoid_g", "Mul_s"]
 
 

@@ -14,8 +14,8 @@ from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import quantize
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.noise.activation_ranges import clip_outputs
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import rule_of
 from qprof_onnx.quantizer.plan.provenance import BANDS, ESTIMATED, PROFILE
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels

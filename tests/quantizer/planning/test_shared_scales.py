@@ -14,8 +14,8 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.explanation import explain_tensor
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.plan.verify import verify_plan

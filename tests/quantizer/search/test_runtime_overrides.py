@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from qprof_onnx.quantizer.evaluation.latency import node_times
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.search.node_costs import RuntimeOverride, find_runtime_overrides
 

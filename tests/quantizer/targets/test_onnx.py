@@ -13,8 +13,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan

@@ -8,8 +8,9 @@ import pytest
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.instrumentation.subgraphs import FLOATS
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.model.graph import FLOAT_TYPES, constant_of, index, input_name, name_of, output_name
+from qprof_onnx.quantizer.model.graph import FLOAT_TYPES, constant_of, input_name, name_of, output_name
 from qprof_onnx.quantizer.model.identity import check_model, model_id
+from qprof_onnx.quantizer.operators.graph import index
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -68,8 +69,12 @@ def test_inputs_have_names_by_position_and_those_left_out_none():
             '{ [c] y = Clip(x, "", h) }'
         )
     )
+    (view,) = index(model).nodes
+    assert (view.inputs, view.outputs, view.name) == (("x", "", "h"), ("y",), "c")
+    assert [view.input(i) for i in range(4)] == ["x", "", "h", ""]
+    assert view.rule is not None
+    assert (view.activations, view.results, view.output) == (("x",), ("y",), "y")
     (node,) = model.graph
-    assert index(model).inputs_of(node) == ("x", "", "h")
     assert [input_name(node, i) for i in range(4)] == ["x", "", "h", ""]
     assert (name_of(node), name_of(node.inputs[2]), name_of(None), output_name(node)) == ("c", "h", "", "y")
 

@@ -1,0 +1,227 @@
+"""A model's graph by names: every node, made once, with its entry of the operator table.
+
+Whatever decides something about a model reads it through `Graph` and `Node`; only what edits a model touches
+the nodes and values of `onnx_ir` themselves (`Node.ir_node`, `Graph.values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.records.profile import Dim
+from ..model.graph import FLOAT_TYPES, constant_of, subgraphs
+from .facts import Operator
+from .table import Rule, facts_of
+
+if TYPE_CHECKING:
+    from onnx_ir._graph_containers import Attributes
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node by names. A graph has one view of each node, so views are the same where nodes are.
+
+    Attributes:
+        ir_node: the node itself, for what edits or runs it.
+        name, op_type, domain, attributes: of the node.
+        inputs: names by position, "" for an input that is left out.
+        outputs: names by position, "" for an output that nothing reads.
+        facts: what the table says of the operator.
+        rule: the same where the operator can be quantized, else None.
+    """
+
+    ir_node: ir.Node
+    name: str
+    op_type: str
+    domain: str
+    attributes: Attributes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    facts: Operator
+    rule: Rule | None
+
+    def input(self, position: int) -> str:
+        """Return the name of the input at a position, "" where there is none."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    @property
+    def output(self) -> str:
+        """The name of the first output."""
+        return self.outputs[0]
+
+    def constant(self, position: int) -> npt.NDArray[Any] | None:
+        """Return the array of an input that is an initialiser, None for any other. Must not be written to."""
+        return constant_of(self.ir_node.inputs[position]) if position < len(self.inputs) else None
+
+    @cached_property
+    def activations(self) -> tuple[str, ...]:
+        """The inputs that are activations: the rule's, and a weight that is no constant."""
+        if self.rule is None:
+            return ()
+        indices = self.rule.activations(self)
+        if self.rule.weight is not None:
+            index = self.rule.weight.index
+            if self.inputs[index] and self.constant(index) is None:
+                indices = (*indices, index)
+        return tuple(self.inputs[index] for index in indices)
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that are used and can be quantized: no indices, as of TopK."""
+        values = (value for value in self.ir_node.outputs if value.name)
+        return tuple(str(v.name) for v in values if v.dtype is None or not v.dtype.is_integer())
+
+
+Use = tuple[Node, int]
+"""One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that
+the node holds as an attribute reads the value."""
+
+
+def node_view(node: ir.Node) -> Node:
+    """Return the view of a node as it is now."""
+    facts = facts_of(node)
+    return Node(
+        node,
+        node.name or "",
+        node.op_type,
+        node.domain,
+        node.attributes,
+        tuple("" if value is None else value.name or "" for value in node.inputs),
+        tuple(value.name or "" for value in node.outputs),
+        facts,
+        facts if isinstance(facts, Rule) else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model's graph and its subgraphs (of If, Loop, Scan) by names. Valid until the model is edited.
+
+    Attributes:
+        nodes: in topological order, as in the model; the nodes of a subgraph come before the node that runs
+            it.
+        inputs, outputs: names of the main graph's inputs (without initialisers) and outputs, in order.
+        values: name to value: inputs, initialisers and node outputs, those of subgraphs too.
+        uses: name to the uses by nodes of any graph, in the order of `nodes`.
+        producers: name to the node that makes the value.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: Mapping[str, ir.Value]
+    uses: Mapping[str, tuple[Use, ...]]
+    producers: dict[str, Node]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    def node(self, name: str) -> Node:
+        """Return the node of a name."""
+        return self.by_name[name]
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that makes the value, None for a graph input or an initialiser."""
+        return self.producers.get(name)
+
+    def maker(self, name: str) -> str:
+        """Return the name of the node that makes the value, "" for a graph input or an initialiser."""
+        node = self.producers.get(name)
+        return "" if node is None else node.name
+
+    def consumers(self, name: str) -> tuple[Use, ...]:
+        """Return the uses of the value by nodes, in subgraphs too; a node that reads it twice has two."""
+        return self.uses.get(name, ())
+
+    def constant(self, name: str) -> npt.NDArray[np.generic] | None:
+        """Return the array of an initialiser, None for every other value. Must not be written to."""
+        return constant_of(self.values.get(name))
+
+    def is_constant(self, name: str) -> bool:
+        """Tell whether the value is an initialiser, without reading it."""
+        value = self.values.get(name)
+        return value is not None and value.is_initializer() and not value.is_graph_input()
+
+    def is_result(self, name: str) -> bool:
+        """Tell whether the value is an output of the main graph or of a subgraph: such values stay float."""
+        return self.values[name].is_graph_output()
+
+    def dtype(self, name: str) -> ir.DataType | None:
+        """Return the element type, None when unknown or when the value is no tensor."""
+        kind = self.values[name].type
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+    def is_float(self, name: str) -> bool:
+        """Tell whether the value is a tensor of a floating-point type."""
+        return self.dtype(name) in FLOAT_TYPES
+
+    def shape(self, name: str) -> tuple[Dim, ...] | None:
+        """Return the dimensions, None for a free one; None for an unknown rank."""
+        shape = self.values[name].shape
+        if shape is None:
+            return None
+        return tuple(dim if isinstance(dim, int) else None for dim in shape)
+
+
+def index(model: ir.Model) -> Graph:
+    """Return the index of a model. Nodes and values must have unique names (`prepare` gives them)."""
+    graph = model.graph
+    values: dict[str, ir.Value] = {}
+    for inner in _graphs(graph):
+        values.update((str(value.name), value) for value in inner.inputs)
+        values.update(inner.initializers)
+    nodes = tuple(node_view(node) for node in _ordered(graph))
+    uses: dict[str, list[Use]] = {}
+    producers: dict[str, Node] = {}
+    for node in nodes:
+        values.update((value.name, value) for value in node.ir_node.outputs if value.name)
+        producers.update((name, node) for name in node.outputs if name)
+        for position, name in _reads(node):
+            uses.setdefault(name, []).append((node, position))
+    return Graph(
+        nodes=nodes,
+        inputs=tuple(str(v.name) for v in graph.inputs if not v.is_initializer()),
+        outputs=tuple(str(v.name) for v in graph.outputs),
+        values=values,
+        uses={name: tuple(users) for name, users in uses.items()},
+        producers=producers,
+    )
+
+
+def _reads(node: Node) -> Iterator[tuple[int, str]]:
+    """Yield what a node reads with the index of the input; -1 for what a graph reads that it does not run
+    as it is."""
+    yield from ((position, name) for position, name in enumerate(node.inputs) if name)
+    if not subgraphs(node.ir_node):
+        for graph in graph_attributes(node.ir_node):
+            for inner in graph.all_nodes():
+                yield from ((-1, value.name) for value in inner.inputs if value is not None and value.name)
+
+
+def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    yield graph
+    for node in graph:
+        for subgraph in subgraphs(node):
+            yield from _graphs(subgraph)
+
+
+def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
+    for node in graph:
+        for subgraph in subgraphs(node):
+            yield from _ordered(subgraph)
+        yield node
+
+
+def in_main_graph(graph: Graph, node: Node) -> bool:
+    """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
+    return node.ir_node.graph is graph.nodes[-1].ir_node.graph
