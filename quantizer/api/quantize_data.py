@@ -32,6 +32,8 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..plan.plan import Kind
 from ..prepare.prepare import open_prepared
+from ..search.engine import with_settings
+from ..search.fixes import FixSearch, find_fixes
 from ..search.float_fallback import SpeedDemand
 from ..search.quality import int8_share
 from ..search.verdict import (
@@ -49,7 +51,6 @@ from ..search.verdict import (
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .fixing import Found, Trials, find_fixes, with_fix
 from .held_out import (
     Split,
     has_rows,
@@ -347,21 +348,21 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     reason = _no_verdict_reason(run)
     if reason:
         return _with(done, no_verdict(done.verdict, reason), profile)
-    found = _fixes(run, done)
-    cause = _input_cause(done.verdict, profile) or found.cause
-    verdict = with_fixes(done.verdict, cause, found.fixes)
+    cause, fixes = _fixes(run, done)
+    cause = _input_cause(done.verdict, profile) or cause
+    verdict = with_fixes(done.verdict, cause, fixes)
     fix = _to_apply(verdict) if run.judging.fix == "auto" else None
     if fix is None:
         return _with(done, verdict, profile)
     run.watching.note(f"fix: {' '.join(fix.options)}")
     speed = run.judging.check_speed or fix.check_speed
-    fixed = _quantized(run, with_fix(recipe, fix), profile, check_speed=speed)
+    fixed = _quantized(run, with_settings(recipe, fix.settings, "fix"), profile, check_speed=speed)
     if is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
         run.watching.note(
             f"fix: {' '.join(fix.options)} is undone: it leaves nothing that is better than float"
         )
         done = _quantized(run, recipe, profile, check_speed=run.judging.check_speed)
-        others = [other for other in found.fixes if other.options != fix.options]
+        others = [other for other in fixes if other.options != fix.options]
         return _with(done, with_fixes(done.verdict, cause, others), profile)
     remarks = (*fixed.verdict.remarks, CHOSEN) if fix.is_measured else fixed.verdict.remarks
     cause = _input_cause(fixed.verdict, profile)
@@ -471,21 +472,23 @@ def _composition(result: QuantizeResult, profile: Profile) -> Composition:
     return Composition(share, quantized, floats, counts.get(Kind.WEIGHT_ONLY.value, 0))
 
 
-def _fixes(run: _Run, done: _Done) -> Found:
-    """Return what to try with a model that is not good, is slow, or is not quantized."""
-    assert done.result.made is not None
-    wanted = done.verdict.grade in ("fair", "poor") or done.verdict.alarms
-    if not wanted:
-        return Found("", ())
-    trials = Trials(
-        run.model,
-        done.result.made,
-        run.parts.judged,
-        run.labels,
-        run.judging.measuring if done.evaluation.latency else replace(run.judging.measuring, latency=None),
-        run.judging.budget,
-        done.limits,
-        done.seconds,
+def _fixes(run: _Run, done: _Done) -> tuple[str, tuple[Fix, ...]]:
+    """Return what costs most in a model that is not good, is slow, or is not quantized, and what to try."""
+    made, judging = done.result.made, run.judging
+    assert made is not None
+    if made.facts is None or not (done.verdict.grade in ("fair", "poor") or done.verdict.alarms):
+        return "", ()
+    progress = run.watching.stage("trying") if judging.budget else None
+    search = FixSearch(
+        model=run.model,
+        planned=made.planned,
+        facts=made.facts,
+        samples=run.parts.judged,
+        labels=run.labels,
+        measuring=judging.measuring if done.evaluation.latency else replace(judging.measuring, latency=None),
+        limits=done.limits,
+        seconds=judging.budget,
+        spent=done.seconds,
+        progress=progress,
     )
-    progress = run.watching.stage("trying") if run.judging.budget else None
-    return find_fixes(trials, done.verdict, progress)
+    return find_fixes(search, done.verdict)

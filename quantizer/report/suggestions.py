@@ -8,21 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...profiles.base.errors import QprofError
-from ..costs.predicted import CostModel, total_microseconds
-from ..noise.activation_ranges import RangeCache
-from ..noise.sources import NoiseEstimator
-from ..plan.plan import Kind, QuantPlan
-from ..plan.reasons import FloatReasons, ReasonCode, because
-from ..planning.chains import expanded
-from ..planning.facts import PlanningFacts
-from ..planning.hybrid import with_int8_weights
-from ..planning.planner import decide
-from ..search.quality import saved_bytes
+from ..costs.predicted import total_microseconds
+from ..plan.plan import QuantPlan
+from ..search.engine import OTHER_CALIBRATORS, Estimate, PlanEstimates
 from ..search.verdict import Fix, Verdict
 from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
 from .content import NoiseBudget, WhatIf
-from .estimates import Analysis, NoiseAnalysis
+from .estimates import Analysis
 
 LEAST_GAIN = 0.5
 """Gain in dB from which a change is worth a line."""
@@ -33,14 +26,8 @@ MUCH_FASTER = 1.1
 SETS = (1, 2, 4, 8)
 """How many of the noisiest nodes are kept float, in turn."""
 
-NOISE_CODES = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.CHEAP_FIRST_LAYER)
-"""Reasons of nodes that stay float for the quality of the outputs."""
-
 MOST_RECALIBRATED = 600
 """Quantized tensors of a model up to which other calibrators are tried: each is calibrated anew."""
-
-OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
-"""Calibrators that are tried in place of the plan's; kl takes its time, and is better by chance alone."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +53,11 @@ ADDED = ("--keep-float", "--keep-16bit")
 """Options that add names to those that are given."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """What a plan is estimated to be: SQNR of one output (dB), microseconds (None: unknown), bytes saved."""
-
-    sqnr: float
-    microseconds: float | None
-    saved: float
-
-
 def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf, ...]:
     """Return changes that would bring something, each planned and estimated as `qprof quantize` does it.
+
+    More and more of the noisiest nodes in float; the plan in which nothing stays float for the quality of the
+    outputs; and other calibrators, where they are estimated to be better.
 
     Args:
         analysis: of the plan.
@@ -85,126 +66,69 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
     noise = analysis.noise
     if noise is None or budget is None:
         return ()
-    trials = _Trials(analysis, noise, budget.output)
-    return (*_kept_float(trials, budget), *_all_quantized(trials), *_calibrators(trials))
+    plans = PlanEstimates(
+        noise.facts,
+        noise.plan,
+        estimator=noise.estimator,
+        graph=analysis.prepared.graph,
+        measured=noise.measured,
+        output=budget.output,
+    )
+    now = plans.now
+    if now is None:
+        return ()
 
-
-class _Trials:
-    """Makes plans and what-ifs of them, against the plan as it is."""
-
-    def __init__(self, analysis: Analysis, noise: NoiseAnalysis, output: str) -> None:
-        self.analysis, self.noise, self.output = analysis, noise, output
-        self.floats: FloatReasons = {
-            name: entry.float_reason for name, entry in noise.plan.nodes.items() if entry.stays_float
-        }
-        self.whole = {name for name, entry in noise.plan.nodes.items() if entry.kind is Kind.FLOAT}
-        table = noise.facts.recipe.costs
-        graph = analysis.prepared.graph
-        self.costs = None if table is None else CostModel(graph, noise.measured, table)
-        self.now = self.of(noise.facts, noise.plan)
-
-    def of(self, facts: PlanningFacts, plan: QuantPlan) -> _Trial | None:
-        """Return what a plan of the contracted model is estimated to be; None where it has no noise."""
-        known = self.noise.estimator
-        estimator = NoiseEstimator(facts.activations, known.gains, known.errors)
-        sqnr = estimator.estimated_sqnr(plan).get(self.output)
-        if sqnr is None:
-            return None
-        graph = self.analysis.prepared.graph
-        whole = expanded(plan, replace(self.noise.facts, graph=graph))
-        microseconds = None
-        if self.costs is not None:
-            microseconds = total_microseconds(self.costs.costs(whole), graph, whole)
-        return _Trial(sqnr, microseconds, saved_bytes(whole, graph))
-
-    def made(
-        self, floats: FloatReasons, facts: PlanningFacts | None = None, *, whole: Collection[str] = ()
-    ) -> _Trial | None:
-        """Return what a plan with these nodes in float is estimated to be; None where there is none.
-
-        Args:
-            floats: the nodes, each with its reason; as in the plan, their weights are int8 where they can be.
-            facts: other facts than those of the plan.
-            whole: nodes whose weights are float too, besides those of the plan.
-        """
-        facts = facts or self.noise.facts
-        try:
-            plan = decide(facts, floats)
-            return self.of(facts, with_int8_weights(facts, plan, without=self.whole.union(whole)))
-        except QprofError:
-            return None
-
-    def what_if(
-        self, title: str, options: Sequence[str], trial: _Trial, nodes: tuple[str, ...] = ()
-    ) -> WhatIf:
-        """Return a trial as a record, without a command."""
-        assert self.now is not None
+    def what_if(title: str, options: Sequence[str], found: Estimate, nodes: tuple[str, ...] = ()) -> WhatIf:
         added = speedup = None
-        if trial.microseconds is not None and self.now.microseconds is not None and self.analysis.costs:
-            model, costs = self.analysis.costs
-            planned = total_microseconds(costs, self.analysis.graph, self.analysis.plan)
-            added = trial.microseconds - self.now.microseconds
+        if found.microseconds is not None and now.microseconds is not None and analysis.costs:
+            model, costs = analysis.costs
+            planned = total_microseconds(costs, analysis.graph, analysis.plan)
+            added = found.microseconds - now.microseconds
             speedup = sum(model.floating.values()) / max(planned + added, 1e-3)
         return WhatIf(
             title=title,
             command="",
-            output=self.output,
-            sqnr=trial.sqnr,
-            gained=round(trial.sqnr - self.now.sqnr, 2),
+            output=budget.output,
+            sqnr=found.sqnr,
+            gained=round(found.sqnr - now.sqnr, 2),
             speedup=speedup,
             added_us=added,
-            added_bytes=round(self.now.saved - trial.saved),
+            added_bytes=round(now.saved - found.saved),
             nodes=nodes,
             options=tuple(options),
         )
 
-
-def _kept_float(trials: _Trials, budget: NoiseBudget) -> Iterator[WhatIf]:
-    """Yield the noisiest nodes in float, more and more of them."""
-    nodes = [part.node for part in budget.parts if part.node not in trials.whole]
-    best = 0.0
+    changes: list[WhatIf] = []
+    noisiest, best = [part.node for part in budget.parts if part.node not in plans.whole], 0.0
     for count in SETS:
-        if count > len(nodes) or (count > 1 and count > len(nodes) // 2):
-            return
-        kept = tuple(nodes[:count])
-        why = {name: because(ReasonCode.BY_REQUEST, pattern=name) for name in kept}
-        trial = trials.made({**trials.floats, **why}, whole=kept)
-        if trials.now is None or trial is None or trial.sqnr - trials.now.sqnr < best + LEAST_GAIN:
-            continue
-        best = trial.sqnr - trials.now.sqnr
-        title = "Keep the noisiest node float" if count == 1 else f"Keep the {count} noisiest nodes float"
-        options = [word for name in kept for word in ("--keep-float", name)]
-        yield trials.what_if(title, options, trial, kept)
+        if count > len(noisiest) or (count > 1 and count > len(noisiest) // 2):
+            break
+        kept = tuple(noisiest[:count])
+        found = plans.changed({"keep_float": kept})
+        if found is not None and found.sqnr - now.sqnr >= best + LEAST_GAIN:
+            best = found.sqnr - now.sqnr
+            title = "Keep the noisiest node float" if count == 1 else f"Keep the {count} noisiest nodes float"
+            options = [word for name in kept for word in ("--keep-float", name)]
+            changes.append(what_if(title, options, found, kept))
 
-
-def _all_quantized(trials: _Trials) -> Iterator[WhatIf]:
-    """Yield the plan in which nothing stays float for the quality of the outputs."""
-    codes = {code.value for code in NOISE_CODES}
-    noisy = tuple(name for name, reason in trials.floats.items() if reason.code.value in codes)
-    trial = trials.made({n: r for n, r in trials.floats.items() if n not in noisy}) if noisy else None
-    if trials.now is not None and trial is not None:
-        change = trials.what_if(
-            "Quantize what stays float for quality", ["--min-output-sqnr", "0"], trial, noisy
-        )
-        before, after = trials.now.microseconds, trial.microseconds
+    quantized = plans.float_for_quality
+    found = plans.changed({"min_output_sqnr": 0.0}) if quantized else None
+    if found is not None:
+        title = "Quantize what stays float for quality"
+        change = what_if(title, ["--min-output-sqnr", "0"], found, quantized)
+        before, after = now.microseconds, found.microseconds
         much_faster = before is not None and after is not None and before >= MUCH_FASTER * after
         if much_faster or (change.gained or 0.0) >= 0.0:
-            yield change
+            changes.append(change)
 
-
-def _calibrators(trials: _Trials) -> Iterator[WhatIf]:
-    """Yield other calibrators, where they are estimated to be better."""
-    facts = trials.noise.facts
-    if len(trials.noise.plan.tensors) > MOST_RECALIBRATED:
-        return
-    for name in OTHER_CALIBRATORS:
-        if name == facts.config.calibrator.partition(":")[0] or trials.now is None:
-            continue
-        config = replace(facts.config, calibrator=name)
-        recipe = replace(facts.recipe, config=config)
-        trial = trials.made(trials.floats, replace(facts, config=config, recipe=recipe, cache=RangeCache()))
-        if trial is not None and trial.sqnr - trials.now.sqnr >= LEAST_GAIN:
-            yield trials.what_if(f"Calibrate with {name}", ["--calibrator", name], trial)
+    if len(noise.plan.tensors) <= MOST_RECALIBRATED:
+        for name in OTHER_CALIBRATORS:
+            if name == noise.facts.config.calibrator.partition(":")[0]:
+                continue
+            found = plans.changed({"calibrator": name})
+            if found is not None and found.sqnr - now.sqnr >= LEAST_GAIN:
+                changes.append(what_if(f"Calibrate with {name}", ["--calibrator", name], found))
+    return tuple(changes)
 
 
 def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:

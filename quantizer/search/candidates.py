@@ -12,17 +12,22 @@ TIE = 0.05
 """Latencies that differ by less than this fraction count as equal."""
 
 
+Settings = Mapping[str, str | float | tuple[str, ...]]
+"""Fields of `QuantConfig` that differ from the recipe's, with their values; names of nodes are added to those
+that it has."""
+
+
 @dataclass(frozen=True)
 class Base:
     """Settings that candidates start from.
 
     Attributes:
-        name: for people.
-        settings: fields of `QuantConfig` that differ from the recipe's, with their values.
+        name: for people, another one for other settings.
+        settings: those that differ from the recipe's.
     """
 
     name: str
-    settings: Mapping[str, str | float] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,13 @@ class Candidate:
 
     base: Base
     keep_float: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        """All settings that differ from the recipe's."""
+        return (
+            {**self.base.settings, "keep_float": self.keep_float} if self.keep_float else self.base.settings
+        )
 
 
 @dataclass(frozen=True)

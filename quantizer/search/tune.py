@@ -38,10 +38,11 @@ from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .candidates import Base, Trial, meets
+from .engine import OTHER_CALIBRATORS, Engine
 from .quality import QualityTarget
 from .search import Goal, Outcome, search
 from .state import State, load_state
-from .trial import OnTrial, Runner, TuningTask, lowered_for
+from .trial import OnTrial, Runner, TuningTask
 from .tuning_data import Split, TuningData, read_split
 
 # The result of a tuning, and what stood in the way of a better one.
@@ -202,7 +203,6 @@ def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
 OTHER_MODES = ("dynamic", "weight-only")
@@ -256,19 +256,21 @@ def tune(
     check_outputs([files.model, files.plan, files.state], read)
     _check_not_random(data)
     task = opened_task(Path(model_path), profile_path, recipe, target)
-    check_data_not_random(task.profile.data, profile_name(profile_path), "tuning")
-    split = read_split(task.float_session, task.prepared.model, data, target.seed, target.side_by_side)
-    overlaps = split.overlaps(task.profile.data)
-    state = _opened_state(files.state, _key(task, split, profile_path))
+    prepared, profile = task.engine.prepared, task.engine.profile
+    check_data_not_random(profile.data, profile_name(profile_path), "tuning")
+    split = read_split(task.float_session, prepared.model, data, target.seed, target.side_by_side)
+    overlaps = split.overlaps(profile.data)
+    key = _key(task, split, profile_path, recipe)
+    state = State(key) if files.state is None else load_state(files.state, key)
     deadline = None if target.budget is None else begin + target.budget
     runner = Runner(task, split, state, files.state, deadline, on_trial)
     goal = Goal(target.max_drop, target.objective == "latency")
-    found = runner.outcome(search(bases_of(recipe, task.profile), goal))
+    found = runner.outcome(search(bases_of(recipe, profile), goal))
     if found.looks > 1:
         overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
     size = None if found.chosen is None else _write(runner, found, files)
     return TuneResult(
-        model=task.prepared.identity.file,
+        model=prepared.identity.file,
         metric=split.tuning.metric.title,
         drop_unit=split.tuning.metric.kind.drop_unit,
         assumed=split.tuning.metric.assumed,
@@ -280,7 +282,7 @@ def tune(
         finished=runner.finished,
         chosen=None if found.chosen is None else found.trials.index(found.chosen),
         holdout=found.holdout,
-        float_bytes=model_bytes(task.float_path),
+        float_bytes=model_bytes(task.engine.path),
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
@@ -306,27 +308,20 @@ def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
 def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
     """Return what is tuned, with its model and profile read and the float model opened."""
     prepared, provider = open_prepared(path), check_provider(target.provider)
-    return TuningTask(
-        prepared=prepared,
-        profile=read_profile(profile_path, prepared.model, prepared.identity),
-        recipe=recipe,
-        target=target,
-        float_path=path,
-        float_session=open_session(str(path), str(path), target.threads, provider=provider),
-    )
+    profile = read_profile(profile_path, prepared.model, prepared.identity)
+    if target.objective == "int8-share":  # integers are asked for, whatever time they take
+        recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
+    session = open_session(str(path), str(path), target.threads, provider=provider)
+    return TuningTask(Engine(path, prepared, profile, recipe), target, session)
 
 
-def _opened_state(path: Path | None, key: dict[str, Any]) -> State:
-    return State(key) if path is None else load_state(path, key)
-
-
-def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str, Any]:
+def _key(task: TuningTask, split: Split, profile_path: ProfileLike, recipe: Recipe) -> dict[str, Any]:
     """Return everything that the results of the trials depend on."""
     if isinstance(profile_path, Profile):
         profile = dumps(profile_path).encode("utf-8")
     else:
         profile = read_bytes(profile_path, ProfileError)
-    identity = task.prepared.identity
+    identity = task.engine.prepared.identity
     return {
         "tool": tool_name(),
         "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
@@ -336,8 +331,8 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
         "holdout": split.holdout.data.digest,
         "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
         "split": split.description,
-        "target": to_jsonable(task.recipe.target),
-        "settings": to_jsonable(task.recipe.config),
+        "target": to_jsonable(recipe.target),
+        "settings": to_jsonable(recipe.config),
         "objective": task.target.objective,
         "max_drop": task.target.max_drop,
         "threads": task.target.threads,
@@ -369,11 +364,11 @@ def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
     task, best = runner.task, found.chosen
     assert best is not None
     planned = runner.plan_of_trial(best.candidate)
-    lowered = lowered_for(task, planned)
+    lowered = task.engine.lowered(planned)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(lowered.model, Path(folder) / "best.onnx")
         size = model_bytes(Path(folder) / "best.onnx")
-    with replacing_together(FilesRead((task.float_path,)).weights) as batch:
+    with replacing_together(FilesRead((task.engine.path,)).weights) as batch:
         if files.model is not None and target_met(best, found.holdout, task.target):
             save_model(lowered.model, files.model, batch=batch)
         if files.plan is not None:

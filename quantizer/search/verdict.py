@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log10
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -18,11 +18,7 @@ from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
-
-if TYPE_CHECKING:
-    pass
-    pass
-
+from .candidates import RankedNode, Settings
 
 # Good, fair or poor: a grade for each output by what it is, and one for labels by the interval of the
 # drop.
@@ -223,21 +219,6 @@ HEADROOM_DB = 1.0
 
 
 @dataclass(frozen=True)
-class NodeNoise:
-    """Nodes that are left float together, with the noise that they add.
-
-    Attributes:
-        nodes: their names.
-        noise: over the signal, in the worst output.
-        cost: microseconds that float is predicted to take longer.
-    """
-
-    nodes: tuple[str, ...]
-    noise: float
-    cost: float
-
-
-@dataclass(frozen=True)
 class Fix:
     """A change of settings, and what it brings.
 
@@ -253,7 +234,7 @@ class Fix:
         drop_unit: "percentage points", or that of the metric.
     """
 
-    settings: Mapping[str, str | float | tuple[str, ...]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     check_speed: bool = False
     sqnr: float | None = None
     speedup: float | None = None
@@ -312,7 +293,7 @@ class QualityGap:
     in_16_bits: frozenset[str] = frozenset()
 
 
-def proposals(gap: QualityGap, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
+def proposals(gap: QualityGap, ranking: Sequence[RankedNode]) -> tuple[Fix, ...]:
     """Return what to try, in the order in which it is tried, each with its estimate.
 
     The target's own calibrator; the node that adds most noise, in float and in 16 bits; as many nodes as
@@ -374,12 +355,12 @@ def without(sqnr: float, total: float, noise: float) -> float | None:
 
 
 def _enough(
-    gap: QualityGap, ranking: Sequence[NodeNoise], total: float
+    gap: QualityGap, ranking: Sequence[RankedNode], total: float
 ) -> Sequence[tuple[tuple[str, ...], float]]:
     """Return the nodes, and their noise, that are to be float for what is needed; () where they are many."""
     names: list[str] = []
     noise = 0.0
-    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.cost, 1e-3), one.nodes)):
+    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.microseconds, 1e-3), one.nodes)):
         names += one.nodes
         noise += one.noise
         after = without(gap.sqnr, total, noise)

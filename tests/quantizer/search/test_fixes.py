@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from qprof_onnx.quantizer.search.candidates import RankedNode
 from qprof_onnx.quantizer.search.verdict import (
     Fix,
     Grade,
-    NodeNoise,
     QualityGap,
     best_fix,
     proposals,
@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.search.verdict import (
 )
 
 GAP = QualityGap(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
-RANKING = [NodeNoise(("a",), 0.9, 5.0), NodeNoise(("b",), 0.05, 1.0), NodeNoise(("c",), 0.05, 1.0)]
+RANKING = [RankedNode(("a",), 0.9, 5.0), RankedNode(("b",), 0.05, 1.0), RankedNode(("c",), 0.05, 1.0)]
 
 
 def measured(sqnr: float, grade: Grade, predicted: float = 1.0, **settings: str) -> Fix:
@@ -38,12 +38,12 @@ def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:
 
 
 def test_a_node_that_brings_little_is_not_tried() -> None:
-    flat = [NodeNoise((name,), 1.0, 1.0) for name in "abcdefghijklmnopqrstuvwxyz"]
+    flat = [RankedNode((name,), 1.0, 1.0) for name in "abcdefghijklmnopqrstuvwxyz"]
     assert not [fix for fix in proposals(GAP, flat) if "keep_float" in fix.settings]
 
 
 def test_as_many_nodes_as_reach_what_is_needed_are_tried_together() -> None:
-    even = [NodeNoise((name,), 1.0, 1.0) for name in "abcdef"]
+    even = [RankedNode((name,), 1.0, 1.0) for name in "abcdef"]
     kept = [fix for fix in proposals(GAP, even) if "keep_float" in fix.settings]
     assert ("a", "b", "c", "d", "e") in [fix.settings["keep_float"] for fix in kept]
 
@@ -78,7 +78,7 @@ def test_a_gain_within_the_same_grade_counts() -> None:
 
 
 def test_an_estimate_without_end_is_not_made() -> None:
-    assert [fix.settings for fix in proposals(GAP, [NodeNoise(("a",), math.inf, 1.0)])] == [
+    assert [fix.settings for fix in proposals(GAP, [RankedNode(("a",), math.inf, 1.0)])] == [
         {"min_output_sqnr": 22.0}
     ]
 

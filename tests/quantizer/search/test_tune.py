@@ -30,7 +30,7 @@ from qprof_onnx.quantizer.search.candidates import (
 from qprof_onnx.quantizer.search.quality import QualityTarget, screen_model
 from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
 from qprof_onnx.quantizer.search.state import State, load_state, save_state
-from qprof_onnx.quantizer.search.trial import plan_of, try_candidates
+from qprof_onnx.quantizer.search.trial import try_candidates
 from qprof_onnx.quantizer.search.tune import TuneFiles, bases_of, opened_task, tune
 from qprof_onnx.quantizer.search.tuning_data import TuningData, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -319,7 +319,7 @@ def task_of(profile: Path, target: QualityTarget, settings=None):
 
 
 def samples_of(task):
-    return read_samples(task.float_session, task.prepared.model, TuningData(HELDOUT, LABELS))
+    return read_samples(task.float_session, task.engine.prepared.model, TuningData(HELDOUT, LABELS))
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
@@ -346,9 +346,9 @@ def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
     task = task_of(profile, QualityTarget())
     for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
-        plan_of(task, Candidate(Base(str(before), before)))
-    again = plan_of(task, Candidate(Base("x", settings), ("head",)))
-    alone = plan_of(task_of(profile, QualityTarget()), Candidate(Base("x", settings), ("head",)))
+        task.engine.planned(Candidate(Base(str(before), before)))
+    again = task.engine.planned(Candidate(Base("x", settings), ("head",)))
+    alone = task_of(profile, QualityTarget()).engine.planned(Candidate(Base("x", settings), ("head",)))
     assert again.plan == alone.plan
 
 
@@ -364,7 +364,7 @@ def test_trials_do_not_depend_on_how_many_run_side_by_side(profile) -> None:
 
 def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
     task = task_of(profile, QualityTarget())
-    planned = plan_of(task, Candidate(DEFAULT))
+    planned = task.engine.planned(Candidate(DEFAULT))
     ranked = ranked_nodes(planned, samples_of(task))
     floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
     names = [name for one in ranked for name in one.nodes]

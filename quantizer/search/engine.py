@@ -1,0 +1,352 @@
+"""One candidate after the other: settings become a plan, and the plan an estimate, or a model that is judged.
+
+    candidate ─► planned ─► predicted      what it brings, before anything is run
+                    └─────► attempts       its model is written, run, and judged by whoever searches
+
+Three searches are made of this. `fixes` tries what could make a poor model good, with a budget of seconds;
+`tune` looks for the best plan that meets a target; a report estimates changes of a plan that there is
+(`PlanEstimates`), and runs nothing. They differ in the candidates, in how a model is judged, and in when they
+stop.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...profiles.base.errors import ConfigError, ModelError, PlanError, QprofError, WritingError
+from ...profiles.records.profile import Profile
+from ...profiles.runner.sample_pass import map_in_threads
+from ..costs.predicted import CostModel, total_microseconds
+from ..lowering.lower import lower
+from ..lowering.written import Lowered
+from ..model.files import model_bytes
+from ..model.saving import save_model
+from ..noise.activation_ranges import RangeCache
+from ..noise.sources import NoiseEstimator
+from ..operators.graph import Graph
+from ..plan.plan import Kind, QuantPlan
+from ..plan.provenance import plan_digest
+from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..planning.chains import expanded
+from ..planning.facts import PlanningFacts
+from ..planning.hybrid import with_int8_weights
+from ..planning.plan_model import PlannedModel, model_facts, plan_from
+from ..planning.planner import decide
+from ..prepare.prepare import PreparedModel
+from ..targets.config import DATA_FREE, with_limit
+from ..targets.conformance import check_config, check_conformity
+from ..targets.target import Recipe
+from .candidates import Candidate, Settings
+from .fallback_nodes import plan_that_runs
+from .quality import predicted_objective, saved_bytes
+
+T = TypeVar("T")
+
+Judge = Callable[[Candidate, PlannedModel, Path], T]
+"""Says what a candidate is worth, of its plan and the file of its model."""
+
+CANNOT = (ConfigError, PlanError, ModelError)
+"""What says of a candidate that it cannot be planned, written or run."""
+
+OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
+"""Calibrators that are tried in place of the given one; kl takes its time, and is better by chance alone."""
+
+KEPT_PLANS = 12
+"""Plans that are kept between forecast and attempt, the last ones."""
+
+FOR_QUALITY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.CHEAP_FIRST_LAYER)
+"""Reasons of nodes that stay float for the quality of the outputs."""
+
+
+def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
+    """Return a recipe with other settings; names of nodes are added to those that it has.
+
+    Raises:
+        ConfigError: they do not go together; `where` says whose they are.
+    """
+    changes: dict[str, Any] = dict(settings)
+    for name in ("keep_float", "keep_16bit"):
+        if name in changes:
+            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
+    return replace(recipe, config=check_config(replace(recipe.config, **changes), recipe.target, where))
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt(Generic[T]):
+    """What became of a candidate.
+
+    Attributes:
+        candidate: the candidate.
+        planned: its plan, as it was run; None where none could be made.
+        path: the file of its model; None where none had to be written.
+        result: of the judge, on this model or on one of an equal plan; None for an error.
+        error: why it cannot be planned, written or run; None where it can.
+    """
+
+    candidate: Candidate
+    planned: PlannedModel | None = None
+    path: Path | None = None
+    result: T | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Plans and models of one float model, under the settings of candidates.
+
+    What was calibrated and what else is known of tensors is kept from plan to plan; so are the last plans.
+
+    Attributes:
+        path: the float model's file.
+        prepared, profile, recipe: what plans are made from; the settings of candidates change the recipe's.
+        unfit: nodes that stay float in every plan, since an earlier one could not be run, with the reasons.
+    """
+
+    path: Path
+    prepared: PreparedModel
+    profile: Profile
+    recipe: Recipe
+    unfit: FloatReasons = field(default_factory=dict)
+    _facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict, init=False)
+    _ranges: dict[tuple[str, str], RangeCache] = field(default_factory=dict, init=False)
+    _plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict, init=False)
+
+    def facts(self, candidate: Candidate) -> PlanningFacts:
+        """Return what the plan of a candidate is made from.
+
+        Raises:
+            ConfigError: its settings do not go together.
+        """
+        recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
+        config = recipe.config
+        # What is said of limits, and which chains are planned as one node, depends on these alone.
+        key = (config.mode in DATA_FREE, config.min_output_sqnr, config.keep_16bit)
+        if key not in self._facts:
+            made = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
+            self._facts[key] = made.with_unfit(self.unfit)
+        shared = next(iter(self._facts.values())).cache
+        ranges = self._ranges.setdefault(
+            (config.calibrator, config.schema),
+            RangeCache(shared.profiles, shared.densities, {}, shared.functions),
+        )
+        return replace(self._facts[key], recipe=recipe, config=with_limit(config), cache=ranges)
+
+    def planned(self, candidate: Candidate) -> PlannedModel:
+        """Return the verified plan of a candidate, with the model that it is lowered from, before it is run.
+
+        Raises:
+            ConfigError, PlanError: it cannot be made.
+        """
+        key = (candidate.base.name, candidate.keep_float)
+        if key not in self._plans:
+            self._keep(candidate, plan_from(self.facts(candidate)))
+        return self._plans[key]
+
+    def planned_to_run(self, candidate: Candidate) -> PlannedModel:
+        """Return the plan of a candidate with the nodes in float that cannot be written or run.
+
+        Raises:
+            ConfigError, PlanError, ModelError: it cannot be made or run.
+        """
+        planned = plan_that_runs(self.facts(candidate), self.path)[0]
+        self._keep(candidate, planned)
+        return planned
+
+    def _keep(self, candidate: Candidate, planned: PlannedModel) -> None:
+        self._plans[candidate.base.name, candidate.keep_float] = planned
+        for key in list(self._plans)[:-KEPT_PLANS]:
+            del self._plans[key]
+
+    def predicted(self, planned: PlannedModel, objective: str) -> float:
+        """Return the value of an objective as it is predicted of a plan, see `predicted_objective`."""
+        return predicted_objective(planned, objective, self.profile, model_bytes(self.path))
+
+    def lowered(self, planned: PlannedModel) -> Lowered:
+        """Return the quantized model of a plan, with notes on what its target does not support as it stands.
+
+        Raises:
+            PlanError: the form cannot write it. ConfigError: its runtime would refuse it.
+        """
+        lowered = lower(planned.model, planned.plan)
+        notes = check_conformity(lowered.model, self.recipe.target, "quantized model")
+        return replace(lowered, notes=(*lowered.notes, *notes))
+
+    def write(self, candidate: Candidate, planned: PlannedModel, path: Path) -> None:
+        """Write the model of a candidate's plan.
+
+        Raises:
+            WritingError: there is no room, which says nothing about the candidate. PlanError, ConfigError:
+                see `lowered`.
+        """
+        try:
+            save_model(self.lowered(planned).model, path)
+        except WritingError as error:
+            raise WritingError(
+                f"trial '{candidate.base.name}': {error} for temporary files with TMPDIR, or make room; "
+                "with a state file the tuning is resumed"
+            ) from error
+
+    def attempts(
+        self,
+        candidates: Sequence[Candidate],
+        judge: Judge[T],
+        known: MutableMapping[str, T],
+        parallel: int = 1,
+    ) -> Iterator[Attempt[T]]:
+        """Plan, write, run and judge candidates; yield what became of each, in this order.
+
+        While one model is judged, the next is planned and written. A candidate that cannot be run is planned
+        again with the nodes in float that this is due to.
+
+        Args:
+            candidates: what is tried.
+            judge: called with each, in threads of its own where there are several.
+            known: results by digest of the plan: what is in it is not run again; new ones are added.
+            parallel: how many are judged side by side.
+
+        Raises:
+            WritingError: a model cannot be written. Whatever the judge raises that is not in `CANNOT`.
+        """
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            begun = set(known)
+
+            def written(place: int, candidate: Candidate) -> Attempt[T]:
+                path = Path(folder) / f"trial-{place}.onnx"
+                try:
+                    planned = self.planned(candidate)
+                    digest = plan_digest(planned.plan)
+                    if digest in begun:
+                        return Attempt(candidate, planned)
+                    begun.add(digest)
+                    self.write(candidate, planned, path)
+                except WritingError:
+                    raise
+                except CANNOT as error:
+                    return Attempt(candidate, error=error)
+                return Attempt(candidate, planned, path)
+
+            def judged(attempt: Attempt[T]) -> Attempt[T]:
+                if attempt.planned is None or attempt.path is None:
+                    return attempt
+                try:
+                    return replace(attempt, result=judge(attempt.candidate, attempt.planned, attempt.path))
+                except ModelError as error:
+                    return replace(attempt, error=error)
+
+            def judged_again(candidate: Candidate) -> Attempt[T]:
+                path = Path(folder) / "again.onnx"
+                try:
+                    planned = self.planned_to_run(candidate)
+                    self.write(candidate, planned, path)
+                    return Attempt(candidate, planned, path, judge(candidate, planned, path))
+                except WritingError:
+                    raise
+                except CANNOT as error:
+                    return Attempt(candidate, error=error)
+
+            ready = (written(place, candidate) for place, candidate in enumerate(candidates))
+            for attempt, _ in map_in_threads(judged, ready, parallel, lambda: False):
+                done = attempt
+                digest = "" if done.planned is None else plan_digest(done.planned.plan)
+                if done.error is None and done.path is None and digest in known:
+                    done = replace(done, result=known[digest])
+                elif done.error is not None or done.path is None:
+                    done = judged_again(done.candidate)
+                if done.planned is not None and done.result is not None:
+                    known.setdefault(plan_digest(done.planned.plan), done.result)
+                yield done
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is expected of a plan before it is run.
+
+    Attributes:
+        sqnr: of the output that is looked at, in dB.
+        microseconds: of all its nodes; None for a target without a table of times.
+        saved: bytes that its constants need less than in float.
+    """
+
+    sqnr: float
+    microseconds: float | None
+    saved: float
+
+
+class PlanEstimates:
+    """Estimates of a plan that there is, perhaps edited by a person, and of changes to it. Nothing is run.
+
+    Where `Engine` decides everything anew, here each node stays what it is in the plan, unless the change is
+    about it.
+
+    Args:
+        facts: of the model without equalization, with a node in the place of each chain, as planning
+            estimates it.
+        plan: the plan of that model.
+        estimator: of its noise.
+        graph, measured: the prepared model and its profile, chains and all: times and sizes are those of its
+            nodes.
+        output: whose SQNR is estimated.
+    """
+
+    def __init__(
+        self,
+        facts: PlanningFacts,
+        plan: QuantPlan,
+        *,
+        estimator: NoiseEstimator,
+        graph: Graph,
+        measured: Profile,
+        output: str,
+    ) -> None:
+        self._facts, self._estimator, self._graph, self._output = facts, estimator, graph, output
+        table = facts.recipe.costs
+        self._costs = None if table is None else CostModel(graph, measured, table)
+        self.floats: FloatReasons = {n: e.float_reason for n, e in plan.nodes.items() if e.stays_float}
+        self.whole = {name for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
+        self.now = self._estimate(facts, plan)
+
+    @property
+    def float_for_quality(self) -> tuple[str, ...]:
+        """The nodes that stay float for the quality of the outputs: those that no limit would quantize."""
+        codes = {code.value for code in FOR_QUALITY}
+        return tuple(name for name, reason in self.floats.items() if reason.code.value in codes)
+
+    def changed(self, settings: Settings) -> Estimate | None:
+        """Return the estimate of the plan with other settings; None where there is no such plan.
+
+        Args:
+            settings: "keep_float" leaves nodes float, weights and all; "min_output_sqnr" 0 quantizes what is
+                float for quality; all else calibrates the tensors anew.
+        """
+        floats, whole, facts = dict(self.floats), set(self.whole), self._facts
+        others = dict(settings)
+        kept = others.pop("keep_float", ())
+        if isinstance(kept, tuple):
+            floats |= {name: because(ReasonCode.BY_REQUEST, pattern=name) for name in kept}
+            whole.update(kept)
+        if others.pop("min_output_sqnr", None) == 0.0:
+            floats = {name: floats[name] for name in floats if name not in self.float_for_quality}
+        try:
+            if others:
+                recipe = with_settings(facts.recipe, others, "change")
+                config = with_limit(recipe.config)
+                facts = replace(facts, recipe=recipe, config=config, cache=RangeCache())
+            return self._estimate(facts, with_int8_weights(facts, decide(facts, floats), without=whole))
+        except QprofError:
+            return None
+
+    def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
+        """Return the estimate of a plan of the contracted model; None where it has no noise."""
+        estimator = NoiseEstimator(facts.activations, self._estimator.gains, self._estimator.errors)
+        sqnr = estimator.estimated_sqnr(plan).get(self._output)
+        if sqnr is None:
+            return None
+        whole = expanded(plan, replace(self._facts, graph=self._graph))
+        microseconds = None
+        if self._costs is not None:
+            microseconds = total_microseconds(self._costs.costs(whole), self._graph, whole)
+        return Estimate(sqnr, microseconds, saved_bytes(whole, self._graph))
