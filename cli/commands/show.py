@@ -39,7 +39,7 @@ def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool)
       qprof show plan.yaml --tensor '/layer1/*' --json
     """
     from ...profiles.records.profile import Profile
-    from ...quantizer.exchange.documents import read_document
+    from ...quantizer.exchange.profiles import read_document
 
     found = read_document(file)
     if isinstance(found, Profile):

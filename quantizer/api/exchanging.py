@@ -11,11 +11,10 @@ from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ..exchange.binding import bind
-from ..exchange.documents import read_document
 from ..exchange.exporting import losses, written
 from ..exchange.formats import format_named
 from ..exchange.importing import plan_of_file
-from ..exchange.profiles import format_in, missing_notes, profile_in, read_profile
+from ..exchange.profiles import format_in, missing_notes, profile_in, read_document, read_profile
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..model.output_paths import FilesRead, check_outputs

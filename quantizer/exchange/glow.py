@@ -1,38 +1,139 @@
 """Glow's own profile format (SPEC section C).
 
 A Glow file is three YAML documents: tool version, hash of the graph, list of entries. The text is byte for
-byte that of Glow's writer.
+byte that of Glow's writer. Entries have Glow's names of tensors, `node:output` (SPEC B.3).
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
-from ...profiles.base.errors import free_name
-from ...profiles.records.profile import Profile
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.conversion import float_at, integer_at, keys_at, list_at
-from ...profiles.base.errors import MalformedError, ProfileError
+from ...profiles.base.errors import MalformedError, ProfileError, free_name
 from ...profiles.base.output_files import text_of
 from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
 from ...profiles.records.histogram import EqualBins, UnknownBins
+from ...profiles.records.profile import Profile
 from .values import ForeignRanges
 
-# Glow's tensor names (`node:output`) of an ONNX model (SPEC B.3), and which entries of a file are theirs.
+GlowEntry = tuple[str, EqualBins]
+"""Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
+
+TOOL = "Glow "
+"""In the name of the tool, before its version."""
+
+ADVICE = "check that a Glow of this decade wrote it completely, or profile the model again"
+
+_WRAP_COLUMN = 70
+
+_FLOW_COLUMN = 19
+
+_QUOTED_WORDS = {"null", "Null", "NULL", "~", "true", "True", "TRUE", "false", "False", "FALSE"}
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-# Names -----------------------------------------------------------------------------------------------------
+def recognises(data: bytes) -> bool:
+    """Return whether a file is a Glow profile; its own keys come first."""
+    return re.search(b"^(GlowToolsVersion|GraphPreLowerHash)[ ]*:", data[:10_000], re.MULTILINE) is not None
+
+
+def read(data: bytes, where: str) -> ForeignRanges:
+    """Return ranges and histograms by Glow's names; the first of equal names wins.
+
+    Raises:
+        MalformedError: see `loads_glow`. ProfileError: the file is no text.
+    """
+    entries, _, version = loads_glow(text_of(data, where, ProfileError))
+    by_name: dict[str, EqualBins] = {}
+    for name, bins in entries:
+        by_name.setdefault(name, bins)
+    return ForeignRanges(
+        {name: (bins.minimum, bins.maximum) for name, bins in by_name.items()},
+        TOOL + (version or "of an unknown version"),
+        (),
+        {name: bins for name, bins in by_name.items() if bins.counts.size},
+    )
+
+
+def write(profile: Profile, model: ir.Model) -> str:
+    """Return the text of a Glow profile, see `dumps_profile`.
+
+    Raises:
+        ProfileError: a tensor has no Glow name.
+    """
+    return dumps_profile(profile, glow_names(model))
+
+
+def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
+    """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
+
+    Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
+    in its place, so Glow's own loader reads the file only with its hash check off.
+
+    Args:
+        profile: what to write.
+        names: tensor name to Glow's name (`glow_names`).
+
+    Raises:
+        ProfileError: a tensor has no Glow name.
+    """
+    entries: list[GlowEntry] = []
+    for tensor, statistics in profile.items():
+        if tensor not in names:
+            raise ProfileError(
+                f"tensor '{tensor}': has no Glow name; write the profile with the model that was profiled"
+            )
+        bins = EqualBins(statistics.minimum, statistics.maximum, np.zeros(0))
+        if not isinstance(statistics.histogram, UnknownBins):
+            bins = statistics.histogram.resampled(statistics.minimum, statistics.maximum)
+        entries.append((names[tensor], bins))
+    head = profile.model.structure[:16]
+    graph_hash = int(head, 16) if re.fullmatch("[0-9a-f]{16}", head) else 0
+    version = profile.tool.removeprefix(TOOL)
+    return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, version)
+
+
+# Names ---------------------------------------------------------------------------------------------------
+
+
+def matched(profile: Profile, model: ir.Model) -> dict[str, str]:
+    """Return Glow's name of each tensor of the model whose entry in a profile is certain.
+
+    Args:
+        profile: as read, by Glow's names.
+        model: the prepared model.
+    """
+    names = glow_names(model)
+    in_model = set(names.values())
+    return {
+        tensor: name
+        for tensor, name in names.items()
+        if name in profile and not _ambiguous(profile, name, in_model)
+    }
+
+
+def _ambiguous(profile: Profile, name: str, in_model: set[str]) -> bool:
+    """Return whether an entry may be of a lowered part of the node instead of its result.
+
+    Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
+    without a number. The result is certain when there are no such parts, or when one of them has the
+    same profile: the copy that lowering makes (SPEC B.4).
+    """
+    stem, _, output = name.rpartition(":")
+    pattern = re.compile(re.escape(stem) + f"__[0-9]+:{output}")
+    parts = [other for other in profile if pattern.fullmatch(other) and other not in in_model]
+    return bool(parts) and all(profile[part] != profile[name] for part in parts)
+
+
+def known_names(model: ir.Model) -> Iterable[str]:
+    """Return the names that a file has of the tensors of a model."""
+    return glow_names(model).values()
 
 
 def glow_names(model: ir.Model) -> dict[str, str]:
@@ -67,114 +168,7 @@ def _glow_name(title: str, taken: set[str]) -> str:
     return name
 
 
-def matched_glow(profile: Profile, model: ir.Model) -> dict[str, str]:
-    """Return Glow's name of each tensor of the model whose entry in a profile is certain.
-
-    Args:
-        profile: as read, by Glow's names.
-        model: the prepared model.
-    """
-    names = glow_names(model)
-    in_model = set(names.values())
-    return {
-        tensor: name
-        for tensor, name in names.items()
-        if name in profile and not _ambiguous(profile, name, in_model)
-    }
-
-
-def _ambiguous(profile: Profile, name: str, in_model: set[str]) -> bool:
-    """Return whether an entry may be of a lowered part of the node instead of its result.
-
-    Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
-    without a number. The result is certain when there are no such parts, or when one of them has the
-    same profile: the copy that lowering makes (SPEC B.4).
-    """
-    stem, _, output = name.rpartition(":")
-    pattern = re.compile(re.escape(stem) + f"__[0-9]+:{output}")
-    parts = [other for other in profile if pattern.fullmatch(other) and other not in in_model]
-    return bool(parts) and all(profile[part] != profile[name] for part in parts)
-
-
-GlowEntry = tuple[str, EqualBins]
-"""Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
-
-TOOL = "Glow "
-"""In the name of the tool, before its version."""
-
-ADVICE = "check that a Glow of this decade wrote it completely, or profile the model again"
-
-_WRAP_COLUMN = 70
-_FLOW_COLUMN = 19
-_QUOTED_WORDS = {"null", "Null", "NULL", "~", "true", "True", "TRUE", "false", "False", "FALSE"}
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-# The text --------------------------------------------------------------------------------------------------
-
-
-def recognises(data: bytes) -> bool:
-    """Return whether a file is a Glow profile; its own keys come first."""
-    return re.search(b"^(GlowToolsVersion|GraphPreLowerHash)[ ]*:", data[:10_000], re.MULTILINE) is not None
-
-
-def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
-    """Return the text that Glow writes for these entries, in their order.
-
-    Args:
-        entries: names of ASCII characters; ranges and counts are rounded to float32, which Glow holds.
-        graph_hash: 64-bit number.
-        version: of the writing tool.
-
-    Raises:
-        ProfileError: a name or the version holds what Glow cannot have written.
-    """
-    lines = [
-        f"---\nGlowToolsVersion: {_quoted(version)}\n...\n---\nGraphPreLowerHash: 0x{graph_hash:X}\n...\n---"
-    ]
-    for name, bins in entries:
-        lines += [
-            f"- NodeOutputName:  {_quoted(name)}",
-            f"  Min:             {_fixed(bins.minimum)}",
-            f"  Max:             {_fixed(bins.maximum)}",
-            f"  Histogram:       {_flow(bins.counts.astype(np.float32).tolist())}",
-        ]
-    if len(lines) == 1:
-        lines.append("[]")
-    return "\n".join(lines) + "\n...\n"
-
-
-def _quoted(text: str) -> str:
-    """Return a scalar in the quotes that Glow's YAML writer (LLVM 14) gives it."""
-    if not all(" " <= char <= "~" for char in text):
-        raise ProfileError(f"name '{text}': holds a character that Glow's names cannot; use printable ASCII")
-    numeric = INT.fullmatch(text) or FLOAT.fullmatch(text)
-    plain = re.fullmatch(r"[A-Za-z0-9_^.][A-Za-z0-9_^., -]*", text) and not text.endswith(" ")
-    return (
-        text if plain and not numeric and text not in _QUOTED_WORDS else "'" + text.replace("'", "''") + "'"
-    )
-
-
-def _fixed(value: float) -> str:
-    clipped = min(max(value, -_FLOAT32_MAX), _FLOAT32_MAX)
-    text = f"{float(np.float32(clipped)):.126f}".rstrip("0")
-    return text + "0" if text.endswith(".") else text
-
-
-def _flow(counts: Sequence[float]) -> str:
-    """Return a flow list, broken after the comma that passes column 70."""
-    parts, column = ["[ "], _FLOW_COLUMN + 2
-    for index, count in enumerate(counts):
-        word = f"{count:g}"
-        if index:
-            parts.append(", ")
-            column += 2
-        if column > _WRAP_COLUMN:
-            parts.append("\n" + " " * (_FLOW_COLUMN + 2))
-            column = _FLOW_COLUMN + 2
-        parts.append(word)
-        column += len(word)
-    return "".join(parts) + " ]"
+# The text ------------------------------------------------------------------------------------------------
 
 
 def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
@@ -245,70 +239,60 @@ def _count(word: object, where: str) -> float:
     return count
 
 
-# Profiles --------------------------------------------------------------------------------------------------
+def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
+    """Return the text that Glow writes for these entries, in their order.
 
-
-def read(data: bytes, where: str) -> ForeignRanges:
-    """Return ranges and histograms by Glow's names; the first of equal names wins.
+    Args:
+        entries: names of ASCII characters; ranges and counts are rounded to float32, which Glow holds.
+        graph_hash: 64-bit number.
+        version: of the writing tool.
 
     Raises:
-        MalformedError: see `loads_glow`. ProfileError: the file is no text.
+        ProfileError: a name or the version holds what Glow cannot have written.
     """
-    entries, _, version = loads_glow(text_of(data, where, ProfileError))
-    by_name: dict[str, EqualBins] = {}
+    lines = [
+        f"---\nGlowToolsVersion: {_quoted(version)}\n...\n---\nGraphPreLowerHash: 0x{graph_hash:X}\n...\n---"
+    ]
     for name, bins in entries:
-        by_name.setdefault(name, bins)
-    return ForeignRanges(
-        {name: (bins.minimum, bins.maximum) for name, bins in by_name.items()},
-        TOOL + (version or "of an unknown version"),
-        (),
-        {name: bins for name, bins in by_name.items() if bins.counts.size},
+        lines += [
+            f"- NodeOutputName:  {_quoted(name)}",
+            f"  Min:             {_fixed(bins.minimum)}",
+            f"  Max:             {_fixed(bins.maximum)}",
+            f"  Histogram:       {_flow(bins.counts.astype(np.float32).tolist())}",
+        ]
+    if len(lines) == 1:
+        lines.append("[]")
+    return "\n".join(lines) + "\n...\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a scalar in the quotes that Glow's YAML writer (LLVM 14) gives it."""
+    if not all(" " <= char <= "~" for char in text):
+        raise ProfileError(f"name '{text}': holds a character that Glow's names cannot; use printable ASCII")
+    numeric = INT.fullmatch(text) or FLOAT.fullmatch(text)
+    plain = re.fullmatch(r"[A-Za-z0-9_^.][A-Za-z0-9_^., -]*", text) and not text.endswith(" ")
+    return (
+        text if plain and not numeric and text not in _QUOTED_WORDS else "'" + text.replace("'", "''") + "'"
     )
 
 
-def matched(profile: Profile, model: ir.Model) -> Mapping[str, str]:
-    """Return the name in the file of each activation of a model that the file has."""
-    return matched_glow(profile, model)
+def _fixed(value: float) -> str:
+    clipped = min(max(value, -_FLOAT32_MAX), _FLOAT32_MAX)
+    text = f"{float(np.float32(clipped)):.126f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text
 
 
-def known_names(model: ir.Model) -> Iterable[str]:
-    """Return the names that a file has of the tensors of a model."""
-    return glow_names(model).values()
-
-
-def write(profile: Profile, model: ir.Model) -> str:
-    """Return the text of a Glow profile, see `dumps_profile`.
-
-    Raises:
-        ProfileError: a tensor has no Glow name.
-    """
-    return dumps_profile(profile, glow_names(model))
-
-
-def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
-    """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
-
-    Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
-    in its place, so Glow's own loader reads the file only with its hash check off.
-
-    Args:
-        profile: what to write.
-        names: tensor name to Glow's name (`glow_names`).
-
-    Raises:
-        ProfileError: a tensor has no Glow name.
-    """
-    entries: list[GlowEntry] = []
-    for tensor, statistics in profile.items():
-        if tensor not in names:
-            raise ProfileError(
-                f"tensor '{tensor}': has no Glow name; write the profile with the model that was profiled"
-            )
-        bins = EqualBins(statistics.minimum, statistics.maximum, np.zeros(0))
-        if not isinstance(statistics.histogram, UnknownBins):
-            bins = statistics.histogram.resampled(statistics.minimum, statistics.maximum)
-        entries.append((names[tensor], bins))
-    head = profile.model.structure[:16]
-    graph_hash = int(head, 16) if re.fullmatch("[0-9a-f]{16}", head) else 0
-    version = profile.tool.removeprefix(TOOL)
-    return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, version)
+def _flow(counts: Sequence[float]) -> str:
+    """Return a flow list, broken after the comma that passes column 70."""
+    parts, column = ["[ "], _FLOW_COLUMN + 2
+    for index, count in enumerate(counts):
+        word = f"{count:g}"
+        if index:
+            parts.append(", ")
+            column += 2
+        if column > _WRAP_COLUMN:
+            parts.append("\n" + " " * (_FLOW_COLUMN + 2))
+            column = _FLOW_COLUMN + 2
+        parts.append(word)
+        column += len(word)
+    return "".join(parts) + " ]"

@@ -34,217 +34,83 @@ from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
 from .encodings import document
+from .folded_scales import folded_factors, folded_params
 from .formats import formats_of, read_as, recognised
-from .node_decisions import Decision, SourceNode, SourceParams, decisions, folded_factors, folded_params
+from .node_decisions import Decision, SourceNode, SourceParams, decisions
 from .qnn import has_mappings
 from .quantized_models import source_of_model
 from .values import ForeignParams
 
-# What a file of parameters leaves to the model: axes of channels, and tensors whose values are only
-# moved.
-#
-# Such files are for converters that know the model. AIMET and onnxruntime give the output of Reshape or
-# MaxPool
-# no parameters: it has those of its input.
 
+def plan_of_file(
+    source: str | os.PathLike[str],
+    float_model: str | os.PathLike[str],
+    recipe: Recipe,
+    *,
+    keep_form: bool = False,
+) -> QuantPlan:
+    """Return the plan that another tool followed when it quantized a model.
 
-def completed(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters with the model's axes, and with those of tensors whose values are only moved.
-
-    Args:
-        params: as read.
-        graph: of the prepared model.
-    """
-    return with_moved_values(with_axes(params, graph), graph)
-
-
-def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters with those of the outputs of operators that only move or select values.
+    Scales, zero points and the integers of the weights are those of the source, to the bit, and so is which
+    nodes are quantized; what the target does not take stays float, with the reason. What could not be kept
+    is in the notes of the plan.
 
     Args:
-        params: as read.
-        graph: of the prepared model.
+        source: a quantized ONNX model of any tool, or a file that holds parameters (`formats`).
+        float_model: the float model that was quantized.
+        recipe: settings and target; of the settings the target counts, and the form.
+        keep_form: write QLinear operators where the source has such and the target reads them.
+
+    Raises:
+        ModelError: a model cannot be read, or the source is no quantized form of the float model.
+        ConfigError: the source is of no known format.
     """
-    tensors, added = dict(params.tensors), []
-    for node in graph.nodes:
-        rule, source = node.rule, tensors.get(node.input(0))
-        if (
-            rule is None
-            or rule.constraint is not Constraint.SAME
-            or source is None
-            or source.axis is not None
-        ):
-            continue
-        missing = [name for name in node.results if name not in tensors and graph.is_float(name)]
-        tensors.update(dict.fromkeys(missing, source))
-        added += missing
-    if not added:
-        return params
-    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
-    note = f"taken from what they read, for the file has no parameters of them: {some}"
-    return replace(params, tensors=tensors, notes=(*params.notes, note))
+    prepared, where = open_prepared(os.fspath(float_model)), os.fspath(source)
+    if Path(where).suffix.lower() == ".onnx":
+        loaded = read_model(where)
+        producer = loaded.model.producer_name or "", loaded.model.producer_version or ""
+        written_by = " ".join(part for part in producer if part)
+        params = source_of_model(prepared.graph, loaded.model, Path(where).name, written_by)
+        if keep_form and params.has_operators and "qoperator" in recipe.target.forms:
+            recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
+        return plan_of_source(prepared.model, params, recipe)
+    try:
+        data = Path(where).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
+    entry = recognised(data, "parameters")
+    if entry is None:
+        raise _not_parameters(data, where)
+    read = read_as(entry, data, where, ConfigError)
+    assert isinstance(read, ForeignParams)
+    read = with_axes(read, prepared.graph)
+    read = with_folded_constants(read, read_model(float_model).model, prepared.graph)
+    return plan_of_params(prepared.model, read, recipe)
 
 
-def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters for the constants of the prepared model, where preparation gave them other values.
-
-    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
-    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
-    parameters.
-
-    Args:
-        params: as read, for the model as its file has it, with axes (`with_axes`).
-        original: that model.
-        graph: of the prepared model.
-    """
-    values, tensors = original.graph.initializers, dict(params.tensors)
-    folded, lost = list[str](), list[str]()
-    for name in params.tensors:
-        before = constant_of(values[name]) if name in values else None
-        if before is None or not graph.is_constant(name) or not _differ(before, graph.constant(name)):
-            continue
-        multiplied = _folded(name, before, params.tensors[name], graph)
-        if multiplied is None:
-            del tensors[name]
-        else:
-            tensors[name] = multiplied
-        (lost if multiplied is None else folded).append(name)
-    notes = (*params.notes, *_notes(folded, lost))
-    return replace(params, tensors=tensors, notes=notes)
-
-
-def _folded(name: str, before: npt.NDArray[Any], params: QuantParams, graph: Graph) -> QuantParams | None:
-    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
-    after, readers = graph.constant(name), tuple(graph.consumers(name))
-    if after is None or len(readers) != 1:
-        return None
-    ((node, position),) = readers
-    rule = node.rule
-    layout = None if rule is None else rule.weight
-    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
-    if axis is None:
-        return None
-    factors = folded_factors(before, after, axis % after.ndim)
-    return None if factors is None else folded_params(params, factors, axis % after.ndim)
-
-
-def _notes(folded: list[str], lost: list[str]) -> Iterator[str]:
-    if folded:
-        yield (
-            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
-            "are multiplied by what is, channel by channel"
+def _not_parameters(data: bytes, where: str) -> ConfigError:
+    """Return the error that says what to do with a file that holds no parameters which are read."""
+    ranges = recognised(data, "ranges")
+    if ranges is not None:
+        return ConfigError(
+            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
+            "a profile of it with 'qprof import-profile'"
         )
-    if lost:
-        yield (
-            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
-            "than by a factor for each output channel: change them in the float model, and make the file for "
-            "that"
-        )
-
-
-def _differ(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
-    return one is not None and other is not None and not np.array_equal(one, other)
-
-
-def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters whose axes are those of the model, where the file does not name them.
-
-    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
-    no operator says which those are, to the only axis of that length. Blocks lie along its input
-    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
-    are the same for all taps of a kernel are written for each.
-
-    Args:
-        params: as read; `ForeignParams.axis_unknown` names the constants.
-        graph: of the prepared model.
-
-    Returns:
-        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
-    """
-    found = {name: _placed(name, params, graph) for name in params.tensors}
-    lost = [name for name, placed in found.items() if placed is None]
-    notes = [f"left out: '{name}': {_why_lost(name, graph)}" for name in lost]
-    tensors = {name: placed for name, placed in found.items() if placed is not None}
-    return replace(params, tensors=tensors, notes=(*params.notes, *notes), axis_unknown=frozenset[str]())
-
-
-def _why_lost(name: str, graph: Graph) -> str:
-    if graph.is_constant(name):
-        return "its scales do not fit an axis of the model's constant"
-    return "it is an activation, and has several scales"
-
-
-def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | None:
-    """Return the parameters of a tensor along the right axis; None where none fits."""
-    known = params.tensors[name]
-    if known.axis is None or name not in graph.values:
-        return known
-    shape = graph.shape(name)
-    if shape is None or not graph.is_constant(name):
-        one = len(known.scale) == 1 and known.block_size is None
-        return replace(known, axis=None) if one else None
-    sizes = tuple(size or 0 for size in shape)
-    if known.block_size is not None:
-        return _blocks(known, sizes, name in params.axis_unknown, _layouts(name, graph))
-    if name not in params.axis_unknown:
-        return known
-    by_operator = [layout.axis(node, len(sizes)) for node, layout in _layouts(name, graph)]
-    axes = (*by_operator, _only_axis(known, sizes))
-    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == len(known.scale)), None)
-    return None if axis is None else replace(known, axis=axis)
-
-
-def _layouts(name: str, graph: Graph) -> tuple[tuple[Node, WeightLayout], ...]:
-    return tuple(_layouts_at(name, graph))
-
-
-def _layouts_at(name: str, graph: Graph) -> Iterator[tuple[Node, WeightLayout]]:
-    for node, position in graph.consumers(name):
-        rule = node.rule
-        if rule is not None:
-            yield from ((node, layout) for layout in rule.constants if layout.index == position)
-
-
-def _only_axis(params: QuantParams, sizes: tuple[int, ...]) -> int | None:
-    axes = [axis for axis, size in enumerate(sizes) if size == len(params.scale)]
-    return axes[0] if len(axes) == 1 else None
-
-
-def _blocks(
-    params: QuantParams,
-    sizes: tuple[int, ...],
-    unknown: bool,
-    layouts: tuple[tuple[Node, WeightLayout], ...],
-) -> QuantParams | None:
-    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
-    assert params.axis is not None
-    assert params.block_size is not None
-    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
-    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
-    if axis is None or axis > 1 or len(sizes) < 2:
-        return None
-    if sizes[axis] % params.block_size:
-        return None
-    blocks = sizes[axis] // params.block_size
-    outer = [blocks if i == axis else sizes[i] for i in range(2)]
-    taps = math.prod(sizes[2:])
-    count = len(params.scale)
-    if count == math.prod(outer) * taps and taps != 1 and not unknown:
-        return params
-    if count != math.prod(outer):
-        return None
-    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
-    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
-    places = (order.T if swapped else order).reshape(-1).repeat(taps).tolist()
-    return replace(
-        params,
-        axis=axis,
-        scale=tuple(params.scale[i] for i in places),
-        zero_point=tuple(params.zero_point[i] for i in places),
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        try:
+            top = document(data)
+        except MalformedError as problem:
+            return ConfigError(problem.message(where, "give the file as the other tool wrote it"))
+        if has_mappings(top):
+            return ConfigError(
+                f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
+                "the simulation again with encoding_version='1.0.0' or '2.0.0'"
+            )
+    known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
+    return ConfigError(
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
+        "see 'qprof export --help'"
     )
-
-
-# Parameters that another tool chose, as a plan of qprof: to be shown, compared, edited and lowered. Pure.
 
 
 def plan_of_params(
@@ -270,10 +136,10 @@ def plan_of_params(
         PlanError: the plan breaks a rule.
     """
     graph = index(model)
-    params = completed(params, graph)
+    params = with_moved_values(with_axes(params, graph), graph)
     chosen = None if quantized is None else set(quantized)
     nodes = {
-        node.name: SourceNode(_read(node, graph, params.tensors))
+        node.name: SourceNode(_params_read(node, graph, params.tensors))
         for node in graph.nodes
         if chosen is None or node.name in chosen
     }
@@ -291,7 +157,7 @@ def plan_of_params(
     return plan_of_source(model, SourceParams(params.tool, activations, nodes, notes=notes), recipe)
 
 
-def _read(node: Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
+def _params_read(node: Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
     names = {i: node.input(i) for i in range(len(node.inputs))}
     return {i: tensors[n] for i, n in names.items() if n in tensors and graph.is_float(n)}
 
@@ -341,7 +207,7 @@ def _plan(
     model: ir.Model, graph: Graph, source: SourceParams, recipe: Recipe, unfit: Mapping[str, FloatReason]
 ) -> QuantPlan:
     decided = decisions(graph, source, recipe, unfit)
-    tensors, nodes = _stored(graph, decided)
+    tensors, nodes = _stored_params(graph, decided)
     kept = {name: entry for name, entry in nodes.items() if entry.kind.has_weights}
     adjustments = replace(
         source.adjustments,
@@ -355,7 +221,11 @@ def _plan(
         nodes,
         tuple(
             dict.fromkeys(
-                (f"parameters of {source.tool}", *source.notes, *_slower(graph, nodes, source.tool, recipe))
+                (
+                    f"parameters of {source.tool}",
+                    *source.notes,
+                    *_slow_dynamic_notes(graph, nodes, source.tool, recipe),
+                )
             )
         ),
         tool=tool_name(),
@@ -363,7 +233,9 @@ def _plan(
     )
 
 
-def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe) -> Iterator[str]:
+def _slow_dynamic_notes(
+    graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe
+) -> Iterator[str]:
     """Yield which dynamic nodes are kept although the target computes them faster in float."""
     dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
     for operator, times in recipe.target.slower_dynamic.items():
@@ -374,7 +246,7 @@ def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Reci
             )
 
 
-def _stored(
+def _stored_params(
     graph: Graph, decided: Mapping[str, Decision]
 ) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
     """Return the parameters in which tensors are stored, and nodes with those of their own."""
@@ -452,72 +324,188 @@ def _schema(params: Iterable[QuantParams]) -> str:
     return "symmetric" if found and symmetric else "asymmetric"
 
 
-def plan_of_file(
-    source: str | os.PathLike[str],
-    float_model: str | os.PathLike[str],
-    recipe: Recipe,
-    *,
-    keep_form: bool = False,
-) -> QuantPlan:
-    """Return the plan that another tool followed when it quantized a model.
+# What a file of parameters leaves to the model: axes, tensors whose values are only moved, folded weights
 
-    Scales, zero points and the integers of the weights are those of the source, to the bit, and so is which
-    nodes are quantized; what the target does not take stays float, with the reason. What could not be kept
-    is in the notes of the plan.
+
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with those of the outputs of operators that only move or select values.
 
     Args:
-        source: a quantized ONNX model of any tool, or a file that holds parameters (`formats`).
-        float_model: the float model that was quantized.
-        recipe: settings and target; of the settings the target counts, and the form.
-        keep_form: write QLinear operators where the source has such and the target reads them.
-
-    Raises:
-        ModelError: a model cannot be read, or the source is no quantized form of the float model.
-        ConfigError: the source is of no known format.
+        params: as read.
+        graph: of the prepared model.
     """
-    prepared, where = open_prepared(os.fspath(float_model)), os.fspath(source)
-    if Path(where).suffix.lower() == ".onnx":
-        loaded = read_model(where)
-        producer = loaded.model.producer_name or "", loaded.model.producer_version or ""
-        written_by = " ".join(part for part in producer if part)
-        params = source_of_model(prepared.graph, loaded.model, Path(where).name, written_by)
-        if keep_form and params.has_operators and "qoperator" in recipe.target.forms:
-            recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
-        return plan_of_source(prepared.model, params, recipe)
-    try:
-        data = Path(where).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
-    entry = recognised(data, "parameters")
-    if entry is None:
-        raise _not_parameters(data, where)
-    read = read_as(entry, data, where, ConfigError)
-    assert isinstance(read, ForeignParams)
-    read = with_axes(read, prepared.graph)
-    read = with_folded_constants(read, read_model(float_model).model, prepared.graph)
-    return plan_of_params(prepared.model, read, recipe)
+    tensors, added = dict(params.tensors), []
+    for node in graph.nodes:
+        rule, source = node.rule, tensors.get(node.input(0))
+        if (
+            rule is None
+            or rule.constraint is not Constraint.SAME
+            or source is None
+            or source.axis is not None
+        ):
+            continue
+        missing = [name for name in node.results if name not in tensors and graph.is_float(name)]
+        tensors.update(dict.fromkeys(missing, source))
+        added += missing
+    if not added:
+        return params
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    note = f"taken from what they read, for the file has no parameters of them: {some}"
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
 
 
-def _not_parameters(data: bytes, where: str) -> ConfigError:
-    """Return the error that says what to do with a file that holds no parameters which are read."""
-    ranges = recognised(data, "ranges")
-    if ranges is not None:
-        return ConfigError(
-            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
-            "a profile of it with 'qprof import-profile'"
+def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters for the constants of the prepared model, where preparation gave them other values.
+
+    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
+    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
+    parameters.
+
+    Args:
+        params: as read, for the model as its file has it, with axes (`with_axes`).
+        original: that model.
+        graph: of the prepared model.
+    """
+    values, tensors = original.graph.initializers, dict(params.tensors)
+    folded, lost = list[str](), list[str]()
+    for name in params.tensors:
+        before = constant_of(values[name]) if name in values else None
+        after = graph.constant(name)
+        if before is None or after is None or np.array_equal(before, after):
+            continue
+        multiplied = _folded_weight(name, before, params.tensors[name], graph)
+        if multiplied is None:
+            del tensors[name]
+        else:
+            tensors[name] = multiplied
+        (lost if multiplied is None else folded).append(name)
+    notes = (*params.notes, *_folding_notes(folded, lost))
+    return replace(params, tensors=tensors, notes=notes)
+
+
+def _folded_weight(
+    name: str, before: npt.NDArray[Any], params: QuantParams, graph: Graph
+) -> QuantParams | None:
+    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
+    after, readers = graph.constant(name), tuple(graph.consumers(name))
+    if after is None or len(readers) != 1:
+        return None
+    ((node, position),) = readers
+    rule = node.rule
+    layout = None if rule is None else rule.weight
+    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
+    if axis is None:
+        return None
+    factors = folded_factors(before, after, axis % after.ndim)
+    return None if factors is None else folded_params(params, factors, axis % after.ndim)
+
+
+def _folding_notes(folded: list[str], lost: list[str]) -> Iterator[str]:
+    if folded:
+        yield (
+            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
+            "are multiplied by what is, channel by channel"
         )
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        try:
-            top = document(data)
-        except MalformedError as problem:
-            return ConfigError(problem.message(where, "give the file as the other tool wrote it"))
-        if has_mappings(top):
-            return ConfigError(
-                f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
-                "the simulation again with encoding_version='1.0.0' or '2.0.0'"
-            )
-    known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
-    return ConfigError(
-        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
-        "see 'qprof export --help'"
+    if lost:
+        yield (
+            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
+            "than by a factor for each output channel: change them in the float model, and make the file for "
+            "that"
+        )
+
+
+def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters whose axes are those of the model, where the file does not name them.
+
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
+    no operator says which those are, to the only axis of that length. Blocks lie along its input
+    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
+    are the same for all taps of a kernel are written for each.
+
+    Args:
+        params: as read; `ForeignParams.axis_unknown` names the constants.
+        graph: of the prepared model.
+
+    Returns:
+        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
+    """
+    tensors, notes = dict[str, QuantParams](), list(params.notes)
+    for name in params.tensors:
+        placed = _along_axis(name, params, graph)
+        if placed is not None:
+            tensors[name] = placed
+        elif graph.is_constant(name):
+            notes.append(f"left out: '{name}': its scales do not fit an axis of the model's constant")
+        else:
+            notes.append(f"left out: '{name}': it is an activation, and has several scales")
+    return replace(params, tensors=tensors, notes=tuple(notes), axis_unknown=frozenset[str]())
+
+
+def _along_axis(name: str, params: ForeignParams, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a tensor along the right axis; None where none fits."""
+    known = params.tensors[name]
+    if known.axis is None or name not in graph.values:
+        return known
+    shape = graph.shape(name)
+    if shape is None or not graph.is_constant(name):
+        one = len(known.scale) == 1 and known.block_size is None
+        return replace(known, axis=None) if one else None
+    sizes = tuple(size or 0 for size in shape)
+    if known.block_size is not None:
+        return _blocks_along(known, sizes, name in params.axis_unknown, _layouts(name, graph))
+    if name not in params.axis_unknown:
+        return known
+    by_operator = [layout.axis(node, len(sizes)) for node, layout in _layouts(name, graph)]
+    axes = (*by_operator, _only_axis(known, sizes))
+    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == len(known.scale)), None)
+    return None if axis is None else replace(known, axis=axis)
+
+
+def _layouts(name: str, graph: Graph) -> tuple[tuple[Node, WeightLayout], ...]:
+    """Return the nodes that read a constant as a weight, with its layout there."""
+    return tuple(
+        (node, layout)
+        for node, position in graph.consumers(name)
+        if (rule := node.rule) is not None
+        for layout in rule.constants
+        if layout.index == position
+    )
+
+
+def _only_axis(params: QuantParams, sizes: tuple[int, ...]) -> int | None:
+    axes = [axis for axis, size in enumerate(sizes) if size == len(params.scale)]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _blocks_along(
+    params: QuantParams,
+    sizes: tuple[int, ...],
+    unknown: bool,
+    layouts: tuple[tuple[Node, WeightLayout], ...],
+) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
+    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
+    if axis is None or axis > 1 or len(sizes) < 2:
+        return None
+    if sizes[axis] % params.block_size:
+        return None
+    blocks = sizes[axis] // params.block_size
+    outer = [blocks if i == axis else sizes[i] for i in range(2)]
+    taps = math.prod(sizes[2:])
+    count = len(params.scale)
+    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+        return params
+    if count != math.prod(outer):
+        return None
+    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
+    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
+    places = (order.T if swapped else order).reshape(-1).repeat(taps).tolist()
+    return replace(
+        params,
+        axis=axis,
+        scale=tuple(params.scale[i] for i in places),
+        zero_point=tuple(params.zero_point[i] for i in places),
     )

@@ -7,20 +7,14 @@ parts, and the whole can be split again.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
 
-import msgspec
-import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
-from msgspec import Meta
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.output_files import replacing_together
@@ -32,406 +26,8 @@ from ..model.saving import has_external_data, save_model
 from ..prepare.cleanup import name_nodes, name_values, unshare_names
 from ..prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ..prepare.opset import raise_opset
-
-# Which parts a joined model has: a record in its metadata, which `split` reads.
-
-RECORD = "qprof.parts"
-"""Key in the metadata of a joined model."""
-
-SEPARATOR = ":"
-"""Between the name of a part and a name of its file: `encoder:h`."""
-
-Dims: TypeAlias = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)] | str | None, ...]
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output of a part.
-
-    Attributes:
-        name: in the joined model.
-        shape: as the part's file declares it: sizes, symbols, None for free dimensions; None for any rank.
-    """
-
-    name: str
-    shape: Dims | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """One file of a joined model.
-
-    Attributes:
-        name: begins the names of its nodes and tensors in the joined model.
-        inputs, outputs: by their names in the part's file, in its order.
-        metadata: of the part's file.
-    """
-
-    name: str
-    inputs: Mapping[str, Port]
-    outputs: Mapping[str, Port]
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-    def own_name(self, name: str) -> str:
-        """Return the name that a node or tensor of this part has in its file; other names stay."""
-        return name.removeprefix(self.name + SEPARATOR)
-
-
-def part_name_problem(name: str) -> str:
-    """Return what is wrong with the name of a part, which becomes that of a file; "" for nothing."""
-    if not name.strip(" .") or not name.isprintable():
-        return "is empty, or has characters that cannot be printed"
-    if any(char in name for char in f"{SEPARATOR}=/\\"):
-        return f"has a '{SEPARATOR}', '=', '/' or '\\'"
-    return ""
-
-
-def shape_of(value: ir.Value) -> Dims | None:
-    """Return the declared shape of a value; None where its rank is not known."""
-    if value.shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-
-
-def write_parts(model: ir.Model, parts: Sequence[Part]) -> None:
-    """Put the record into the metadata of a model."""
-    content = json.dumps([asdict(part) for part in parts], separators=(",", ":"), ensure_ascii=False)
-    model.metadata_props[RECORD] = content
-
-
-def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
-    """Return the parts of a joined model.
-
-    Raises:
-        ModelError: it has no record, or one that was spoiled.
-    """
-    text = model.metadata_props.get(RECORD)
-    if text is None:
-        raise ModelError(
-            f"{where}: was not joined of parts by qprof join, so there is nothing to split; give the joined "
-            "float model"
-        )
-    try:
-        content: Any = msgspec.json.decode(text, type=list[Part])
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        raise _damaged(where, str(problem)) from None
-    names: list[str] = []
-    for part in content:
-        if reason := part_name_problem(part.name) or ("stands twice" if part.name in names else ""):
-            raise _damaged(where, f"the name of a part, '{part.name}', {reason}")
-        names.append(part.name)
-        ports = {**part.inputs, **part.outputs}
-        if not all(name and port.name for name, port in ports.items()):
-            raise _damaged(where, f"an input or output of part {part.name} has no name")
-        if not part.outputs:
-            raise _damaged(where, f"part {part.name} has no outputs")
-    return tuple(content)
-
-
-def _damaged(where: str, problem: str) -> ModelError:
-    return ModelError(f"{where}: the record of its parts is damaged ({problem}); join them again")
-
-
-# Which output of which part each input reads: decided by names and by what the user says.
-
-
-@dataclass(frozen=True)
-class Interface:
-    """What a part reads and returns.
-
-    Attributes:
-        name: of the part.
-        inputs, outputs: their names in the part's file.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where an input of a part comes from.
-
-    Attributes:
-        part: whose output it is; "" for an input of the joined model.
-        name: of that output, or of that input of the joined model.
-    """
-
-    part: str
-    name: str
-
-    @property
-    def joined_name(self) -> str:
-        """The name in the joined model."""
-        return f"{self.part}{SEPARATOR}{self.name}" if self.part else self.name
-
-
-Sources = Mapping[tuple[str, str], Source]
-"""By part and input."""
-
-
-def connections(parts: Sequence[Interface], wanted: Sequence[str]) -> Sources:
-    """Return where every input of every part comes from.
-
-    An input that nobody speaks of reads the output of the same name of another part, where one has it, or
-    else is an input of the joined model, of the same name.
-
-    Args:
-        parts: in the order in which they were given.
-        wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
-
-    Raises:
-        ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
-            nothing to do with the others, or parts read outputs of each other.
-    """
-    by_name = {part.name: part for part in parts}
-    said = dict(_parsed(text, by_name) for text in wanted)
-    found = {
-        (part.name, name): said.get((part.name, name)) or _by_name(part, name, parts)
-        for part in parts
-        for name in part.inputs
-    }
-    _check_connected(parts, found)
-    _check_order(parts, found)
-    return found
-
-
-def _parsed(text: str, parts: Mapping[str, Interface]) -> tuple[tuple[str, str], Source]:
-    left, _, right = text.partition("=")
-    part, _, name = left.partition(SEPARATOR)
-    if not right or not name:
-        raise ConfigError(
-            f"connect '{text}': not of the form PART:INPUT=PART:OUTPUT, nor PART:INPUT=NAME for an input of "
-            "the joined model; write it like decoder:h=encoder:last_hidden_state"
-        )
-    _check_name(text, "part", part, parts)
-    _check_name(text, f"input of {part}", name, parts[part].inputs)
-    source, separator, output = right.partition(SEPARATOR)
-    if not separator or source not in parts:
-        return (part, name), Source("", right)
-    _check_name(text, f"output of {source}", output, parts[source].outputs)
-    return (part, name), Source(source, output)
-
-
-def _check_name(text: str, what: str, name: str, names: Mapping[str, object] | Sequence[str]) -> None:
-    if name not in names:
-        raise ConfigError(
-            f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
-            f"{nearest(name, names)}"
-        )
-
-
-def _by_name(reader: Interface, name: str, parts: Sequence[Interface]) -> Source:
-    makers = [part.name for part in parts if part is not reader and name in part.outputs]
-    if len(makers) > 1:
-        raise ConfigError(
-            f"part {reader.name}: its input '{name}' is an output of {' and of '.join(makers)}; say which "
-            f"with --connect {reader.name}:{name}={makers[0]}:{name}"
-        )
-    return Source(makers[0] if makers else "", name)
-
-
-def _check_connected(parts: Sequence[Interface], sources: Sources) -> None:
-    pairs = {(source.part, reader) for (reader, _), source in sources.items() if source.part}
-    touched = {part for pair in pairs for part in pair}
-    for part in reversed(parts) if len(parts) > 1 else ():
-        if part.name not in touched:
-            others = [f"{o.name}{SEPARATOR}{name}" for o in parts if o is not part for name in o.outputs]
-            raise ConfigError(
-                f"part {part.name}: reads no output of another part, and none reads its outputs; its inputs "
-                f"are {', '.join(part.inputs)}, the outputs of the others {', '.join(others)}: connect them "
-                f"with --connect {part.name}:{part.inputs[0] if part.inputs else 'INPUT'}={others[0]}, or "
-                "quantize it by itself"
-            )
-
-
-def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
-    """Check that the parts can run one after the other."""
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for (reader, _), source in sources.items():
-        if source.part:
-            order.add(reader, source.part)
-    try:
-        order.prepare()
-    except CycleError as problem:
-        loop, place = set(problem.args[1]), {part.name: index for index, part in enumerate(parts)}
-        reader = next(
-            f"{part}{SEPARATOR}{name}"
-            for (part, name), source in sources.items()
-            if {part, source.part} <= loop and place[part] < place[source.part]
-        )
-        names = " and ".join(sorted(loop, key=place.__getitem__))
-        raise ConfigError(
-            f"parts {names}: each reads an output of the other, so none can run first; make an input one of "
-            f"the whole: --connect {reader}=NAME, or leave out a part"
-        ) from None
-
-
-# Functions that lie in files of their own: read, and put into the models that call them.
-
-PathLike = str | os.PathLike[str]
-Library = Mapping[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]]
-"""Functions, each with the file that it is from."""
-
-
-def read_functions(files: Sequence[PathLike]) -> Library:
-    """Return the functions of files: of models, whose graphs do not matter, or single FunctionProto messages.
-
-    Raises:
-        ConfigError: a file has no functions, or two have different ones of one name.
-    """
-    found: dict[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]] = {}
-    for file in files:
-        for function in _functions_of(file):
-            identifier = (function.domain, function.name, function.overload)
-            known = found.setdefault(identifier, (function, os.fspath(file)))
-            if known[0] != function:
-                raise ConfigError(
-                    f"{file}: function {shown(identifier)} is another in {known[1]}; give one of them"
-                )
-    return found
-
-
-def _functions_of(file: PathLike) -> Sequence[onnx.FunctionProto]:
-    with open(file, "rb") as source:
-        content = source.read()
-    model, function = onnx.ModelProto(), onnx.FunctionProto()
-    for message in (model, function):
-        try:
-            message.ParseFromString(content)
-        except DecodeError:
-            message.Clear()
-    found = list(model.functions) or ([function] if function.name and function.node else [])
-    if not found:
-        raise ConfigError(
-            f"{file}: has no functions; give an ONNX model with functions (ModelProto.functions), or a "
-            "serialised FunctionProto"
-        )
-    return found
-
-
-def shown(identifier: ir.OperatorIdentifier) -> str:
-    """Return domain, name and overload of a function or operator for messages."""
-    domain, name, overload = identifier
-    return ":".join(part for part in (domain, name, overload) if part)
-
-
-def add_functions(model: ir.Model, library: Library, where: str) -> tuple[ir.OperatorIdentifier, ...]:
-    """Put the functions that a model calls, and those that they call, into it; return which.
-
-    Raises:
-        ModelError: the model has another function of that name, or they cannot be inlined: one calls itself,
-            or its operators are others in the opset of the model.
-    """
-    added: list[ir.OperatorIdentifier] = []
-    waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    while waiting:
-        for node in ir.traversal.RecursiveGraphIterator(waiting.pop()):
-            identifier = node.op_identifier()
-            if identifier not in library or identifier in added:
-                continue
-            proto, file = library[identifier]
-            if identifier in model.functions:
-                if ir.to_proto(model.functions[identifier]) != proto:
-                    raise ModelError(
-                        f"{where}: has a function {shown(identifier)}, and that of {file} is another; leave "
-                        "out one of the two"
-                    )
-                continue
-            function = ir.serde.deserialize_function(proto)
-            model.functions[identifier] = function
-            waiting.append(function)
-            added.append(identifier)
-            model.graph.opset_imports.setdefault(proto.domain, 1)
-    _check_inlining(model, where)
-    return tuple(added)
-
-
-def missing_functions(model: ir.Model) -> tuple[str, ...]:
-    """Return the operators that are called, in a domain that functions of the model have, and are none."""
-    domains = {domain for domain, _, _ in model.functions} - {""}
-    blocks: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    nodes = [node for block in blocks for node in ir.traversal.RecursiveGraphIterator(block)]
-    called = dict.fromkeys(node.op_identifier() for node in nodes if node.domain in domains)
-    return tuple(shown(identifier) for identifier in called if identifier not in model.functions)
-
-
-def _check_inlining(model: ir.Model, where: str) -> None:
-    if model.functions:
-        copy = model.clone()
-        name_nodes(copy)
-        try:
-            inline_functions(copy)
-        except ModelError as problem:
-            raise ModelError(f"{where}: {problem}") from None
-
-
-# Parts of several opsets brought to one, where their operators mean the same in it.
-
-
-def to_one_opset(models: Mapping[str, ir.Model]) -> tuple[Sequence[ir.Model], tuple[str, ...]]:
-    """Return the models in one opset of each domain, and notes about what was raised.
-
-    Args:
-        models: by the names of the parts; they may be changed.
-
-    Raises:
-        ModelError: a part has an operator that is another in the opset of the others.
-    """
-    notes = [f"part {name}: {note}" for name, model in models.items() for note in raise_opset(model)]
-    for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
-        newest = max(model.opset_imports.get(domain, 1) for model in models.values())
-        for name, model in models.items():
-            if model.opset_imports.get(domain, newest) != newest:
-                _check_same(model, domain, newest, name)
-            model.opset_imports[domain] = newest
-    newest = max(model.opset_imports.get("", 1) for model in models.values())
-    raised = [_in_opset(model, newest, name, notes) for name, model in models.items()]
-    return raised, tuple(notes)
-
-
-def _in_opset(model: ir.Model, newest: int, name: str, notes: list[str]) -> ir.Model:
-    before = model.opset_imports.get("", newest)
-    if before == newest:
-        return model
-    notes.append(f"part {name}: opset raised from {before} to {newest}, that of another part")
-    if _changed(model, "", newest) is None:
-        model.opset_imports[""] = newest
-        return model
-    try:
-        converted = in_opset(model, newest)
-    except (RuntimeError, ValueError) as problem:
-        raise _refused(name, before, newest, " ".join(str(problem).split())[:200]) from None
-    names = {node.outputs[0].name: node.name for node in model.graph.all_nodes() if node.outputs}
-    for node in converted.graph.all_nodes():  # the converter drops them
-        node.name = node.name or (names.get(node.outputs[0].name) if node.outputs else None)
-    converted.metadata_props.update(model.metadata_props)
-    return converted
-
-
-def _check_same(model: ir.Model, domain: str, newest: int, name: str) -> None:
-    changed = _changed(model, domain, newest)
-    if changed is not None:
-        what = f"node '{changed.name}' ({changed.op_type}) of domain '{domain}' is another operator there"
-        raise _refused(name, model.opset_imports[domain], newest, what)
-
-
-def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
-    """Return the first node that means something else, or does not exist, in another opset of its domain."""
-    before = model.opset_imports.get(domain, newest)
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if node.domain == domain and signature(node, before) != signature(node, newest):
-            return node
-    return None
-
-
-def _refused(name: str, before: int, newest: int, what: str) -> ModelError:
-    return ModelError(
-        f"part {name}: is of opset {before} and cannot be raised to {newest}, that of another part: {what}; "
-        "export the parts with one opset"
-    )
-
+from .part_functions import Library, add_functions, missing_functions, read_functions, shown
+from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
 
@@ -713,3 +309,205 @@ def _assembled(models: Mapping[str, ir.Model], inputs: list[ir.Value], outputs: 
     graph = ir.Graph(inputs, outputs, nodes=nodes, initializers=constants, opset_imports=opsets, name=name)
     graph.sort()
     return ir.Model(graph, ir_version=max(model.ir_version for model in models.values()))
+
+
+# Which output of which part each input reads: decided by names and by what the user says -----------------
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a part reads and returns.
+
+    Attributes:
+        name: of the part.
+        inputs, outputs: their names in the part's file.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input of a part comes from.
+
+    Attributes:
+        part: whose output it is; "" for an input of the joined model.
+        name: of that output, or of that input of the joined model.
+    """
+
+    part: str
+    name: str
+
+    @property
+    def joined_name(self) -> str:
+        """The name in the joined model."""
+        return f"{self.part}{SEPARATOR}{self.name}" if self.part else self.name
+
+
+Sources = Mapping[tuple[str, str], Source]
+"""By part and input."""
+
+
+def connections(parts: Sequence[Interface], wanted: Sequence[str]) -> Sources:
+    """Return where every input of every part comes from.
+
+    An input that nobody speaks of reads the output of the same name of another part, where one has it, or
+    else is an input of the joined model, of the same name.
+
+    Args:
+        parts: in the order in which they were given.
+        wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
+
+    Raises:
+        ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
+            nothing to do with the others, or parts read outputs of each other.
+    """
+    by_name = {part.name: part for part in parts}
+    said = dict(_parsed(text, by_name) for text in wanted)
+    found = {
+        (part.name, name): said.get((part.name, name)) or _by_name(part, name, parts)
+        for part in parts
+        for name in part.inputs
+    }
+    _check_connected(parts, found)
+    _check_order(parts, found)
+    return found
+
+
+def _parsed(text: str, parts: Mapping[str, Interface]) -> tuple[tuple[str, str], Source]:
+    left, _, right = text.partition("=")
+    part, _, name = left.partition(SEPARATOR)
+    if not right or not name:
+        raise ConfigError(
+            f"connect '{text}': not of the form PART:INPUT=PART:OUTPUT, nor PART:INPUT=NAME for an input of "
+            "the joined model; write it like decoder:h=encoder:last_hidden_state"
+        )
+    _check_name(text, "part", part, parts)
+    _check_name(text, f"input of {part}", name, parts[part].inputs)
+    source, separator, output = right.partition(SEPARATOR)
+    if not separator or source not in parts:
+        return (part, name), Source("", right)
+    _check_name(text, f"output of {source}", output, parts[source].outputs)
+    return (part, name), Source(source, output)
+
+
+def _check_name(text: str, what: str, name: str, names: Mapping[str, object] | Sequence[str]) -> None:
+    if name not in names:
+        raise ConfigError(
+            f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
+            f"{nearest(name, names)}"
+        )
+
+
+def _by_name(reader: Interface, name: str, parts: Sequence[Interface]) -> Source:
+    makers = [part.name for part in parts if part is not reader and name in part.outputs]
+    if len(makers) > 1:
+        raise ConfigError(
+            f"part {reader.name}: its input '{name}' is an output of {' and of '.join(makers)}; say which "
+            f"with --connect {reader.name}:{name}={makers[0]}:{name}"
+        )
+    return Source(makers[0] if makers else "", name)
+
+
+def _check_connected(parts: Sequence[Interface], sources: Sources) -> None:
+    pairs = {(source.part, reader) for (reader, _), source in sources.items() if source.part}
+    touched = {part for pair in pairs for part in pair}
+    for part in reversed(parts) if len(parts) > 1 else ():
+        if part.name not in touched:
+            others = [f"{o.name}{SEPARATOR}{name}" for o in parts if o is not part for name in o.outputs]
+            raise ConfigError(
+                f"part {part.name}: reads no output of another part, and none reads its outputs; its inputs "
+                f"are {', '.join(part.inputs)}, the outputs of the others {', '.join(others)}: connect them "
+                f"with --connect {part.name}:{part.inputs[0] if part.inputs else 'INPUT'}={others[0]}, or "
+                "quantize it by itself"
+            )
+
+
+def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
+    """Check that the parts can run one after the other."""
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for (reader, _), source in sources.items():
+        if source.part:
+            order.add(reader, source.part)
+    try:
+        order.prepare()
+    except CycleError as problem:
+        loop, place = set(problem.args[1]), {part.name: index for index, part in enumerate(parts)}
+        reader = next(
+            f"{part}{SEPARATOR}{name}"
+            for (part, name), source in sources.items()
+            if {part, source.part} <= loop and place[part] < place[source.part]
+        )
+        names = " and ".join(sorted(loop, key=place.__getitem__))
+        raise ConfigError(
+            f"parts {names}: each reads an output of the other, so none can run first; make an input one of "
+            f"the whole: --connect {reader}=NAME, or leave out a part"
+        ) from None
+
+
+# Parts of several opsets brought to one, where their operators mean the same in it -----------------------
+
+
+def to_one_opset(models: Mapping[str, ir.Model]) -> tuple[Sequence[ir.Model], tuple[str, ...]]:
+    """Return the models in one opset of each domain, and notes about what was raised.
+
+    Args:
+        models: by the names of the parts; they may be changed.
+
+    Raises:
+        ModelError: a part has an operator that is another in the opset of the others.
+    """
+    notes = [f"part {name}: {note}" for name, model in models.items() for note in raise_opset(model)]
+    for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
+        newest = max(model.opset_imports.get(domain, 1) for model in models.values())
+        for name, model in models.items():
+            if model.opset_imports.get(domain, newest) != newest:
+                _check_same(model, domain, newest, name)
+            model.opset_imports[domain] = newest
+    newest = max(model.opset_imports.get("", 1) for model in models.values())
+    raised = [_in_opset(model, newest, name, notes) for name, model in models.items()]
+    return raised, tuple(notes)
+
+
+def _in_opset(model: ir.Model, newest: int, name: str, notes: list[str]) -> ir.Model:
+    before = model.opset_imports.get("", newest)
+    if before == newest:
+        return model
+    notes.append(f"part {name}: opset raised from {before} to {newest}, that of another part")
+    if _changed(model, "", newest) is None:
+        model.opset_imports[""] = newest
+        return model
+    try:
+        converted = in_opset(model, newest)
+    except (RuntimeError, ValueError) as problem:
+        raise _refused(name, before, newest, " ".join(str(problem).split())[:200]) from None
+    names = {node.outputs[0].name: node.name for node in model.graph.all_nodes() if node.outputs}
+    for node in converted.graph.all_nodes():  # the converter drops them
+        node.name = node.name or (names.get(node.outputs[0].name) if node.outputs else None)
+    converted.metadata_props.update(model.metadata_props)
+    return converted
+
+
+def _check_same(model: ir.Model, domain: str, newest: int, name: str) -> None:
+    changed = _changed(model, domain, newest)
+    if changed is not None:
+        what = f"node '{changed.name}' ({changed.op_type}) of domain '{domain}' is another operator there"
+        raise _refused(name, model.opset_imports[domain], newest, what)
+
+
+def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
+    """Return the first node that means something else, or does not exist, in another opset of its domain."""
+    before = model.opset_imports.get(domain, newest)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.domain == domain and signature(node, before) != signature(node, newest):
+            return node
+    return None
+
+
+def _refused(name: str, before: int, newest: int, what: str) -> ModelError:
+    return ModelError(
+        f"part {name}: is of opset {before} and cannot be raised to {newest}, that of another part: {what}; "
+        "export the parts with one opset"
+    )

@@ -1,12 +1,14 @@
-"""Profiles from files: of qprof, and of ranges that other tools recorded; bound to a model."""
+"""Profiles from files, of qprof or of another tool, bound to a model; files that hold a profile or a plan."""
 
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ProfileError
+from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.records.profile import ModelId, Profile, is_bound
@@ -14,6 +16,8 @@ from ...profiles.records.store import loads
 from ..model.identity import check_model
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph
+from ..plan.plan import QuantPlan
+from ..plan.store import loads as loads_plan
 from ..planning.needed_tensors import one_with_others
 from ..prepare.prepare import ProfileLike, profile_name
 from .binding import bind, unbound_profile
@@ -105,3 +109,31 @@ def missing_notes(profile: Profile, graph: Graph, where: str) -> tuple[str, ...]
     if not lacking:
         return ()
     return (f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+
+
+def read_document(path: Path) -> Profile | QuantPlan:
+    """Return the profile or plan of a file, by what it says about itself: it may be a pipe, and is read once.
+
+    A file of ranges of another tool is a profile, by the names of that file.
+
+    Raises:
+        ConfigError: neither; the message says what can be read.
+        ProfileError, PlanError: it is one of them, and malformed.
+    """
+    advice = (
+        "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
+    )
+    if path.suffix == ".onnx":
+        raise ConfigError(f"{path}: is a model, not a profile or a plan; {advice}")
+    data = read_bytes(path, ConfigError)
+    if format_in(data) is not None:
+        return profile_in(data, path.name)
+    document = text_of(data, str(path), ConfigError)
+    said = re.search(r"""^["']?format["']?\s*:\s*["']?([^\s"'#]*)""", document, re.MULTILINE)
+    family = said[1].partition("/")[0] if said else ""
+    if family == "qprof-profile":
+        return profile_in(data, path.name)
+    if family == "qprof-plan":
+        return loads_plan(document, path.name)
+    found = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
+    raise ConfigError(f"{path}: {found}; {advice}")

@@ -32,7 +32,7 @@ from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.verify import verify_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import PreparedModel, open_prepared
-from .join import RECORD, Dims, Part, read_parts
+from .parts import RECORD, Dims, Part, read_parts
 
 V = TypeVar("V")
 

@@ -20,7 +20,8 @@ from qprof_onnx.profiles.base.errors import ConfigError, ModelError, PlanError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
-from qprof_onnx.quantizer.exchange.join import Joined, join, read_parts
+from qprof_onnx.quantizer.exchange.join import Joined, join
+from qprof_onnx.quantizer.exchange.parts import read_parts
 from qprof_onnx.quantizer.exchange.split import split
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
