@@ -13,21 +13,15 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from pathlib import Path
 
-import numpy as np
-import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError, check_finite
-from ...profiles.records.profile import Profile
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.random_samples import random_array
 from ...profiles.samples.samples import input_specs, open_samples
-from ...profiles.samples.values import InputSpec
 from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ..costs.predicted import Costs
 from ..evaluation.latency import Latency, measure, node_times
@@ -42,12 +36,11 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from .node_costs import RuntimeOverride, find_costs, find_runtime_overrides
+from .synthetic_samples import synthetic_samples
 
-# Other plans for a model, from what was measured of the one that there is. Pure.
-#
-# Each entry of `ALTERNATIVES` is a function from findings to changes of the plan, the most promising
-# first. The
-# search (`float_fallback`) makes and times them in this order and keeps what is faster.
+# Other plans, from what was measured of the one that there is: each entry of `ALTERNATIVES` is a function
+# from findings to changes of the plan, the most promising first. The search below makes and times them in
+# this order and keeps what is faster.
 
 LEAST_LOSS = 0.01
 """Share of the model's time that a node must lose for a change of its own to be tried."""
@@ -189,102 +182,6 @@ def _slower(name: str, found: Findings, region: str) -> FloatReason:
         float_ms=found.costs.floating.get(name, 0.0) / 1e3,
         region=region,
     )
-
-
-# Samples made up from a profile's ranges and shapes, for measuring time where there is no data. Pure.
-#
-# Time depends on shapes, and hardly on values. Float values are drawn uniformly from the observed range.
-# An
-# integer input that selects rows of a constant is drawn from their indices; any other is 1 everywhere, as
-# in an
-# attention mask. Free dimensions have the size that the profile's counts of elements tell, their mean
-# over the
-# samples.
-
-Sizes = Mapping[str, int]
-"""Size by the name of a free dimension."""
-
-
-def synthetic_samples(
-    specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
-) -> tuple[Inputs, ...]:
-    """Return samples, the same ones each time.
-
-    Args:
-        specs: the inputs of the model.
-        graph: the prepared model.
-        profile: its profile.
-        count: number of samples.
-
-    Raises:
-        DataError: the size of a dimension is not known, or an input holds no numbers.
-    """
-    sizes = _sizes(specs, graph, profile)
-    shapes = {spec.name: _shape(spec, profile, sizes) for spec in specs}
-    generator = np.random.default_rng(0)
-    return tuple(
-        {
-            spec.name: random_array(spec, shapes[spec.name], generator, _limits(spec, profile))
-            for spec in specs
-        }
-        for _ in range(count)
-    )
-
-
-def _shape(spec: InputSpec, profile: Profile, sizes: Sizes) -> tuple[int, ...]:
-    """Return the shape of an input.
-
-    Raises:
-        DataError: the size of a dimension is not known.
-    """
-    dims = [dim if isinstance(dim, int) else sizes.get(str(dim), 0) for dim in spec.shape or ()]
-    if dims.count(0) > 1 and not dims[0]:
-        dims[0] = 1
-    if spec.name in profile and dims.count(0) == 1:
-        dims[dims.index(0)] = _left_over(spec.name, profile, prod(d for d in dims if d))
-    if spec.shape is None or 0 in dims:
-        raise DataError(
-            f"input '{spec.name}': {spec}, and the profile does not say how large its free dimensions are; "
-            "give samples with --data DIR"
-        )
-    return tuple(dims)
-
-
-def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> Sizes:
-    """Return the sizes of free dimensions that have a name, as far as the activations that have them tell.
-
-    The profile counts elements: one unknown dimension of an activation is what they leave over. Where each
-    has several, the first one of the inputs is taken for the batch, which is 1.
-    """
-    shapes = {name: graph.values[name].shape for name in profile if name in graph.values}
-    known = {name: tuple(map(_dim, shape)) for name, shape in shapes.items() if shape is not None}
-    batch = next((dim for spec in specs for dim in (spec.shape or ())[:1] if isinstance(dim, str)), None)
-    sizes: dict[str, int] = {}
-    for assumed in ({}, {} if batch is None else {batch: 1}):
-        sizes = {**assumed, **sizes}
-        for name, dims in known.items():
-            unknown = [dim for dim in dims if not isinstance(dim, int) and dim not in sizes]
-            if len(unknown) == 1 and unknown[0] and profile[name].count:
-                rest = prod(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in dims)
-                sizes[unknown[0]] = _left_over(name, profile, rest)
-    return sizes
-
-
-def _dim(dim: int | ir.SymbolicDim) -> int | str:
-    return dim if isinstance(dim, int) else dim.value or ""
-
-
-def _left_over(name: str, profile: Profile, known: int) -> int:
-    """Return the mean size of the one dimension of a tensor that is not among the known ones."""
-    elements = profile[name].count / max(1, profile.data.samples)
-    return max(1, round(elements / max(1, known)))
-
-
-def _limits(spec: InputSpec, profile: Profile) -> tuple[float, float]:
-    """Return the observed range of an input."""
-    if spec.name not in profile:
-        return -1.0, 1.0
-    return profile[spec.name].minimum, profile[spec.name].maximum
 
 
 TRIALS = 8

@@ -371,13 +371,9 @@ def _between(net: Net, op: str) -> Net:
 # The small networks on which kernels are timed: chains, so that each node finds its input as in a model.
 #
 # A chain of one kernel has its activations in the layout and in the caches that they have in a model;
-# only the
-# nodes in its middle are used. Sizes are a grid, in steps of 2 to 4: times are interpolated between them
-# in log
-# space, where a kernel's time bends slowly. What would take longer than `MOST_PRODUCTS` at a point is
-# left out:
-# from there on time grows in proportion.
-
+# only the nodes in its middle are used. Sizes are a grid, in steps of 2 to 4: times are interpolated
+# between them in log space, where a kernel's time bends slowly. What would take longer than
+# `MOST_PRODUCTS` at a point is left out: from there on time grows in proportion.
 
 MOST_PRODUCTS = 300e6
 """Multiply-adds of one node: a few milliseconds."""

@@ -237,9 +237,9 @@ def screen_model(
         outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", side_by_side)
         with _ONE_METRIC:
             score = samples.score(outputs)
-    return Screened(score, decibels_of(noise))
+    return Screened(score, rounded_sqnr(noise))
 
 
-def decibels_of(noise: float) -> float | None:
+def rounded_sqnr(noise: float) -> float | None:
     """Return the SQNR in dB, to hundredths and within 300, of noise over signal; None for no noise."""
     return round(max(-300.0, -10.0 * math.log10(min(noise, 1e300))), 2) if noise > 0.0 else None

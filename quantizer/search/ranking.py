@@ -39,7 +39,7 @@ from ..noise.sources import NoiseEstimator, WeightErrors
 from ..operators.graph import Graph
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
-from .sensitivity import node_groups, only_quantized, splittable_model
+from .submodels import node_groups, only_quantized, splittable_model
 from .tuning_data import ScoringSamples
 from .tuning_data import outputs_of as model_outputs
 

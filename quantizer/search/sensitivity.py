@@ -27,11 +27,9 @@ a whole network until an answer changes, and then only show how many did.
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,259 +37,32 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
-from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.runtime.providers import CPU, check_provider
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
-from ..evaluation.runtimes import open_session, run
 from ..exchange.profiles import read_profile
-from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
-from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.chains import planned_chains
-from ..planning.plan_model import PlannedModel, check_without_samples, model_facts, open_plan
-from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared
+from ..planning.plan_model import check_without_samples, model_facts, open_plan
+from ..prepare.prepare import ProfileLike, open_prepared
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .fallback_nodes import plan_that_runs
-
-# A model split into submodels of consecutive nodes, each of which is lowered and run by itself.
-#
-# A submodel reads tensors of earlier nodes and returns those that later nodes, or the caller, read. All
-# tensors
-# cross its ends as float values: a quantized tensor is dequantized where a submodel ends, and the next
-# one
-# quantizes it to the same integers, since quantizing a dequantized value changes nothing. So the
-# submodels of a
-# plan, run one after the other, compute what the whole quantized model computes, and any of them can be
-# run
-# under another plan instead.
-
-Values = Mapping[str, Any]
-"""Arrays by tensor name."""
-
-FLOAT_HERE = NodePlan(Kind.FLOAT, "float in this variant of the plan")
-
-
-@dataclass(frozen=True, eq=False)
-class SplittableModel:
-    """A prepared model with the first and last use of each tensor.
-
-    Attributes:
-        model: the prepared model.
-        nodes: of its main graph, in order.
-        producers: tensor -> index of the node that computes it; -1 for graph inputs.
-        last_uses: tensor -> index of the last node that reads it, in its subgraphs too; the number of nodes
-            for graph outputs and other tensors that the caller reads.
-    """
-
-    model: ir.Model
-    nodes: tuple[ir.Node, ...]
-    producers: Mapping[str, int]
-    last_uses: Mapping[str, int]
-
-    def inputs_of(self, start: int, end: int) -> list[str]:
-        """Return the earlier tensors that the nodes from `start` to before `end` read."""
-        read = {str(value.name): None for i in range(start, end) for value in _reads(self.nodes[i])}
-        return [name for name in read if self.producers.get(name, start) < start]
-
-    def outputs_of(self, start: int, end: int) -> list[str]:
-        """Return the tensors of nodes `start` to `end` - 1 that later nodes or the caller read."""
-        names = (value.name for i in range(start, end) for value in self.nodes[i].outputs if value.name)
-        return [name for name in names if self.last_uses.get(name, -1) >= end]
-
-
-def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> SplittableModel:
-    """Return the index that `open_submodel` needs of a prepared model, which must not be edited afterwards.
-
-    Args:
-        model: the prepared model.
-        watched: tensors that the caller reads besides the graph outputs.
-    """
-    nodes = tuple(model.graph)
-    producers = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
-    last_uses: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        producers.update((value.name, index) for value in node.outputs if value.name)
-        last_uses.update((str(value.name), index) for value in _reads(node))
-    last_uses.update(dict.fromkeys([*(str(v.name) for v in model.graph.outputs), *watched], len(nodes)))
-    return SplittableModel(model, nodes, producers, last_uses)
-
-
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what a node reads, its subgraphs included."""
-    inner = [n for g in graph_attributes(node) for n in g.all_nodes()]
-    outer = [v for g in graph_attributes(node) for v in g.outputs]
-    for reader in (node, *inner):
-        yield from (value for value in reader.inputs if value is not None)
-    yield from outer
-
-
-def only_quantized(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
-    """Return the plan with all nodes float except those of a group (see `node_groups`)."""
-    return replace(plan, nodes={n: entry if n in group else FLOAT_HERE for n, entry in plan.nodes.items()})
-
-
-def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
-    """Return the plan with the nodes of a group float; tensors that neighbours quantize stay quantized."""
-    return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
-
-
-def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
-    """Return the indices of the quantized nodes that are measured together, by the first of them.
-
-    The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
-    group of its own.
-    """
-    places = {node: index for index, node in enumerate(source.nodes)}
-    tables = planned_chains(source.nodes, plan)
-    groups = [
-        tuple(places[part] for part in tables.get(name_of(node), (node,)))
-        for node in source.nodes
-        if plan.nodes[name_of(node)].kind is not Kind.FLOAT
-        and not plan.is_part(name_of(node), output_name(node))
-    ]
-    return {min(group): group for group in sorted(groups, key=min)}
-
-
-def segments(
-    starts: Sequence[int], count: int, ends: Sequence[int] | None = None
-) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
-
-    No group is split: it reaches from its start to its end (by default the same node). With s segments 2s
-    large sessions are created, and n small ones of n / s nodes: the sum is smallest at sqrt(n).
-
-    Args:
-        starts: index of the first node of each group, ascending.
-        count: number of nodes.
-        ends: index of the last node of each group; None where groups are single nodes.
-    """
-    step = max(1, math.isqrt(len(starts)))
-    spans = list(zip(starts, ends or starts, strict=True))
-    cuts = [cut for cut in starts[step::step] if not any(start < cut <= end for start, end in spans)]
-    return tuple(pairwise([0, *cuts, count]))
-
-
-def open_submodel(
-    source: SplittableModel,
-    start: int,
-    end: int,
-    plan: QuantPlan | None,
-    threads: int = 1,
-    *,
-    provider: str = CPU,
-) -> Callable[[Values, str], dict[str, Any]]:
-    """Return a function that runs the nodes from `start` to before `end`.
-
-    Args:
-        source: the prepared model.
-        start, end: indices of nodes.
-        plan: that the submodel is lowered with; None for float.
-        threads: inside an operator.
-        provider: full name of the execution provider.
-
-    Returns:
-        A function of the arrays by name (those that the submodel does not read are ignored) and of the
-        sample's name, for messages; returns the submodel's output arrays by name.
-
-    Raises:
-        ModelError: onnxruntime refuses the submodel, or, from the function, a run.
-        PlanError: the plan cannot be lowered.
-    """
-    inputs, outputs = source.inputs_of(start, end), source.outputs_of(start, end)
-    if not outputs:
-        return lambda values, sample: {}
-    name = f"nodes '{source.nodes[start].name}' to '{source.nodes[end - 1].name}'"
-    submodel = _submodel(source, start, end, inputs, outputs)
-    submodel = (
-        submodel if plan is None else lower_part(submodel, _whole_tables(source, start, end, plan)).model
-    )
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(submodel, Path(folder) / "submodel.onnx")
-        session = open_session(str(Path(folder) / "submodel.onnx"), name, threads, provider=provider)
-
-    def run_on(values: Values, sample: str) -> dict[str, Any]:
-        feed = {n: values[n] for n in inputs}
-        return dict(zip(outputs, run(session, outputs, feed, f"{name}, sample {sample}"), strict=True))
-
-    return run_on
-
-
-def _whole_tables(source: SplittableModel, start: int, end: int, plan: QuantPlan) -> QuantPlan:
-    """Return the plan with float nodes in place of the look-up tables that a submodel splits."""
-    nodes = source.nodes[start:end]
-    tables, inside = planned_chains(nodes, plan), set(nodes)
-    whole = {part for parts in tables.values() if inside.issuperset(parts) for part in parts}
-    split = [
-        name_of(node)
-        for node in nodes
-        if node not in whole and (node.name in tables or plan.is_part(name_of(node), output_name(node)))
-    ]
-    return left_float(plan, split) if split else plan
-
-
-def _submodel(
-    source: SplittableModel, start: int, end: int, inputs: Sequence[str], outputs: Sequence[str]
-) -> ir.Model:
-    """Return the nodes from `start` to before `end` as a model."""
-    graph = source.model.graph
-    nodes = source.nodes[start:end]
-    by_name = {str(v.name): v for v in graph.inputs}
-    by_name |= {str(v.name): v for node in source.nodes[:end] for v in node.outputs}
-    constants = {v.name: v for node in nodes for v in _reads(node) if v.name in graph.initializers}
-    view = ir.GraphView(
-        [by_name[n] for n in inputs],
-        [by_name[n] for n in outputs],
-        nodes=nodes,
-        initializers=tuple(constants.values()),
-        opset_imports=graph.opset_imports,
-        name=graph.name,
-    )
-    functions = [f.clone() for f in source.model.functions.values()]
-    return ir.Model(view.clone(), ir_version=source.model.ir_version, functions=functions)
-
-
-class SampleWalk:
-    """Samples on their way through the graph: the live tensors of each sample at the current node."""
-
-    def __init__(
-        self, source: SplittableModel, samples: Sequence[Sample], threads: int, provider: str = CPU
-    ) -> None:
-        self._source, self._threads, self._provider = source, threads, provider
-        self._names = [sample.name for sample in samples]
-        self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
-        self._at = 0
-
-    def advance(self, index: int, plan: QuantPlan | None) -> None:
-        """Go on to the node with an index."""
-        if index == self._at:
-            return
-        step = open_submodel(self._source, self._at, index, plan, self._threads, provider=self._provider)
-        last = self._source.last_uses
-        self._live = [
-            {n: v for n, v in {**values, **step(values, name)}.items() if last.get(n, -1) >= index}
-            for values, name in zip(self._live, self._names, strict=True)
-        ]
-        self._at = index
-
-    def outputs(
-        self, names: Sequence[str], *parts: Callable[[Values, str], Mapping[str, Any]]
-    ) -> Iterator[list[Any]]:
-        """Yield tensors of each sample after the submodels `parts` were run from here, in turn."""
-        graph = self._source.model.graph
-        constants = {str(v.name): v.const_value.numpy() for v in graph.outputs if v.const_value is not None}
-        for live, sample in zip(self._live, self._names, strict=True):
-            values = {**constants, **live}
-            for part in parts:
-                values |= part(values, sample)
-            yield [values[n] for n in names]
-
+from .submodels import (
+    SampleWalk,
+    SplittableModel,
+    Values,
+    left_float,
+    node_groups,
+    only_quantized,
+    open_submodel,
+    segments,
+    splittable_model,
+)
 
 LIMIT = 8
 """Samples that are used when no number is given: all of them are in memory at once."""
@@ -445,26 +216,19 @@ def sensitivity(
     """
     run = run or SensitivityRun()
     prepared = open_prepared(model_path)
-    planned = _planned(prepared, profile_path, plan_path, recipe, str(model_path))
+    if plan_path is not None:
+        planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
+    elif profile_path is not None:
+        profile = read_profile(profile_path, prepared.model, prepared.identity)
+        recipe = recipe or load_recipe()
+        check_without_samples(recipe.config)
+        planned = plan_that_runs(model_facts(prepared, profile, recipe), Path(model_path))[0]
+    else:
+        raise PlanError(
+            f"{model_path}: a profile or a plan is needed; make a profile with qprof dump-profile"
+        )
     samples = list(open_samples(data, input_specs(prepared.model), run.limit))
     return sensitivity_of(planned.model, planned.plan, samples, run, progress)
-
-
-def _planned(
-    prepared: PreparedModel,
-    profile_path: ProfileLike | None,
-    plan_path: PlanLike | None,
-    recipe: Recipe | None,
-    where: str,
-) -> PlannedModel:
-    """Return the plan in a file, or the one that a profile and a recipe give."""
-    if plan_path is not None:
-        return open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
-    if profile_path is None:
-        raise PlanError(f"{where}: a profile or a plan is needed; make a profile with qprof dump-profile")
-    profile = read_profile(profile_path, prepared.model, prepared.identity)
-    check_without_samples((recipe := recipe or load_recipe()).config)
-    return plan_that_runs(model_facts(prepared, profile, recipe), Path(where))[0]
 
 
 def sensitivity_of(

@@ -210,7 +210,7 @@ OTHER_MODES = ("dynamic", "weight-only")
 
 @dataclass(frozen=True)
 class TuneFiles:
-    """TuneFiles that a tuning writes; None for those that are not wanted.
+    """Files that a tuning writes; None for those that are not wanted.
 
     Attributes:
         model: the quantized model, written only when the target is met.
@@ -252,9 +252,15 @@ def tune(
     begin = time.monotonic()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
-    read = read_by(model_path, profile_path, data)
+    read = FilesRead(
+        (model_path,),
+        (profile_path, data.labels, data.holdout_labels),
+        (data.data, data.holdout_data, data.metric),
+    )
     check_outputs([files.model, files.plan, files.state], read)
-    _check_not_random(data)
+    for samples in (data.data, data.holdout_data):
+        if samples is not None:
+            check_not_random(source_name(samples), "tuning")
     task = opened_task(Path(model_path), profile_path, recipe, target)
     prepared, profile = task.engine.prepared, task.engine.profile
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
@@ -286,23 +292,6 @@ def tune(
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
-
-
-def _check_not_random(data: TuningData) -> None:
-    """Refuse random values as samples that plans are scored on.
-
-    Raises:
-        DataError: they are.
-    """
-    for samples in (data.data, data.holdout_data):
-        if samples is not None:
-            check_not_random(source_name(samples), "tuning")
-
-
-def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
-    """Return what a tuning reads."""
-    files = (profile, data.labels, data.holdout_labels)
-    return FilesRead((model,), files, (data.data, data.holdout_data, data.metric))
 
 
 def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:

@@ -20,16 +20,12 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
 from .candidates import RankedNode, Settings
 
-# Good, fair or poor: a grade for each output by what it is, and one for labels by the interval of the
-# drop.
+# Good, fair or poor: a grade for each output by what it is, and one for labels by the interval of the drop.
 #
 # An output is good from the SQNR on with which nothing was lost on real models (DECISIONS.md, 40), fair
-# with up
-# to `FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group of
-# channels
-# counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR does: classes
-# that
-# are the same as the float model's in nearly all rows, and labels.
+# with up to `FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group
+# of channels counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR
+# does: classes that are the same as the float model's in nearly all rows, and labels.
 
 Grade = Literal["good", "fair", "poor", "none"]
 

@@ -20,12 +20,14 @@ from qprof_onnx.quantizer.search.sensitivity import (
     Sensitivities,
     SensitivityRun,
     effect_of,
+    recovered,
+    sensitivity_of,
+)
+from qprof_onnx.quantizer.search.submodels import (
     left_float,
     only_quantized,
     open_submodel,
-    recovered,
     segments,
-    sensitivity_of,
     splittable_model,
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe

@@ -14,7 +14,7 @@ from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.float_fallback import synthetic_samples
+from qprof_onnx.quantizer.search.synthetic_samples import synthetic_samples
 
 
 def profiled(

@@ -8,7 +8,7 @@ from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.search.quality import decibels_of, score_model, screen_model
+from qprof_onnx.quantizer.search.quality import rounded_sqnr, score_model, screen_model
 from qprof_onnx.quantizer.search.tuning_data import TuningData, halves, outputs_of, read_samples
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -60,7 +60,7 @@ def test_functions_of_python_are_known_by_their_code() -> None:
 
 @pytest.mark.parametrize(("noise", "sqnr"), [(0.0, None), (0.01, 20.0), (float("inf"), -300.0)])
 def test_noise_in_decibels_is_a_number_that_a_file_can_hold(noise, sqnr) -> None:
-    assert decibels_of(noise) == sqnr
+    assert rounded_sqnr(noise) == sqnr
 
 
 def test_samples_that_run_side_by_side_have_the_same_outputs() -> None:
