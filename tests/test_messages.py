@@ -41,7 +41,7 @@ JSON = {
     "profiles/runner/checkpoint.py": "the first line of a checkpoint",
     "quantizer/search/state.py": "the state of a tuning",
     "quantizer/adjustments/checkpoint.py": "the first line of a checkpoint",
-    "profiles/runner/processes.py": "what workers send",
+    "profiles/runner/cluster.py": "what workers send",
     "quantizer/evaluation/latency.py": "what onnxruntime's profiler has just written",
 }
 

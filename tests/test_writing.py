@@ -16,7 +16,7 @@ WRITERS = {
     "profiles/base/output_files.py": "the one place; opens pipes and devices",
     "cli/console.py": "opens the null device",
     "quantizer/model/saving.py": "writes models into the temporary files that it gives",
-    "profiles/runner/processes.py": "a temporary folder: the model that came over the network",
+    "profiles/runner/cluster.py": "a temporary folder: the model that came over the network",
     "quantizer/adjustments/second_moments.py": "a temporary folder: what a stage hands to the next",
     "quantizer/adjustments/checkpoint.py": "appends to a checkpoint, in records with a digest each",
     "profiles/runtime/external_weights.py": "a temporary folder: a model for onnxruntime or workers",

@@ -29,7 +29,7 @@ def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: A
     data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
     the share --max-non-finite ends with exit code 1, the profile written.
-    Threads, passes, workers and interruptions do not change a byte of the profile. What is printed ends with
+    Threads, passes, clusters and interruptions do not change a byte of the profile. What is printed ends with
     a line for each input, and with hints where the data look wrong.
 
     \b

@@ -30,6 +30,14 @@ def _bytes(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
     return int(number)
 
 
+def _no_workers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            "--workers: one process takes all cores; use --threads N, --scheduler ADDRESS for a Dask cluster "
+            "('dask scheduler', 'dask worker ADDRESS'), or profile parts of the data and 'qprof merge' them"
+        )
+
+
 _OPTIONS = (
     option(
         "-o",
@@ -131,10 +139,10 @@ _OPTIONS = (
     option(
         "--workers",
         group="Speed",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="Share the samples among N processes.",
+        hidden=True,
+        expose_value=False,
+        callback=_no_workers,
+        help="Refused: it says what to type.",
     ),
     option(
         "--scheduler",

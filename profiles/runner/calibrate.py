@@ -90,9 +90,9 @@ def calibrate(
         ProfileError: the checkpoint belongs to another run.
     """
     settings = settings or RunSettings(channels="off")
-    if settings.sharded:
+    if settings.scheduler is not None:
         raise ConfigError(
-            "workers: share samples that each of them can open by itself; call dump_profile with a folder or "
+            "scheduler: its workers open the samples themselves; call dump_profile with a folder or "
             "module:function"
         )
     with profiling_model(model, settings) as ready:

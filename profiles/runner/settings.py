@@ -108,7 +108,6 @@ class RunSettings:
         float,
         option("Files", "Time between two writes of the checkpoint.", metavar="SECONDS", least=0),
     ] = 30.0
-    workers: Annotated[int, option("Speed", "Share the samples among N processes.", metavar="N", least=0)] = 0
     scheduler: Annotated[
         str | None,
         option(
@@ -118,11 +117,6 @@ class RunSettings:
         ),
     ] = None
     custom_ops: Sequence[str | Path] = ()
-
-    @property
-    def sharded(self) -> bool:
-        """Whether several processes share the samples."""
-        return self.workers > 0 or self.scheduler is not None
 
     @property
     def names(self) -> frozenset[str] | None:
@@ -183,17 +177,10 @@ class RunSettings:
             raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
         if not self.every >= 0:  # NaN is not
             raise ConfigError(f"every {self.every}: is no time between checkpoints; give seconds from 0")
-        if self.workers < 0:
-            raise ConfigError(f"workers {self.workers}: must not be negative; 0 takes this process alone")
-        if self.workers > 0 and self.scheduler is not None:
-            raise ConfigError(
-                "workers: a Dask scheduler was given as well; give a number of processes or the address of a "
-                "scheduler, one of the two"
-            )
-        if self.checkpoint is not None and self.sharded:
+        if self.checkpoint is not None and self.scheduler is not None:
             raise ConfigError(
                 "checkpoint: works with one process only; shards of lost workers are run again without it: "
-                "leave out the checkpoint, or the workers"
+                "leave out the checkpoint, or the scheduler"
             )
         provider = check_provider(self.provider)
         if self.memory_limit is not None and provider != CPU:
@@ -203,16 +190,12 @@ class RunSettings:
             )
         return replace(self, provider=provider)
 
-    def of_worker(self, threads: int) -> RunSettings:
-        """Return the settings of a worker, which runs its share of the samples in its own process.
-
-        Args:
-            threads: samples that run at the same time, unless the settings say how many.
-        """
+    def of_worker(self) -> RunSettings:
+        """Return the settings of a worker, one sample at a time where no threads are given."""
         from ..runtime.providers import loaded_libraries
 
-        own = replace(self, threads=self.threads or threads, workers=0, scheduler=None)
-        return replace(own, custom_ops=loaded_libraries())
+        own = loaded_libraries()
+        return replace(self, threads=self.threads or 1, scheduler=None, custom_ops=own)
 
 
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:

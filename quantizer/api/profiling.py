@@ -194,10 +194,10 @@ def dump_profile(
     specs, reported = input_specs(model), ProgressSoFar(progress)
     smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
     samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
-    if settings.sharded:
+    if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
             raise ConfigError(
-                "workers: each opens the samples itself; give a folder or module:function, or no workers"
+                "scheduler: its workers open the samples themselves; give a folder or module:function"
             )
         source = data if isinstance(data, PreprocessedData) else str(data)
         profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)

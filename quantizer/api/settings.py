@@ -68,7 +68,6 @@ class RunOptions(TypedDict, total=False):
     memory_limit: int | None
     checkpoint: str | os.PathLike[str] | None
     every: float
-    workers: int
     scheduler: str | None
     custom_ops: Sequence[str | os.PathLike[str]]
 

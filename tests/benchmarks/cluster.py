@@ -2,8 +2,8 @@
 
     python tests/benchmarks/cluster.py --work /tmp/benchmarks --model resnet50 --feeds 1000
 
-The same feeds and the same number of cores: one process with a thread for each core, `--workers`, and a Dask
-scheduler with as many workers, in turns; the least of the rounds counts. All must give the same bytes. The
+The same feeds and the same number of cores: one process with a thread for each core, and a Dask scheduler
+with as many workers, in turns; the least of the rounds counts. All must give the same bytes. The
 machines that nobody here has are reckoned from a shard's time, the size of its profile, the time of one
 merge and the time until a worker is ready. `--write` writes CLUSTER.md beside this script.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 from calibration import model_file
-from qprof_onnx.profiles.runner.processes import merged_texts, shards
+from qprof_onnx.profiles.runner.cluster import merged_texts, shards
 from qprof_onnx.profiles.runtime.providers import cores
 from record import package_folder, read_feeds
 
@@ -108,7 +108,6 @@ def compared(given: argparse.Namespace, folder: Path) -> tuple[dict[str, float],
     with cluster(number) as address:
         ways = {
             f"one process, {number} threads": ["--threads", str(number)],
-            f"--workers {number}": ["--workers", str(number)],
             f"--scheduler, {number} workers": ["--scheduler", address],
         }
         for _ in range(given.rounds):

@@ -4,7 +4,7 @@
 
 A calibration of the OCR direction classifier is killed with SIGKILL at seeded random moments, and the same
 command started again, until `--kills` are done; then it may finish. Next the same samples are shared by the
-workers of a Dask scheduler, and by `--workers`, and one of the processes is killed in the middle. The sha256
+workers of a Dask scheduler, and one of them is killed in the middle. The sha256
 of every profile is that of the first, undisturbed run, or the script ends with exit code 1. `--write`
 writes UNBREAKABLE.md beside this script.
 """
@@ -107,19 +107,6 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in found.split()]
 
 
-def lost_process(model: Path, folder: Path, after: float) -> Done:
-    """Kill one of the processes of `--workers`."""
-    output = folder / "workers.yaml"
-    begun = time.perf_counter()
-    process = start(command(model, folder, output, ["--workers", str(WORKERS)]))
-    time.sleep(after)
-    os.kill(busiest(children(process.pid)), signal.SIGKILL)
-    if process.wait():
-        raise SystemExit("the run with a lost process failed")
-    what = f"--workers {WORKERS}, one killed after {after:.1f} s"
-    return Done(what, time.perf_counter() - begun, digest_of(output))
-
-
 def busiest(pids: Sequence[int]) -> int:
     """Return the process that has used most processor time: a worker, not one that tracks resources."""
 
@@ -160,7 +147,6 @@ def runs(given: argparse.Namespace, folder: Path) -> Iterator[Done]:
     first = undisturbed(model, folder, "2")
     yield first
     yield killed(model, folder, given.kills, first.seconds / 3)
-    yield lost_process(model, folder, first.seconds / 2)
     yield lost_worker(model, folder, first.seconds / 2)
 
 

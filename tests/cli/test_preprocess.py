@@ -19,6 +19,8 @@ from qprof_onnx.cli.options.shared import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import measuring, quantizing, tuning
 
+from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 
@@ -66,10 +68,12 @@ def test_pictures_give_the_profile_of_the_same_arrays(profile: Path, tmp_path: P
         assert (tensor.histogram, tensor.zeros) == (arrays[name].histogram, arrays[name].zeros)
 
 
-def test_worker_processes_read_the_pictures_themselves_and_what_is_made_of_them_is_noted_once(
+def test_workers_of_a_cluster_read_the_pictures_themselves_and_what_is_made_of_them_is_noted_once(
     profile: Path, given: tuple[str, ...], tmp_path: Path
 ) -> None:
-    said = ok("dump-profile", MODEL, *given, "--workers", "2", "-o", tmp_path / "p.yaml").stderr
+    with dask_cluster(2) as address:
+        wait_for_workers(address, 2)
+        said = ok("dump-profile", MODEL, *given, "--scheduler", address, "-o", tmp_path / "p.yaml").stderr
     assert (tmp_path / "p.yaml").read_bytes() == profile.read_bytes()
     assert said.count("note: ") == said.count("32 pictures, each as float32 (batch, 1, 8, 8)") == 1
 

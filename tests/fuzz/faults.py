@@ -3,14 +3,13 @@
     python tests/fuzz/faults.py --seconds 600 --seed 1
 
 Each turn starts a command on the digits model in a group of processes of its own and disturbs it: SIGKILL,
-SIGTERM, SIGHUP or Ctrl-C at a random moment, to the process alone or to its group; SIGKILL to one of its
-workers; files that may grow to some size only, or a full disk (as root, a small tmpfs); an output folder or a
+SIGTERM, SIGHUP or Ctrl-C at a random moment, to the process alone or to its group; files that may grow to
+some size only, or a full disk (as root, a small tmpfs); an output folder or a
 TMPDIR that is removed meanwhile. Then:
 
 * the exit code is that of the signal, or 0, or 2 where the system refuses a file; stderr has one line more
   than without a fault, and no traceback;
-* no process of the run is left, nor a file in TMPDIR or beside the outputs, except after SIGKILL to a run
-  without workers;
+* no process of the run is left, nor a file in TMPDIR or beside the outputs, except after SIGKILL;
 * all outputs are new and whole, or all are what was there; after SIGKILL a new model has all its files;
 * a run with a checkpoint or a state is started again until it ends, and the bytes are the undisturbed ones.
 
@@ -53,7 +52,6 @@ class Kind:
     Attributes:
         words: its arguments; inputs are in `in`, outputs go to `out`.
         resumed: whether it is started again until it ends.
-        workers: whether it has workers, which remove what is left after SIGKILL.
         before: Python code that runs first.
         same_bytes: whether every run writes the same; not where time is measured.
         before_outputs: arguments of the run that made the files that are there before.
@@ -61,7 +59,6 @@ class Kind:
 
     words: tuple[str, ...]
     resumed: bool = False
-    workers: bool = False
     before: str = ""
     same_bytes: bool = True
     before_outputs: tuple[str, ...] = ()
@@ -107,7 +104,6 @@ KINDS = {
         "--checkpoint", "progress", "--every", "0.01", "--by-row", resumed=True
     ),
     "dump-profile, threads": _profiled("--threads", "3"),
-    "dump-profile, workers": _profiled("--workers", "2", workers=True),
     "quantize": _quantized(),
     "quantize, weights in a file": Kind(
         _EXTERNAL, before=SMALL_WEIGHTS, before_outputs=(*_EXTERNAL, "--calibrator", "minmax")
@@ -254,13 +250,9 @@ def a_signal(place: Place, chance: random.Random, usual: Undisturbed) -> str:
     place.await_begin()
     time.sleep(chance.uniform(0.0, 1.1 * usual.seconds))
     pid = place.process.pid
-    others = [other for other in alive(pid) if other != pid]
-    whom = chance.choice(["process", "group", *(["worker"] if place.kind.workers and others else [])])
+    whom = chance.choice(["process", "group"])
     number = chance.choice(SIGNALS)
     with suppress(ProcessLookupError):
-        if whom == "worker":
-            os.kill(chance.choice(others), signal.SIGKILL)
-            return "worker"
         (os.killpg if whom == "group" else os.kill)(pid, number)
     return f"{number.name} {whom}"
 
@@ -334,8 +326,6 @@ def check(place: Place, fault: str, usual: Undisturbed) -> None:
     name = fault.split(maxsplit=1)[0]
     number = getattr(signal, name) if name in signal.Signals.__members__ else None
     allowed = {0, 2} if number is None else {0, 128 + number, -number}
-    if name == "worker":
-        allowed = {0}
     if name == "SIGINT":
         allowed = {0, 130} if errors else {0, 130, -number}  # while Python ends, when all is done
     if code not in allowed:
@@ -344,7 +334,7 @@ def check(place: Place, fault: str, usual: Undisturbed) -> None:
     killed = number is signal.SIGKILL
     if not killed and (len(more) > 1 or any(word in " ".join(more) for word in ("Traceback", "internal"))):
         raise BrokenError("\n".join(more))
-    left = [] if killed and not (place.kind.workers and fault == "SIGKILL process") else place.temporary()
+    left = [] if killed else place.temporary()
     if left:
         raise BrokenError(f"left in TMPDIR: {left}")
     if fault != "lost out":

@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "targets": ("targets",),
     "schema": ("schema",),
 }
-SKIPPED = ("--scheduler", "--workers", "--metric", "--data", "--holdout-data", "--version", "--help")
+SKIPPED = ("--scheduler", "--metric", "--data", "--holdout-data", "--version", "--help")
 """Those start other processes, or name code that is run; functions have a family of their own."""
 
 

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,18 @@ from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import cluster as cluster_module
-from qprof_onnx.profiles.runner import processes as workers_module
-from qprof_onnx.profiles.runner.processes import Shard, dumps_shard, loads_shard, merged_texts, shards
+from qprof_onnx.profiles.runner.cluster import (
+    ModelCache,
+    Shard,
+    dumps_shard,
+    loads_shard,
+    merged_texts,
+    shards,
+)
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import dump_profile
+
+from .dask_processes import dask_cluster, wait_for_workers
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -80,22 +87,6 @@ def test_an_empty_shard_changes_nothing() -> None:
     assert merged_texts("", "") == ""
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 8, 13])
-def test_a_tree_joins_neighbours_in_order(number: int) -> None:
-    items = [f"{n} " for n in range(number)]
-    assert cluster_module._tree(items, str.__add__) == "".join(items)
-
-
-# ------------------------------------------------------------------------------------------------- processes
-
-
-def test_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
-    seen: list[tuple[int, int | None]] = []
-    shared = profile_bytes(tmp_path / "b", workers=2, progress=lambda done, total: seen.append((done, total)))
-    assert shared == profile_bytes(tmp_path / "a")
-    assert sorted(seen) == [*((n, 8) for n in range(1, 9)), *((n, 16) for n in range(9, 17))]
-
-
 def test_channels_of_a_trained_model_are_the_same_bytes_for_any_threads_and_shards(tmp_path: Path) -> None:
     expected = profile_bytes(tmp_path / "one", threads=1)
     assert b"channels:" in expected
@@ -109,17 +100,6 @@ def test_channels_of_a_trained_model_are_the_same_bytes_for_any_threads_and_shar
     parts = [profile_bytes(tmp_path / f"{part}", tmp_path / f"data-{part}").decode() for part in (2, 0, 1)]
     texts = [dumps_shard(loads(part), []) for part in parts]
     assert dumps(loads_shard(reduce(merged_texts, texts))[0]).encode() == expected
-
-
-def test_a_function_is_shared_among_processes(tmp_path: Path, slow: str) -> None:
-    assert profile_bytes(tmp_path / "b", slow, workers=3) == profile_bytes(tmp_path / "a", slow)
-
-
-def test_the_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
-    for number in range(3):
-        np.savez(tmp_path / f"{number}.npz", image=np.full((1, 1, 8, 8), number / number if number else 0.0))
-    with pytest.raises(DataError, match=r"0\.npz: input 'image': has type float64"):
-        dump_profile(MODEL, tmp_path, run=RunSettings(workers=2))
 
 
 def kill_one_after_it_began(pids: Path) -> tuple[threading.Thread, list[int]]:
@@ -140,90 +120,7 @@ def kill_one_after_it_began(pids: Path) -> tuple[threading.Thread, list[int]]:
     return thread, killed
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_shards_of_a_killed_process_are_run_again(
-    tmp_path: Path, slow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = profile_bytes(tmp_path / "a", slow)
-    monkeypatch.setenv("QPROF_TEST_PIDS", str(tmp_path / "pids"))
-    killer, killed = kill_one_after_it_began(tmp_path / "pids")
-    assert profile_bytes(tmp_path / "b", slow, workers=2) == expected
-    killer.join()
-    assert len(killed) == 1
-    assert len(list((tmp_path / "pids").iterdir())) > 2  # others came for those that were lost
-
-
-def test_processes_that_die_again_and_again_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "deadly.py").write_text(
-        "import os\ndef feeds():\n    os._exit(9) if os.getppid() else None\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(workers_module, "ATTEMPTS", 2)
-    with pytest.raises(ModelError, match=r"workers: 2 times in a row .* use fewer workers"):
-        dump_profile(MODEL, "deadly:feeds", run=RunSettings(workers=1))
-
-
 # ------------------------------------------------------------------------------------------------- Dask
-
-
-@contextmanager
-def dask_cluster(workers: int, started: list[subprocess.Popen[str]] | None = None) -> Iterator[str]:
-    """Run a scheduler and workers as processes of their own; yields the scheduler's address.
-
-    Args:
-        workers: how many.
-        started: will hold the processes, the scheduler's first.
-    """
-    pytest.importorskip("distributed")
-    code = (
-        "import asyncio, sys\n"
-        "from distributed import Scheduler\n"
-        "async def main():\n"
-        "    async with Scheduler(port=0, dashboard=False) as scheduler:\n"
-        "        print(scheduler.address, flush=True)\n"
-        "        await scheduler.finished()\n"
-        "asyncio.run(main())"
-    )
-    worker = (
-        "import asyncio, sys\n"
-        "from distributed import Worker\n"
-        "async def main():\n"
-        "    async with Worker(sys.argv[1], nthreads=1, dashboard=False) as worker:\n"
-        "        await worker.finished()\n"
-        "asyncio.run(main())"
-    )
-    started = [] if started is None else started
-    started.append(
-        subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-    )
-    try:
-        assert started[0].stdout is not None
-        address = started[0].stdout.readline().strip()
-        for _ in range(workers):
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", worker, address], stderr=subprocess.DEVNULL, text=True
-                )
-            )
-        yield address
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-        if started[0].stdout is not None:
-            started[0].stdout.close()
-
-
-def wait_for_workers(address: str, number: int) -> None:
-    from distributed import Client
-
-    with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(number, timeout=30)
 
 
 def test_a_dask_cluster_gives_the_bytes_of_one_machine(tmp_path: Path) -> None:
@@ -307,8 +204,134 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
 
 
-def test_workers_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:
-    arguments = ["dump-profile", MODEL, "--data", DATA, "--workers", 2, "--checkpoint", tmp_path / "c"]
-    result = CliRunner().invoke(main, list(map(str, arguments)))
+def test_a_function_is_shared_among_workers_and_the_error_of_one_is_that_of_the_run(
+    tmp_path: Path, slow: str
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    for number in range(3):
+        np.savez(wrong / f"{number}.npz", image=np.full((1, 1, 8, 8), number / number if number else 0.0))
+    with dask_cluster(3) as address:
+        wait_for_workers(address, 3)
+        shared = profile_bytes(tmp_path / "b", slow, scheduler=address)
+        assert shared == profile_bytes(tmp_path / "a", slow)
+        with pytest.raises(DataError, match=r"[0-2]\.npz: input 'image': has type float64"):
+            dump_profile(MODEL, wrong, run=RunSettings(scheduler=address))
+
+
+def test_a_scheduler_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:
+    arguments = ["dump-profile", MODEL, "--data", DATA, "--scheduler", "tcp://127.0.0.1:9"]
+    result = CliRunner().invoke(main, list(map(str, [*arguments, "--checkpoint", tmp_path / "c"])))
     assert result.exit_code == 2
     assert "checkpoint: works with one process only" in result.output
+
+
+def test_the_option_for_processes_of_this_machine_says_what_to_type() -> None:
+    result = CliRunner().invoke(main, ["dump-profile", str(MODEL), "--data", str(DATA), "--workers", "2"])
+    assert result.exit_code == 2
+    assert "use --threads N, --scheduler ADDRESS" in result.output
+
+
+def await_that(condition: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+# ------------------------------------------------------------------------------------------------- models
+
+
+class Opened:
+    """Stands for a profiling model.
+
+    Attributes:
+        is_open: whether it can be used.
+    """
+
+    is_open = True
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> ModelCache:
+    """A cache whose models are stand-ins; the "folder" of a model may raise."""
+
+    def loaded(key: object, folder: Any, settings: RunSettings) -> Any:
+        with ExitStack() as stack:
+            folder(stack)
+            model = Opened()
+            stack.callback(setattr, model, "is_open", False)
+            return cluster_module._Kept(key, model, stack.pop_all())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cluster_module, "_loaded", loaded)
+    return ModelCache()
+
+
+def use(cache: ModelCache, key: str, folder: Any = lambda _: Path()) -> Any:
+    return cache.use(key, folder, RunSettings())
+
+
+def test_a_model_is_not_closed_while_another_job_uses_it(cache: ModelCache) -> None:
+    with use(cache, "a") as first:
+        with use(cache, "b") as second:
+            assert first.is_open
+            assert second.is_open
+        with use(cache, "a") as again:
+            assert again is first
+        assert first.is_open
+
+
+def test_a_model_is_kept_for_the_next_shard_and_closed_for_another(cache: ModelCache) -> None:
+    with use(cache, "a") as first:
+        pass
+    with use(cache, "a") as again:
+        assert again is first
+    assert first.is_open
+    with use(cache, "b"):
+        assert not first.is_open
+
+
+def test_an_idle_model_is_closed_after_a_while(cache: ModelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "IDLE_SECONDS", 0.01)
+    with use(cache, "a") as model:
+        time.sleep(0.05)
+        assert model.is_open
+    await_that(lambda: not model.is_open, 5.0)
+
+
+def test_a_model_that_fails_to_load_leaves_the_others(cache: ModelCache) -> None:
+    def broken(_: ExitStack) -> Path:
+        raise ModelError("broken")
+
+    with use(cache, "a"):
+        pass
+    with pytest.raises(ModelError, match="broken"), use(cache, "b", broken):
+        pass
+    with use(cache, "a") as model:
+        assert model.is_open
+    with pytest.raises(ModelError, match="broken"), use(cache, "b", broken):
+        pass
+
+
+def test_two_jobs_of_two_threads_run_all_their_shards(tmp_path: Path) -> None:
+    """Sessions are opened in the model's folder for each shard, so it must not go away meanwhile."""
+    files = {"model.onnx": (DIGITS / "model.onnx").read_bytes()}
+    np.savez(tmp_path / "0.npz", image=np.zeros((1, 1, 8, 8), np.float32))
+    identity = cluster_module.ModelId("structure", "weights", 13)
+    settings = RunSettings(channels="off", threads=1).checked()
+    failures: list[BaseException] = []
+
+    def job(key: str) -> None:
+        try:
+            for _ in range(6):
+                work = cluster_module.Job(identity, str(tmp_path), settings)
+                assert cluster_module.shard_of_files(files, key, work, cluster_module.Shard(0, 1))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=job, args=(key,)) for key in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

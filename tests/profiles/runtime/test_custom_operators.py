@@ -22,6 +22,7 @@ from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.model.files import load_model
 
 from ...quantizer.int8_kernels import TARGET
+from ..runner.dask_processes import dask_cluster, wait_for_workers
 
 
 def _library() -> str:
@@ -92,7 +93,10 @@ def test_workers_load_the_libraries_of_the_process_that_starts_them(files: Path)
     model, data = files / "model.onnx", files / "data"
     library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", files / "one.yaml", *library)
-    qprof("dump-profile", model, "--data", data, "-o", files / "two.yaml", "--workers", 2, *library)
+    with dask_cluster(1) as address:
+        wait_for_workers(address, 1)
+        two = ("-o", files / "two.yaml", "--scheduler", address)
+        qprof("dump-profile", model, "--data", data, *two, *library)
     assert (files / "one.yaml").read_bytes() == (files / "two.yaml").read_bytes()
     assert "low" in load_profile(files / "one.yaml").tensors
 
