@@ -1,17 +1,13 @@
-"""The quantized values of weights where they are not the nearest. Pure.
+"""The weights that a plan quantizes, and their values where these are not rounded to the nearest. Pure.
 
-With samples, GPTQ makes up for the error of each weight in those that are rounded after it (`gptq`). Without,
-SQuant makes errors of neighbours cancel out instead of adding up: inputs under the taps of a kernel are much
-alike, and so, less so, are those of different channels, so what the errors of the weights do to the output
-depends on their sum before all else (Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal
-Hessian Approximation", 2022, section 3). Either way the plan holds rounding offsets: how far each quantized
-value is from the nearest.
+`gptq` and `gptaq` choose the rounding. The plan holds it as offsets: how many steps each quantized value is
+from the nearest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +18,6 @@ from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
-from .squant import squant
 
 WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 """Kinds of node that have quantized weights."""
@@ -68,34 +63,6 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
             new = _with_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
             weight.value.const_value = ir.Tensor(new, name=weight.value.name)
     return work
-
-
-def squant_offsets(
-    graph: Graph, plan: QuantPlan, known: Mapping[str, RoundingOffsets]
-) -> dict[str, RoundingOffsets]:
-    """Return the rounding offsets of SQuant for the weights of quantized nodes, by node name in graph order.
-
-    A weight that several nodes read is rounded to the nearest, and so is one with a scale for each block.
-
-    Args:
-        graph: the model that is lowered.
-        plan: its plan.
-        known: what was found before; a weight whose parameters are still the same is not rounded again.
-    """
-    found = {}
-    for weight in quantized_weights(graph, plan):
-        name, params = weight.node.name, weight.params
-        if plan.nodes[name].kind is not Kind.QUANTIZED or params.block_size is not None:
-            continue
-        digest = params_digest(params)
-        if name in known and known[name].params == digest:
-            found[name] = known[name]
-            continue
-        rounded = squant(weight.node, weight.array, params)
-        offsets = quantize(rounded, params).astype(np.int64) - quantize(weight.array, params).astype(np.int64)
-        if np.any(offsets):
-            found[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), digest)
-    return found
 
 
 def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:

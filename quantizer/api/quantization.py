@@ -393,7 +393,7 @@ def _rounding_samples(
     if data is None:
         raise ConfigError(
             f"rounding {recipe.config.rounding}: needs samples, as for calibration; give them with --data "
-            "DIR, or choose rounding squant or nearest, which need none"
+            "DIR, or choose rounding nearest, which needs none"
         )
     return open_samples(data, input_specs(prepared.model), limit)
 

@@ -47,7 +47,7 @@ class Settings(TypedDict, total=False):
     output_kind: Collection[str]
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]
-    rounding: Literal["nearest", "squant", "gptq", "gptaq"]
+    rounding: Literal["nearest", "gptq", "gptaq"]
     weight_only_activations: Literal["int8", "float"]
     cost_model: Literal["auto", "off"]
     keep_float: Collection[str]

@@ -36,7 +36,7 @@ from ..adjustments.equalization import (
 )
 from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
-from ..adjustments.rounded_weights import quantized_weights, round_weights, squant_offsets
+from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import with_prices
 from ..costs.predicted import CostModel
@@ -75,10 +75,10 @@ class PlannedModel:
     facts: PlanningFacts | None = None
 
 
-def plan_model(
+def model_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
-) -> PlannedModel:
-    """Decide everything about a prepared model.
+) -> PlanningFacts:
+    """Return what plans of a model are made from.
 
     Args:
         prepared: the model.
@@ -87,17 +87,9 @@ def plan_model(
         notes: remarks of earlier steps that the user should see.
 
     Raises:
-        ConfigError: the settings name something that the model does not have, or round with samples, for
-            which there is `rounded_with_samples`. PlanError: the plan breaks a rule.
+        ConfigError: the settings name something that the model does not have. ProfileError: a setting needs
+            histograms, and the profile has none.
     """
-    check_without_samples(recipe.config)
-    return plan_from(model_facts(prepared, profile, recipe, notes))
-
-
-def model_facts(
-    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
-) -> PlanningFacts:
-    """Return what plans of a model are made from; see `plan_model`."""
     facts = planning_facts(prepared, profile, recipe, notes)
     return facts if recipe.config.mode in DATA_FREE else with_chains(facts)
 
@@ -112,10 +104,9 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     planned = first_plan(facts, floats)
     if _has_channels(facts):
         planned = equalized(recurrent_equalized(planned, floats))
-        planned = squant_rounded(planned)
         planned = bias_corrected(planned)
     else:
-        planned = squant_rounded(_without_channels(planned))
+        planned = _without_channels(planned)
     return _verified(fitted_to_kernels(planned))
 
 
@@ -190,15 +181,6 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     return replace(planned, plan=with_prices(with_padding(planned.plan, model), model))
 
 
-def squant_rounded(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with rounding offsets whose errors cancel, where the settings ask for SQuant."""
-    facts = _facts(planned)
-    if facts.config.rounding != "squant":
-        return planned
-    known = planned.plan.adjustments.roundings
-    return _with_offsets(planned, squant_offsets(planned.graph, planned.plan, known))
-
-
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model with biases that make up for the rounding of weights, as it is now.
 
@@ -220,8 +202,6 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
         adjustments=replace(before, biases=biases),
     )
     corrected = replace(planned, plan=plan, facts=after)
-    if facts.config.rounding == "squant":
-        return squant_rounded(corrected)
     return _with_offsets(corrected, rebased(planned.graph, before.roundings, planned.plan, plan))
 
 

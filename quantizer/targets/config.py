@@ -264,12 +264,11 @@ class QuantConfig:
         option("Quality", "Correct biases for the mean error of quantized weights."),
     ] = "auto"
     rounding: Annotated[
-        Literal["nearest", "squant", "gptq", "gptaq"],
+        Literal["nearest", "gptq", "gptaq"],
         option(
             "Quality",
-            "Rounding of weights: nearest, squant (errors cancel in each kernel and channel), gptq (least "
-            "error at the output of each product), gptaq (the same, and makes up for errors of earlier "
-            "products); gptq and gptaq need samples (--data).",
+            "Rounding of weights: nearest, gptq (least error at the output of each product), gptaq (the "
+            "same, and makes up for errors of earlier products); gptq and gptaq need samples (--data).",
         ),
     ] = "nearest"
     cost_model: Annotated[

@@ -31,7 +31,6 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "no-equalization": ("--equalization", "off"),
     "free-equalization": ("--equalization", "free"),
     "no-bias-correction": ("--bias-correction", "off"),
-    "rounding-squant": ("--rounding", "squant"),
     "rounding-gptq": ("--rounding", "gptq", "--data", CALIBRATION),
     "rounding-gptaq": ("--rounding", "gptaq", "--data", CALIBRATION),
     "no-adjustment": ("--equalization", "off", "--bias-correction", "off", "--rounding", "nearest"),

@@ -33,7 +33,7 @@ from qprof_onnx.quantizer.evaluation.runtimes import open_session, smoke_run
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.conformance import check_conformity
@@ -169,7 +169,9 @@ def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, 
         )
         # Noise is no matter here: with seeded weights most nodes would stay float for it.
         recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-        planned, spent["plan"] = timed("plan", wanted, lambda: plan_model(prepared, profile, recipe))
+        planned, spent["plan"] = timed(
+            "plan", wanted, lambda: plan_from(model_facts(prepared, profile, recipe))
+        )
         print(dict(summarize(planned.plan).counts))
         for form in forms:
             formed = replace(planned.plan, config=replace(planned.plan.config, form=form))

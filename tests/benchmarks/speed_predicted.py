@@ -7,7 +7,7 @@ from pathlib import Path
 from qprof_onnx.quantizer.costs.predicted import CostModel, total_microseconds
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -24,7 +24,7 @@ def predicted_ms(model: Path, plan: QuantPlan, quantized: Path) -> float | None:
         return None
     prepared = open_prepared(model)
     known = read_profile(profile, prepared.model, prepared.identity, False)
-    planned = plan_model(prepared, known, load_recipe())
+    planned = plan_from(model_facts(prepared, known, load_recipe()))
     assert planned.facts is not None
     costs = CostModel(planned.graph, planned.facts.profile, table).costs(planned.plan)
     return total_microseconds(costs, planned.graph, planned.plan) / 1e3

@@ -52,7 +52,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "weight_type": ("int8", "int8", "int8", "uint8", "int7", "int4", "uint4"),
     "equalization": ("auto", "free", "off"),
     "bias_correction": ("auto", "off"),
-    "rounding": ("nearest", "nearest", "squant", "gptq", "gptaq"),
+    "rounding": ("nearest", "nearest", "gptq", "gptaq"),
     "mode": ("static", "static", "static", "static", "static", "dynamic", "weight-only", "auto"),
     "scale_sharing": ("auto", "unified", "separate"),
     "inter_layer": ("quantized", "quantized", "quantized", "float"),

@@ -179,7 +179,7 @@ def _made() -> dict[str, bytes]:
     qprof(*DUMP, "-o", "profile.yaml")
     qprof(*DUMP, "-o", "glow.yaml", "--format", "glow")
     qprof(*QUANTIZE, "-o", "int8.onnx", "--save-plan", "plan.yaml")
-    qprof(*QUANTIZE, "-o", "x.onnx", "--save-plan", "adjusted.yaml", "--rounding", "squant")
+    qprof(*QUANTIZE, "-o", "x.onnx", "--save-plan", "adjusted.yaml", "--rounding", "gptq", "--data", "cal")
     _foreign_files()
     session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
     classes = [

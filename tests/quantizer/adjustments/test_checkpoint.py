@@ -12,7 +12,12 @@ from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments import second_moments as gathering
 from qprof_onnx.quantizer.adjustments.checkpoint import RoundingCheckpoint
 from qprof_onnx.quantizer.plan.store import dumps
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, plan_model, rounded_with_samples
+from qprof_onnx.quantizer.planning.plan_model import (
+    PlannedModel,
+    model_facts,
+    plan_from,
+    rounded_with_samples,
+)
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import network
@@ -42,7 +47,7 @@ class Counted(list[Sample]):
 
 def planned() -> PlannedModel:
     net = profiled(network(*TWO), samples())
-    return plan_model(net.prepared, net.profile, load_recipe(None, PLAIN))
+    return plan_from(model_facts(net.prepared, net.profile, load_recipe(None, PLAIN)))
 
 
 def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(
@@ -66,7 +71,7 @@ def test_a_weight_with_other_parameters_is_rounded_again(tmp_path: Path) -> None
     net = profiled(network(*TWO), samples())
     file = tmp_path / "roundings"
     for settings in ({}, {"granularity": "per-tensor"}):
-        made = plan_model(net.prepared, net.profile, load_recipe(None, {**PLAIN, **settings}))
+        made = plan_from(model_facts(net.prepared, net.profile, load_recipe(None, {**PLAIN, **settings})))
         kept = rounded_with_samples(made, samples(), checkpoint=file)
         assert kept.plan == rounded_with_samples(made, samples()).plan
 

@@ -8,26 +8,26 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments.equalization import apply_equalization, equalized_profile
-from qprof_onnx.quantizer.adjustments.squant import squant
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import channel_density, channel_mse, equalized
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import EqualizationScales, Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model
+from qprof_onnx.quantizer.planning.plan_model import (
+    PlannedModel,
+    model_facts,
+    open_plan,
+    plan_from,
+)
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -64,7 +64,7 @@ def uneven(text: str = "a = Conv(x, w, b) t = Relu(a) y = Conv(t, v)") -> Networ
 
 def planned(net: Network, **settings: object) -> PlannedModel:
     recipe = load_recipe(None, {"calibrator": "minmax", **settings})
-    return plan_model(net.prepared, net.profile, recipe)
+    return plan_from(model_facts(net.prepared, net.profile, recipe))
 
 
 def outputs(model: ir.Model, seeds: range) -> np.ndarray:
@@ -165,39 +165,6 @@ def test_float_nodes_keep_their_biases() -> None:
     assert made.plan.adjustments.biases == {}
 
 
-weights = hnp.arrays(np.float32, (3, 4, 2, 3), elements=st.floats(-2, 2, width=32))
-
-
-@given(weights)
-def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray) -> None:
-    node = ir.node("Conv", [])
-    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
-    rounded = squant(node, weight, params)
-    codes = quantize(rounded, params)
-    np.testing.assert_array_equal(dequantize(codes, params), rounded)
-    scale = params.scale_array.reshape(-1, 1, 1, 1)
-    error = (rounded - weight) / scale
-    # float32 division at the borders between codes: 1e-4 of a step
-    assert np.abs(error).max() <= 1.0 + 1e-4
-    nearest = (dequantize(quantize(weight, params), params) - weight) / scale
-    assert (np.abs(error.sum((1, 2, 3))) <= np.maximum(np.abs(nearest.sum((1, 2, 3))), 0.5) + 1e-3).all()
-
-
-def test_rounding_to_sums_balances_every_kernel() -> None:
-    weight = np.random.default_rng(1).uniform(-1, 1, (16, 8, 3, 3)).astype("f")
-    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
-    scale = params.scale_array.reshape(-1, 1, 1, 1)
-    error = (squant(ir.node("Conv", []), weight, params) - weight) / scale
-    assert np.abs(error.sum((2, 3))).max() <= 1.0 + 1e-4
-    assert np.abs(error.sum((1, 2, 3))).max() <= 0.5 + 1e-3
-
-
-def test_a_weight_on_codes_stays_as_it_is() -> None:
-    params = QuantParams((0.25,), (0,), INT8)
-    weight = dequantize(np.arange(-36, 36).reshape(2, 4, 3, 3), params)
-    np.testing.assert_array_equal(squant(ir.node("Conv", []), weight, params), weight)
-
-
 def channelled(values: np.ndarray) -> TensorProfile:
     """Return the profile of a tensor (elements, channels), made by the profiler."""
     net = network("y = MatMul(x, v)", {"v": (values.shape[1], 2)}, values.shape)
@@ -272,7 +239,7 @@ def test_what_lies_on_the_way_gets_a_range_too() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_writes_the_adjusted_model(form: str) -> None:
-    made = planned(uneven(), form=form, rounding="squant")
+    made = planned(uneven(), form=form)
     assert made.plan.adjustments.equalization
     assert made.plan.adjustments.biases
     feed = np.random.default_rng(70).standard_normal((1, 8, 6, 6)).astype("f")

@@ -32,9 +32,9 @@ from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.store import dumps
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
+    check_without_samples,
     model_facts,
     plan_from,
-    plan_model,
     rounded_with_samples,
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -248,7 +248,7 @@ def test_no_samples_and_bad_samples_are_refused() -> None:
     with pytest.raises(DataError, match="sample bad: tensor 'x': holds NaN or Inf"):
         rounded_with_samples(made(net, rounding="gptaq"), bad)
     with pytest.raises(ConfigError, match="rounding gptaq: needs samples, which 'qprof quantize"):
-        plan_model(net.prepared, net.profile, load_recipe(None, {"rounding": "gptaq"}))
+        check_without_samples(load_recipe(None, {"rounding": "gptaq"}).config)
 
 
 HASH = """

@@ -35,10 +35,10 @@ from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
+    check_without_samples,
     model_facts,
     open_plan,
     plan_from,
-    plan_model,
     rounded_with_samples,
 )
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
@@ -268,7 +268,9 @@ def test_correlated_inputs_cost_less_than_with_the_nearest_codes() -> None:
     )
     made = rounded(net, samples(shape=shape), mode="weight-only")
     (name,) = made.plan.adjustments.roundings
-    plain = plan_model(net.prepared, net.profile, load_recipe(None, {**PLAIN, "mode": "weight-only"}))
+    plain = plan_from(
+        model_facts(net.prepared, net.profile, load_recipe(None, {**PLAIN, "mode": "weight-only"}))
+    )
     assert made.plan.nodes[name].kind is Kind.WEIGHT_ONLY
     assert np.square(errors(net, made, shape)).sum() < 0.4 * np.square(errors(net, plain, shape)).sum()
 
@@ -304,7 +306,7 @@ def test_a_rounded_plan_comes_back_from_its_file_and_gives_the_same_bytes() -> N
 
 def test_only_weights_differ_from_the_plan_with_the_nearest_codes() -> None:
     net, made = two_rounded()
-    plain = plan_model(net.prepared, net.profile, load_recipe(None, PLAIN)).plan
+    plain = plan_from(model_facts(net.prepared, net.profile, load_recipe(None, PLAIN))).plan
     assert {name: entry.kind for name, entry in made.plan.nodes.items()} == {
         name: entry.kind for name, entry in plain.nodes.items()
     }
@@ -398,7 +400,7 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     net = profiled(network(*TWO), samples())
     seen: list[tuple[int, int | None]] = []
     recipe = load_recipe(None, PLAIN)
-    made = plan_model(net.prepared, net.profile, recipe)
+    made = plan_from(model_facts(net.prepared, net.profile, recipe))
     whole = rounded_with_samples(made, samples())
     monkeypatch.setattr(gathering, "MEMORY", 1)
     sliced = rounded_with_samples(made, samples(), lambda done, total: seen.append((done, total)))
@@ -416,9 +418,8 @@ def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
 
 
 def test_planning_without_samples_says_where_they_are_taken() -> None:
-    net = network(*TWO)
     with pytest.raises(ConfigError, match="rounding gptq: needs samples, which 'qprof quantize"):
-        plan_model(net.prepared, net.profile, load_recipe(None, {"rounding": "gptq"}))
+        check_without_samples(load_recipe(None, {"rounding": "gptq"}).config)
 
 
 def test_no_samples_and_bad_samples_are_refused() -> None:

@@ -20,7 +20,12 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model
+from qprof_onnx.quantizer.planning.plan_model import (
+    PlannedModel,
+    model_facts,
+    open_plan,
+    plan_from,
+)
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -58,7 +63,7 @@ def planned(levels: Floats, operator: str = "LSTM", **settings: Any) -> tuple[Pr
     samples = [Sample(str(seed), spectra(seed, levels)) for seed in range(4)]
     run = RunSettings(channels=weighted_channels(found.graph))
     profile = calibrate(found.model, samples, found.identity, run)
-    return found, plan_model(found, profile, load_recipe(None, settings))
+    return found, plan_from(model_facts(found, profile, load_recipe(None, settings)))
 
 
 def sqnr(exact: ir.Model, model: ir.Model, levels: Floats) -> float:

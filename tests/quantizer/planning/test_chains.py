@@ -30,7 +30,7 @@ from qprof_onnx.quantizer.planning.chains import (
 )
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -58,7 +58,7 @@ def gelu() -> Network:
 
 
 def plan_for(net: Network, target: str, **settings: object) -> QuantPlan:
-    return plan_model(net.prepared, net.profile, load_recipe(target, settings)).plan
+    return plan_from(model_facts(net.prepared, net.profile, load_recipe(target, settings))).plan
 
 
 def shown(chains: tuple[PointwiseChain, ...]) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_chain_in_a_body_is_one_table_there(form: str) -> None:
         {"w": WIDE, "v": WIDE},
     )
     assert shown(find_chains(net.graph)) == ["e: Sigmoid, Mul"]
-    planned = plan_model(net.prepared, net.profile, load_recipe("glow", {"form": form}))
+    planned = plan_from(model_facts(net.prepared, net.profile, load_recipe("glow", {"form": form})))
     assert planned.plan.nodes["Mul_o"].kind is Kind.LOOKUP_TABLE
     x = np.random.default_rng(2).standard_normal((1, 8, 6, 6)).astype(np.float32)
     made, exact = (run(model, x) for model in (lower(planned.model, planned.plan).model, net.model))
@@ -277,6 +277,6 @@ def test_a_target_says_what_it_does_with_chains(tmp_path: Path) -> None:
         return path
 
     assert load_recipe(target("separate")).target.lookup_tables == {"Chain": "separate"}
-    with pytest.raises(ConfigError, match="Chain 'sigmoid' is not one of separate, runtime, portable"):
+    with pytest.raises(ConfigError, match="Chain': 'sigmoid' is not one of separate, runtime, portable"):
         load_recipe(target("sigmoid"))
     assert QuantConfig().lookup_tables == "target"

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.noise import activation_ranges
 from qprof_onnx.quantizer.plan.plan import Kind
@@ -20,7 +22,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     model_facts,
     open_plan,
     plan_from,
-    plan_model,
+    rounded_with_samples,
 )
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -55,14 +57,14 @@ def test_a_tensor_that_no_step_changes_is_calibrated_once(
         return whole(tensor, *args, **kwargs)
 
     monkeypatch.setattr(activation_ranges, "calibrate", counted)
-    planned = plan_model(net.prepared, net.profile, load_recipe(None, {"min_output_sqnr": 0.0}))
+    planned = plan_from(model_facts(net.prepared, net.profile, load_recipe(None, {"min_output_sqnr": 0.0})))
     assert planned.plan.adjustments.equalization
     assert planned.plan.adjustments.biases
     assert len(profiles) == len(set(profiles))
 
 
 def test_the_settings_of_the_user_are_those_of_every_plan(net: Network) -> None:
-    recipe = load_recipe("glow", {"keep_float": ["Sigmoid"], "mode": "auto", "rounding": "squant"})
+    recipe = load_recipe("glow", {"keep_float": ["Sigmoid"], "mode": "auto"})
     facts = model_facts(net.prepared, net.profile, recipe)
     for planned in (first_plan(facts), equalized(first_plan(facts)), plan_from(facts)):
         assert planned.plan.config == recipe.config
@@ -107,9 +109,11 @@ def test_a_node_inside_a_chain_keeps_the_whole_chain_float(net: Network) -> None
     assert [plan.nodes[name].because for name in (sigmoid, mul)] == [reason, reason]
 
 
-def test_squant_is_in_the_plan_and_writing_only_applies_it(net: Network) -> None:
-    settings = {"rounding": "squant", "min_output_sqnr": 0.0}
-    planned = plan_model(net.prepared, net.profile, load_recipe(None, settings))
+def test_chosen_roundings_are_in_the_plan_and_writing_only_applies_them(net: Network) -> None:
+    recipe = load_recipe(None, {"rounding": "gptq", "min_output_sqnr": 0.0})
+    feeds = np.random.default_rng(3).standard_normal((8, 1, 8, 6, 6)).astype("f")
+    samples = [Sample(str(i), {"x": feed}) for i, feed in enumerate(feeds)]
+    planned = rounded_with_samples(plan_from(model_facts(net.prepared, net.profile, recipe)), samples)
     plan = planned.plan
     assert len(plan.adjustments.roundings) == 2
     opened = open_plan(net.prepared, loads(dumps(plan)))
@@ -118,6 +122,11 @@ def test_squant_is_in_the_plan_and_writing_only_applies_it(net: Network) -> None
     assert written(planned.model, bare) != written(planned.model, plan)
     nearest = replace(bare, config=replace(bare.config, rounding="nearest"))
     assert written(planned.model, bare) == written(planned.model, nearest)
+
+
+def test_the_removed_rounding_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ConfigError, match="rounding 'squant' is not one of nearest, gptq, gptaq; use"):
+        load_recipe(None, {"rounding": "squant"})
 
 
 def test_biases_are_found_once_for_the_same_rounding(net: Network) -> None:

@@ -8,7 +8,7 @@ from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Executed
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.written import WrittenNames
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.search.node_costs import find_costs
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -114,7 +114,7 @@ def test_what_a_float_reader_loses_beside_integers_counts(net: Network) -> None:
 def test_a_table_of_several_nodes_goes_back_as_a_whole() -> None:
     net = network("a = Conv (x, v) g = Sigmoid (a) s = Mul (a, g) y = Conv (s, w)", {"v": WIDE, "w": WIDE})
     recipe = load_recipe("glow", {"equalization": "off", "bias_correction": "off"})
-    plan = plan_model(net.prepared, net.profile, recipe).plan
+    plan = plan_from(model_facts(net.prepared, net.profile, recipe)).plan
     slow = {"Conv_a": 4.0, "Sigmoid_g": 0.0, "Mul_s": 90.0, "Conv_y": 4.0}
     floats = {"Conv_a": 50.0, "Sigmoid_g": 5.0, "Mul_s": 5.0, "Conv_y": 50.0}
     (island,) = find_float_regions(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))

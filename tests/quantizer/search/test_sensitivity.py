@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.search.sensitivity import (
     Effect,
@@ -236,7 +236,7 @@ def tables():
     settings = {"equalization": "off", "bias_correction": "off"}
     prepared = PreparedModel(model, index(model), identity, ())
     profile = calibrate(model, samples, identity)
-    planned = plan_model(prepared, profile, load_recipe("glow", settings))
+    planned = plan_from(model_facts(prepared, profile, load_recipe("glow", settings)))
     return model, planned.plan, samples
 
 

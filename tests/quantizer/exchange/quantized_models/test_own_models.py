@@ -10,11 +10,12 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.exchange.importing import plan_of_source
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from, rounded_with_samples
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -29,7 +30,7 @@ TEXTS = {
 }
 SETTINGS: dict[str, dict[str, object]] = {
     "uint8": {},
-    "int8": {"activation_type": "int8", "rounding": "squant"},
+    "int8": {"activation_type": "int8", "rounding": "gptq"},
     "uint16": {"activation_type": "uint16"},
 }
 OFF = {"equalization": "off", "cost_model": "off", "min_output_sqnr": 0.0}
@@ -46,7 +47,10 @@ def test_a_plan_comes_back_from_the_model_that_it_wrote(
     net: Network, settings: dict[str, object], form: str
 ) -> None:
     recipe = load_recipe(None, {**OFF, **settings, "form": form})
-    planned = plan_model(net.prepared, net.profile, recipe)
+    planned = plan_from(model_facts(net.prepared, net.profile, recipe))
+    if recipe.config.rounding == "gptq":
+        feeds = np.random.default_rng(3).standard_normal((4, 1, 8, 6, 6)).astype("f")
+        planned = rounded_with_samples(planned, [Sample(str(i), {"x": x}) for i, x in enumerate(feeds)])
     written = lower(planned.model, planned.plan).model
     source = source_of_model(net.graph, written, "own.onnx", "qprof")
     plan = plan_of_source(net.model, source, recipe)
@@ -72,7 +76,7 @@ def constants(model: ir.Model) -> dict[str, np.ndarray]:
 def test_plans_without_a_profile_come_back(mode: str) -> None:
     prepared = open_prepared(Path(__file__).parents[4] / "examples" / "digits" / "model.onnx")
     recipe = load_recipe(None, {"mode": mode})
-    planned = plan_model(prepared, Profile(prepared.identity, DataId(), {}), recipe)
+    planned = plan_from(model_facts(prepared, Profile(prepared.identity, DataId(), {}), recipe))
     written = lower(planned.model, planned.plan).model
     source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
     plan = plan_of_source(prepared.model, source, recipe)
@@ -93,7 +97,7 @@ def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path)
     onnx.save(model, tmp_path / "gemm.onnx")
     prepared = open_prepared(tmp_path / "gemm.onnx")
     recipe = load_recipe(None, {"mode": "weight-only", "weight_type": "uint4", "block_size": 32})
-    planned = plan_model(prepared, Profile(prepared.identity, DataId(), {}), recipe)
+    planned = plan_from(model_facts(prepared, Profile(prepared.identity, DataId(), {}), recipe))
     written = lower(planned.model, planned.plan).model
     packed = constants(written)
     assert [node.op_type for node in written.graph] == ["MatMulNBits", "Relu", "MatMulNBits"]
