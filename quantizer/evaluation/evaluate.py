@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import check_not_random
 from ...profiles.samples.samples import data_id, input_specs, open_samples
-from ...profiles.samples.values import InputSpec, Sample, Samples
+from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance, model_fingerprint
@@ -41,130 +41,6 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, Inputs, Session, place_of, run
-
-# A float and a quantized model opened to run on the same samples.
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A float and a quantized model, ready to run on the same samples.
-
-    Attributes:
-        float_name, quantized_name: what errors call them.
-        float_session, quantized_session: their sessions.
-        outputs: names, in the order of the float model.
-        float_outputs: those of them that are floating-point.
-        threads: threads inside an operator.
-    """
-
-    float_name: str
-    quantized_name: str
-    float_session: Session
-    quantized_session: Session
-    outputs: tuple[str, ...]
-    float_outputs: tuple[str, ...]
-    threads: int
-
-    def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
-        """Return the float model's outputs by name; raises as `run` does."""
-        values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
-        return dict(zip(self.outputs, values, strict=True))
-
-    def run_quantized(self, inputs: Inputs, sample: str) -> dict[str, Any]:
-        """Return the quantized model's outputs by name; raises as `run` does."""
-        values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
-        return dict(zip(self.outputs, values, strict=True))
-
-
-HERE = ExecutionPlace("onnxruntime", CPU)
-"""Where models are compared if nobody says otherwise."""
-
-
-def open_pair(
-    float_path: str | Path, quantized_path: str | Path, threads: int = 1, place: ExecutionPlace = HERE
-) -> Pair:
-    """Return both models, ready to run.
-
-    Args:
-        float_path, quantized_path: their files.
-        threads: inside an operator.
-        place: where they run.
-
-    Raises:
-        ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
-            name or in the kind of their elements.
-    """
-    a, b = str(float_path), str(quantized_path)
-    floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
-    for what, mine, theirs in (
-        ("input", floats.get_inputs(), quantized.get_inputs()),
-        ("output", floats.get_outputs(), quantized.get_outputs()),
-    ):
-        _check_same(what, {i.name: i.type for i in mine}, {i.name: i.type for i in theirs}, a, b)
-    outputs = floats.get_outputs()
-    names = tuple(o.name for o in outputs)
-    return Pair(
-        a,
-        b,
-        floats,
-        quantized,
-        names,
-        tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
-        threads,
-    )
-
-
-def measured_sqnr(
-    float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
-) -> dict[str, float]:
-    """Return the SQNR in dB of each float output on samples; without those of which shapes differed.
-
-    Raises:
-        ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
-    """
-    pair = open_pair(float_path, quantized_path)
-    sums = {name: OutputSums() for name in pair.float_outputs}
-    for sample in samples:
-        floats = pair.run_float(sample.arrays, sample.name)
-        quantized = pair.run_quantized(sample.arrays, sample.name)
-        sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
-    results = [s.result(name) for name, s in sums.items()]
-    return {r.name: r.difference.sqnr for r in results if r.difference and not r.shape_mismatches}
-
-
-def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:
-    for name in mine:
-        if name not in theirs:
-            raise ModelError(
-                f"{b}: has no {what} '{name}', which {a} has; compare a model with its own quantized form"
-            )
-    for name in theirs:
-        if name not in mine:
-            raise ModelError(
-                f"{b}: has {what} '{name}', which {a} has not; compare a model with its own quantized form"
-            )
-    for name, kind in mine.items():
-        if not kind.startswith("tensor("):
-            raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
-        if kind != theirs[name] and not (
-            what == "output" and _element_kind(kind) == _element_kind(theirs[name])
-        ):
-            raise ModelError(
-                f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}; "
-                "compare a model with its own quantized form"
-            )
-
-
-def _element_kind(type_text: str) -> str:
-    """Return "float" for every floating-point tensor, and the type itself for others."""
-    return (
-        "float"
-        if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
-        else type_text
-    )
-
-
-# The result of an evaluation: what was measured of two models, and the limits that were not met.
 
 
 @dataclass(frozen=True)
@@ -292,73 +168,6 @@ class Evaluation(Presented):
         return {**super().to_dict(), "passed": self.passed}
 
 
-@dataclass(frozen=True, eq=False)
-class _Labels:
-    """The labels, the output that they are compared with, and where that has its classes."""
-
-    output: str
-    labels: Labels
-    axis: ClassAxis
-
-    @property
-    def digest(self) -> str:
-        """Of the labels and what they belong to."""
-        digest = hashlib.sha256(repr((self.output, self.axis)).encode())
-        digest.update(self.labels.classes.tobytes())
-        return digest.hexdigest()[:16]
-
-
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """What is done with each sample.
-
-    Attributes:
-        pair: both models.
-        specs: their inputs.
-        labels: for top-1 accuracy; None without labels.
-        scoring: by a metric; None without one.
-        timed: how many samples latency is measured on.
-        truth_of: the output that truth belongs to, and
-        class_axis: where that has its classes.
-    """
-
-    pair: Pair
-    specs: tuple[InputSpec, ...]
-    labels: _Labels | None
-    scoring: ScoreRun | None
-    timed: int
-    truth_of: str
-    class_axis: ClassAxis
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """What is kept while the samples stream by.
-
-    Attributes:
-        outputs: sums of each output.
-        rows: counts of rows with the right class.
-        samples: how many were run.
-        digest: identity of the samples.
-        first: the samples that latency is measured on.
-        worst: the samples on which the models differ most.
-        classes: of the output that truth belongs to; 0 for unknown.
-    """
-
-    outputs: tuple[OutputSums, ...]
-    rows: RowCounts = field(default_factory=RowCounts)
-    samples: int = 0
-    digest: DataId = field(default_factory=DataId)
-    first: tuple[Sample, ...] = ()
-    worst: tuple[SampleDifference, ...] = ()
-    classes: int = 0
-
-    @property
-    def chance(self) -> float:
-        """Percentage of rows that are right by chance; 0 where the number of classes is not known."""
-        return 100.0 / self.classes if self.classes else 0.0
-
-
 def evaluate(
     float_path: str | Path,
     quantized_path: str | Path,
@@ -399,79 +208,110 @@ def evaluate(
     original = floats.model
     pair = open_pair(float_path, quantized_path, measuring.threads, place)
     output = _checked_output(pair, gate, measuring)
-    axes = class_axes(
-        original, output if labelled or measuring.class_axis is not None else None, measuring.class_axis
-    )
+    says_output = labelled or measuring.class_axis is not None
+    axes = class_axes(original, output if says_output else None, measuring.class_axis)
+    axis, specs = axes[output], input_specs(original)
+    class_labels = load_labels(labels) if labels is not None and labelled else None
     truth = None if labelled else labels
     request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
-    task = _Task(
-        pair,
-        input_specs(original),
-        _Labels(output, load_labels(labels), axes[output]) if labels is not None and labelled else None,
-        ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
-        if by_metric
-        else None,
-        0 if measuring.latency is None else measuring.latency.samples,
-        output,
-        axes[output],
-    )
-    none = _Sums(tuple(OutputSums(axes[name]) for name in pair.outputs))
-    sums = _all_added(none, task, open_samples(data, task.specs, measuring.limit), progress)
-    cut = sums.samples == measuring.limit
-    accuracy = _accuracy(task, sums, cut=cut)
-    metric, score = (None, None) if task.scoring is None else task.scoring.result(cut)
-    outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
+    scoring = None
+    if by_metric:
+        scoring = ScoreRun(lambda sample, values: open_metric(request, original, sample.arrays, values))
+
+    # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
+    sums = {name: OutputSums(axes[name]) for name in pair.outputs}
+    rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
+    timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
+    samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
+    source = open_samples(data, specs, measuring.limit)
+    for samples, sample in enumerate(source, 1):
+        float_values = pair.run_float(sample.arrays, sample.name)
+        quantized_values = pair.run_quantized(sample.arrays, sample.name)
+        if class_labels is not None:
+            where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
+            answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
+            class_labels.check_classes(class_count(float_values[output], axis))
+            rows = rows.added(class_labels.classes, *answers)
+        if scoring is not None:
+            scoring.add(sample, float_values, quantized_values)
+        sums = {name: known.added(float_values[name], quantized_values[name]) for name, known in sums.items()}
+        digest = digest.merged(data_id(sample.arrays, specs))
+        classes = class_count(float_values[output], axis) or classes
+        pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
+        worst = most_different(worst, sample_difference(sample.name, pairs))
+        if len(timed) < most_timed:
+            timed.append(sample)
+        if progress is not None:
+            progress(samples, source.total)
+    if not samples:
+        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
+
+    outputs = tuple(known.result(name) for name, known in sums.items())
+    cut, chance = samples == measuring.limit, 100.0 / classes if classes else 0.0
+    accuracy = None
+    if class_labels is not None:
+        unused = class_labels.classes.size - rows.rows  # of rows that fill no batch of the model
+        class_labels.check_rows(rows.rows, cut=cut or 0 < unused < fixed_batch(specs))
+        accuracy = accuracy_of(output, rows, chance)
+    metric, score = (None, None) if scoring is None else scoring.result(cut)
     counted = None if metric is None or metric.kind.name != "top-K" else named_metric(metric.name)
     if score is not None and counted is not None:
-        score = with_chance(score, min(100.0, sums.chance * counted.number))
-    latency = _latency(pair, sums.first, measuring)
-    estimates = _estimates(quantized.provenance, outputs)
+        score = with_chance(score, min(100.0, chance * counted.number))
+    latency = None
+    if measuring.latency is not None:
+        latency = measure(
+            lambda at: pair.run_float(timed[at].arrays, timed[at].name),
+            lambda at: pair.run_quantized(timed[at].arrays, timed[at].name),
+            len(timed),
+            replace(measuring.latency, threads=pair.threads),
+        )
+
+    provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
+    if provenance is not None:
+        measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
+        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
+        estimates = check_estimates(expected, measured)
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
     wanted = gate.min_speedup is not None
-    assumed = () if metric is None else metric.assumed
+    truth_digest = "" if metric is None else metric.digest
+    if metric is None and class_labels is not None:
+        truth_digest = _labels_digest(class_labels, output, axis)
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,
-        samples=sums.samples,
+        samples=samples,
         outputs=outputs,
         accuracy=accuracy,
         float_bytes=floats.bytes,
         quantized_bytes=quantized.bytes,
         latency=latency,
         gate=gate,
-        failures=failures_of(
-            gate, outputs, accuracy, latency, sums.samples, score=score, size=quantized.bytes
-        ),
+        failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
         remarks=(
             *truth_doubts(accuracy, score, counts_rows=counted is not None),
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
-            *assumed,
+            *(() if metric is None else metric.assumed),
         ),
-        provenance=quantized.provenance,
+        provenance=provenance,
         estimates=estimates,
         metric="" if metric is None else metric.name,
         metric_title="" if metric is None else metric.title,
         score=score,
-        worst_samples=sums.worst if sums.samples > 1 else (),
+        worst_samples=worst if samples > 1 else (),
         runtime=place.runtime,
         provider=place.provider,
-        subject=Subject(
-            model_fingerprint(model_id(original, "")),
-            sums.digest.digest,
-            (task.labels.digest if task.labels else "") if metric is None else metric.digest,
-        ),
+        subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
     )
 
 
-def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -> tuple[EstimateCheck, ...]:
-    """Return the SQNR of each output as it was estimated and as it was measured."""
-    measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
-    if provenance is None:
-        return ()
-    return check_estimates(expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands), measured)
+def _labels_digest(labels: Labels, output: str, axis: ClassAxis) -> str:
+    """Return the digest of labels and what they belong to."""
+    digest = hashlib.sha256(repr((output, axis)).encode())
+    digest.update(labels.classes.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _checked_output(pair: Pair, gate: Gate, measuring: EvaluationOptions) -> str:
@@ -489,58 +329,123 @@ def _checked_output(pair: Pair, gate: Gate, measuring: EvaluationOptions) -> str
     return pair.outputs[0] if output is None else output
 
 
-def _accuracy(task: _Task, sums: _Sums, *, cut: bool) -> Accuracy | None:
-    """Return the accuracy on labels, None without any; refuse labels that are not those of the rows."""
-    if task.labels is None:
-        return None
-    unused = task.labels.labels.classes.size - sums.rows.rows  # of rows that fill no batch of the model
-    task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
-    return accuracy_of(task.labels.output, sums.rows, sums.chance)
+# Two models that run on the same samples -----------------------------------------------------------------
 
 
-def _all_added(sums: _Sums, task: _Task, source: Samples, progress: Progress | None) -> _Sums:
-    """Return the sums with all samples; refuse none."""
-    for sample in source:
-        sums = _added(sums, task, sample)
-        if progress is not None:
-            progress(sums.samples, source.total)
-    if not sums.samples:
-        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
-    return sums
+@dataclass(frozen=True)
+class Pair:
+    """A float and a quantized model, ready to run on the same samples.
+
+    Attributes:
+        float_name, quantized_name: what errors call them.
+        float_session, quantized_session: their sessions.
+        outputs: names, in the order of the float model.
+        float_outputs: those of them that are floating-point.
+        threads: threads inside an operator.
+    """
+
+    float_name: str
+    quantized_name: str
+    float_session: Session
+    quantized_session: Session
+    outputs: tuple[str, ...]
+    float_outputs: tuple[str, ...]
+    threads: int
+
+    def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
+        """Return the float model's outputs by name; raises as `run` does."""
+        values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
+
+    def run_quantized(self, inputs: Inputs, sample: str) -> dict[str, Any]:
+        """Return the quantized model's outputs by name; raises as `run` does."""
+        values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
 
 
-def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
-    """Return the sums with one sample more: run both models on it and compare."""
-    floats = task.pair.run_float(sample.arrays, sample.name)
-    quantized = task.pair.run_quantized(sample.arrays, sample.name)
-    rows, truth = sums.rows, task.labels
-    if truth is not None:
-        where = f"{task.pair.float_name}, sample {sample.name}: output '{truth.output}'"
-        classes = [classes_of(values[truth.output], truth.axis, where) for values in (floats, quantized)]
-        truth.labels.check_classes(class_count(floats[truth.output], truth.axis))
-        rows = rows.added(truth.labels.classes, *classes)
-    if task.scoring is not None:
-        task.scoring.add(sample, floats, quantized)
-    pairs = zip(task.pair.outputs, sums.outputs, strict=True)
-    compared = ((name, floats[name], quantized[name]) for name in task.pair.outputs)
-    return replace(
-        sums,
-        outputs=tuple(s.added(floats[name], quantized[name]) for name, s in pairs),
-        rows=rows,
-        samples=sums.samples + 1,
-        digest=sums.digest.merged(data_id(sample.arrays, task.specs)),
-        first=(*sums.first, sample) if len(sums.first) < task.timed else sums.first,
-        classes=class_count(floats[task.truth_of], task.class_axis) or sums.classes,
-        worst=most_different(sums.worst, sample_difference(sample.name, compared)),
+HERE = ExecutionPlace("onnxruntime", CPU)
+"""Where models are compared if nobody says otherwise."""
+
+
+def open_pair(
+    float_path: str | Path, quantized_path: str | Path, threads: int = 1, place: ExecutionPlace = HERE
+) -> Pair:
+    """Return both models, ready to run.
+
+    Args:
+        float_path, quantized_path: their files.
+        threads: inside an operator.
+        place: where they run.
+
+    Raises:
+        ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
+            name or in the kind of their elements.
+    """
+    a, b = str(float_path), str(quantized_path)
+    floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
+    for what, mine, theirs in (
+        ("input", floats.get_inputs(), quantized.get_inputs()),
+        ("output", floats.get_outputs(), quantized.get_outputs()),
+    ):
+        _check_same(what, {i.name: i.type for i in mine}, {i.name: i.type for i in theirs}, a, b)
+    outputs = floats.get_outputs()
+    names = tuple(o.name for o in outputs)
+    return Pair(
+        a,
+        b,
+        floats,
+        quantized,
+        names,
+        tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
+        threads,
     )
 
 
-def _latency(pair: Pair, samples: tuple[Sample, ...], measuring: EvaluationOptions) -> Latency | None:
-    if measuring.latency is None:
-        return None
-    return measure(
-        lambda index: pair.run_float(samples[index].arrays, samples[index].name),
-        lambda index: pair.run_quantized(samples[index].arrays, samples[index].name),
-        len(samples),
-        replace(measuring.latency, threads=pair.threads),
+def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:
+    for name in mine:
+        if name not in theirs:
+            raise ModelError(
+                f"{b}: has no {what} '{name}', which {a} has; compare a model with its own quantized form"
+            )
+    for name in theirs:
+        if name not in mine:
+            raise ModelError(
+                f"{b}: has {what} '{name}', which {a} has not; compare a model with its own quantized form"
+            )
+    for name, kind in mine.items():
+        if not kind.startswith("tensor("):
+            raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
+        if kind != theirs[name] and not (
+            what == "output" and _element_kind(kind) == _element_kind(theirs[name])
+        ):
+            raise ModelError(
+                f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}; "
+                "compare a model with its own quantized form"
+            )
+
+
+def _element_kind(type_text: str) -> str:
+    """Return "float" for every floating-point tensor, and the type itself for others."""
+    return (
+        "float"
+        if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
+        else type_text
     )
+
+
+def measured_sqnr(
+    float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
+) -> dict[str, float]:
+    """Return the SQNR in dB of each float output on samples; without those of which shapes differed.
+
+    Raises:
+        ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
+    """
+    pair = open_pair(float_path, quantized_path)
+    sums = {name: OutputSums() for name in pair.float_outputs}
+    for sample in samples:
+        floats = pair.run_float(sample.arrays, sample.name)
+        quantized = pair.run_quantized(sample.arrays, sample.name)
+        sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
+    results = [s.result(name) for name, s in sums.items()]
+    return {r.name: r.difference.sqnr for r in results if r.difference and not r.shape_mismatches}
