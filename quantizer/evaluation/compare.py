@@ -1,9 +1,12 @@
-"""The samples on which a quantized model differs most from the float one."""
+"""SQNR and other differences of quantized outputs from float ones, from streaming sums.
+
+Only a few float64 sums for each channel are kept of a sample, so that any amount of data can be compared.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +16,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ..numerics.quantization_noise import decibels
-
-# SQNR and other differences of a quantized tensor from its float original, from streaming sums.
-#
-# Only a few float64 sums for each channel are kept of a sample, so that any amount of data can be
-# compared.
 
 Array = npt.NDArray[np.float64]
 
@@ -208,18 +206,12 @@ def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
     A group starts at its widest channel and takes every one that is at most GROUP_FACTOR times smaller.
     """
     floored = np.maximum(maxima, maxima.max() * GROUP_FLOOR)
-    order = np.argsort(-floored, kind="stable")
-    return [np.sort(np.array(members, np.intp)) for members in _grouped(floored, order)]
-
-
-def _grouped(maxima: Array, order: npt.NDArray[np.intp]) -> Iterator[list[int]]:
-    members: list[int] = []
-    for index in order.tolist():
-        if members and maxima[index] * GROUP_FACTOR < maxima[members[0]]:
-            yield members
-            members = []
-        members.append(index)
-    yield members
+    groups: list[list[int]] = []
+    for index in np.argsort(-floored, kind="stable").tolist():
+        if not groups or floored[index] * GROUP_FACTOR < floored[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(index)
+    return [np.sort(np.array(members, np.intp)) for members in groups]
 
 
 def _runs(indices: npt.NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
@@ -236,7 +228,7 @@ def range_ratio(maxima: Array) -> float:
     return 1.0 if top == 0.0 else top / max(float(maxima.min()), top * GROUP_FLOOR)
 
 
-# One output of both models, compared while the samples stream by.
+# One output of both models, compared while the samples stream by -----------------------------------------
 
 AnyArray = npt.NDArray[Any]
 
@@ -529,6 +521,8 @@ def _softmax_axis(node: ir.Node, opset: int) -> int | None:
     return axis if all(size == 1 for size in shape[axis + 1 :]) or axis == len(shape) - 1 else None
 
 
+# The samples on which both models differ most ------------------------------------------------------------
+
 SHOWN = 5
 """Samples that are kept: enough to look at, whatever the number of samples."""
 
@@ -561,17 +555,12 @@ def sample_difference(
         None where no float output of equal shape differs.
     """
     compared = [
-        (_sqnr(floats, quantized), name)
+        (sums_along(floats, quantized, (None,))[0].difference().sqnr, name)
         for name, floats, quantized in pairs
         if floats.shape == quantized.shape and is_float(floats)
     ]
     sqnr, output = min(compared, default=(math.inf, ""))
     return None if sqnr == math.inf else SampleDifference(sample, output, sqnr)
-
-
-def _sqnr(floats: AnyArray, quantized: AnyArray) -> float:
-    (total,) = sums_along(floats, quantized, (None,))
-    return total.difference().sqnr
 
 
 def most_different(

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import statistics
-import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import onnx
-import onnxruntime as ort
 
 from .options import LatencySettings
-from .runtimes import Inputs, open_session, run, session_options
 
 MIN_TURN = 0.005
 """Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
@@ -81,7 +71,9 @@ def measure(
     repeats = [max(_repeats(timed, index, clock) for timed in models) for index in range(samples)]
     per_round: list[tuple[float, float]] = []
     start = clock()
-    while _goes_on(len(per_round), clock() - start, settings):
+    while len(per_round) < settings.rounds and (
+        len(per_round) < MIN_ROUNDS or clock() - start < settings.seconds
+    ):
         spent = [0.0, 0.0]
         for index in range(samples):
             for which, timed in turns if len(per_round) % 2 == 0 else turns[::-1]:
@@ -91,11 +83,6 @@ def measure(
                 spent[which] += (clock() - before) / repeats[index]
         per_round.append((spent[0] / samples, spent[1] / samples))
     return _summary(per_round, sum(repeats), samples, settings.threads)
-
-
-def _goes_on(done: int, seconds: float, settings: LatencySettings) -> bool:
-    """Return whether another round is measured."""
-    return done < settings.rounds and (done < MIN_ROUNDS or seconds < settings.seconds)
 
 
 def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
@@ -129,118 +116,3 @@ def _summary(
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, high
-
-
-# What onnxruntime really executes of a model, and how long each of its nodes takes.
-
-MIN_RUNS, MAX_RUNS = 6, 40
-"""Runs of each model on each sample: at least, even when the time is up, and at most."""
-
-_SUFFIX = "_kernel_time"
-
-
-@dataclass(frozen=True)
-class Executed:
-    """A node of the graph as onnxruntime has optimised it.
-
-    Attributes:
-        name: its name, made from those of the nodes that were fused; "" for some that onnxruntime added.
-        op_type: such as QLinearConv, or ReorderInput.
-        inputs, outputs: names of tensors, constants included.
-        microseconds: of one run: the least over the runs on each sample, averaged over the samples.
-    """
-
-    name: str
-    op_type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    microseconds: float
-
-
-def node_times(
-    models: Mapping[str, Path], samples: Sequence[Inputs], *, threads: int = 1, seconds: float = 3.0
-) -> tuple[tuple[Executed, ...], ...]:
-    """Run models in turns on the same samples and return what each executes, in its order, with times.
-
-    Args:
-        models: what errors call each model, and its file.
-        samples: at least one.
-        threads: threads inside an operator.
-        seconds: no new round starts after this time, once there were MIN_RUNS.
-
-    Raises:
-        ModelError: onnxruntime cannot load or run a model.
-    """
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        sessions = [
-            _profiled(path, Path(folder, str(number)), name, threads)
-            for number, (name, path) in enumerate(models.items())
-        ]
-        outputs = [[output.name for output in session.get_outputs()] for session in sessions]
-        start, rounds = time.perf_counter(), 0
-        while rounds < MIN_RUNS or (rounds < MAX_RUNS and time.perf_counter() - start < seconds):
-            for sample in samples:
-                for name, session, wanted in zip(models, sessions, outputs, strict=True):
-                    run(session, wanted, sample, name)
-            rounds += 1
-        return tuple(
-            _executed(Path(folder, f"{number}.onnx"), Path(session.end_profiling()), len(samples))
-            for number, session in enumerate(sessions)
-        )
-
-
-def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.InferenceSession:
-    """Return a session that writes the optimised model, and how long each of its nodes takes."""
-    options = session_options(threads)
-    options.enable_profiling = True
-    options.profile_file_prefix = str(prefix)
-    options.optimized_model_filepath = f"{prefix}.onnx"
-    for key, value in (
-        ("session.optimized_model_external_initializers_file_name", f"{prefix.name}.data"),
-        ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
-    ):
-        options.add_session_config_entry(key, value)
-    return open_session(str(path), name, options=options)
-
-
-def _executed(optimized: Path, events: Path, samples: int) -> tuple[Executed, ...]:
-    """Join the optimised graph and the times that onnxruntime has written."""
-    graph = onnx.load(optimized, load_external_data=False).graph
-    times, nameless = _times(json.loads(events.read_text(encoding="utf-8")), samples)
-    waiting = {op: iter(durations) for op, durations in nameless.items()}
-    executed = []
-    for node in graph.node:
-        spent = times.get(node.name) if node.name else next(waiting.get(node.op_type, iter(())), None)
-        executed.append(
-            Executed(node.name, node.op_type, tuple(node.input), tuple(node.output), spent or 0.0)
-        )
-    return tuple(executed)
-
-
-def _times(
-    events: Sequence[Mapping[str, Any]], samples: int
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return microseconds by name; and by operator, in order of execution, those of nodes without a name.
-
-    The profiler calls a node without a name by its operator and index. Nodes in subgraphs of an If or a Loop
-    are there under their own names too, and are not used.
-    """
-    runs: dict[str, list[float]] = defaultdict(list)
-    nameless: dict[str, str] = {}
-    for event in events:
-        if event.get("cat") == "Node" and str(event["name"]).endswith(_SUFFIX):
-            name = str(event["name"]).removesuffix(_SUFFIX)
-            runs[name].append(float(event["dur"]))
-            op = str(event["args"]["op_name"])
-            if re.fullmatch(rf"{re.escape(op)}_{event['args']['node_index']}", name):
-                nameless[name] = op
-    spent = {name: _typical(durations, samples) for name, durations in runs.items()}
-    by_operator: dict[str, list[float]] = defaultdict(list)
-    for name, op in nameless.items():
-        by_operator[op].append(spent[name])
-    return spent, by_operator
-
-
-def _typical(durations: Sequence[float], samples: int) -> float:
-    """Return the mean over the samples of the least time on each; the first runs are part of it."""
-    return sum(min(durations[index::samples]) for index in range(samples)) / samples

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 
+from ...profiles.base.errors import ModelError
 from ...profiles.base.output_files import FileBatch
+from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..targets.conformance import check_conformity
 from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
-from .runtimes import open_session, smoke_run
+from .runtimes import open_session
 
 
 def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[str, ...]:
@@ -76,3 +84,127 @@ def _loadable(file: Path) -> str | bytes:
     except UnicodeEncodeError:
         return file.read_bytes()
     return str(file)
+
+
+# Smoke run: one run of a model that was just written, on generated inputs --------------------------------
+
+SIZES = (1, 8, 64)
+"""Sizes that are tried for free dimensions, one after the other. The first of an input, the batch, is 1."""
+
+
+SIZE_WITHOUT_PROFILE = 8
+"""Size of the free dimensions of an input that the profile does not have, beside inputs that it has."""
+
+
+_NUMPY: Mapping[str, np.dtype[Any]] = {
+    **{"float16": np.dtype("float16"), "float": np.dtype("float32"), "double": np.dtype("float64")},
+    **{f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": np.dtype("bool"),
+}
+
+
+SmokeInputs = dict[str, Any]
+"""Arrays by input name."""
+
+
+@dataclass(frozen=True)
+class _Input:
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+    @property
+    def free(self) -> int:
+        """How many dimensions after the batch are free."""
+        return self.shape[1:].count(None)
+
+    def size(self, elements: float) -> int:
+        """Return the size of each free dimension that gives a row the profiled number of elements."""
+        fixed = math.prod(dim for dim in self.shape if dim)
+        return max(1, round((elements / fixed) ** (1.0 / self.free))) if self.free else 1
+
+    def array(self, size: int, integer: int) -> Any:
+        """Return float values between -1 and 1, or the same integer everywhere."""
+        dims = [dim if dim is not None else (size if place else 1) for place, dim in enumerate(self.shape)]
+        if self.dtype.kind == "f":
+            return np.random.default_rng(0).uniform(-1.0, 1.0, dims).astype(self.dtype)
+        return np.full(dims, integer, self.dtype)
+
+
+def smoke_run(
+    session: ort.InferenceSession,
+    original: Callable[[], ort.InferenceSession],
+    name: str,
+    elements: Mapping[str, float],
+) -> str | None:
+    """Run a model once; return a note when no generated input is one that the original model runs on.
+
+    The values that a model needs, beyond type and shape of its inputs, are not known. So a run that fails
+    counts against the model only where the original model does not fail.
+
+    Args:
+        session: of the new model.
+        original: opens the float model; called only when a run fails.
+        name: what errors call the new model.
+        elements: input -> how many elements a sample of it has, as far as a profile says.
+
+    Raises:
+        ModelError: the original model runs on inputs on which the new one fails.
+    """
+    failures: list[tuple[SmokeInputs, str]] = []
+    for inputs in _generated_inputs(session, elements):
+        message = _run_error(session, inputs)
+        if not message:
+            return None
+        failures.append((inputs, message))
+    float_session = original() if failures else None
+    for inputs, message in failures:
+        if float_session is not None and not _run_error(float_session, inputs):
+            raise ModelError(
+                f"{name}: onnxruntime runs the float model and not this one: {message}; "
+                "keep the node that it names float with --keep-float, or choose another form"
+            )
+    return "it was loaded and not run: no inputs could be made up that the float model takes"
+
+
+def _run_error(session: ort.InferenceSession, inputs: SmokeInputs) -> str:
+    """Return why a run fails, "" when it does not."""
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    try:
+        session.run(None, inputs, options)
+    except RUNTIME_ERRORS as error:
+        return first_line(error)
+    return ""
+
+
+def _generated_inputs(session: ort.InferenceSession, elements: Mapping[str, float]) -> Iterator[SmokeInputs]:
+    """Yield inputs to try; none for a model that has an input of another type than `_NUMPY` lists."""
+    inputs = [_input(value) for value in session.get_inputs()]
+    supported = [i for i in inputs if i is not None]
+    if len(supported) < len(inputs):
+        return
+    integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
+    for sizes, integer in product(_sizes(supported, elements), integers):
+        # An input that does not fit into memory, or has more than numpy's 64 dimensions, is none to try.
+        with suppress(MemoryError, ValueError):
+            yield {i.name: i.array(sizes[i.name], integer) for i in supported}
+
+
+def _input(value: Any) -> _Input | None:
+    """Return an input of a session; None for one that no array can be generated for."""
+    dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
+    if dtype is None or value.shape is None:
+        return None
+    return _Input(value.name, dtype, tuple(dim if isinstance(dim, int) else None for dim in value.shape))
+
+
+def _sizes(inputs: Sequence[_Input], elements: Mapping[str, float]) -> Iterator[dict[str, int]]:
+    """Yield the sizes of free dimensions by input: what the profile says first, then `SIZES`."""
+    free = [i for i in inputs if i.free]
+    if any(i.name in elements for i in free):
+        yield {
+            i.name: i.size(elements[i.name]) if i.name in elements else SIZE_WITHOUT_PROFILE for i in inputs
+        }
+    for size in SIZES if free else SIZES[:1]:
+        yield dict.fromkeys((i.name for i in inputs), size)

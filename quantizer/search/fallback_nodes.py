@@ -18,7 +18,8 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
-from ..evaluation.runtimes import open_session, smoke_run
+from ..evaluation.runtimes import open_session
+from ..evaluation.written_model import smoke_run
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
 from ..model.graph import name_of

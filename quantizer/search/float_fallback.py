@@ -24,7 +24,8 @@ from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ..costs.predicted import Costs
-from ..evaluation.latency import Latency, measure, node_times
+from ..evaluation.latency import Latency, measure
+from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK
 from ..evaluation.runtimes import Inputs, open_session, run
 from ..lowering.lower import lower

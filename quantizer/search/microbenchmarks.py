@@ -30,7 +30,7 @@ from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..costs.kernels import Sizes, fused_nodes, fused_work, work_of
 from ..costs.predicted import Costs
-from ..evaluation.latency import Executed, node_times
+from ..evaluation.node_times import Executed, node_times
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
 from ..model.saving import save_model

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..costs.predicted import Costs, is_quantized
-from ..evaluation.latency import Executed
+from ..evaluation.node_times import Executed
 from ..lowering.written import WrittenNames
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint

@@ -26,7 +26,8 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.costs.predicted import CostModel, Costs, converted_tensors, total_microseconds
-from qprof_onnx.quantizer.evaluation.latency import measure, node_times
+from qprof_onnx.quantizer.evaluation.latency import measure
+from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.evaluation.options import LatencySettings
 from qprof_onnx.quantizer.evaluation.runtimes import open_session, run
 from qprof_onnx.quantizer.lowering.lower import lower

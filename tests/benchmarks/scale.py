@@ -29,7 +29,8 @@ from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.cli.main import COLLECT
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import summarize
-from qprof_onnx.quantizer.evaluation.runtimes import open_session, smoke_run
+from qprof_onnx.quantizer.evaluation.runtimes import open_session
+from qprof_onnx.quantizer.evaluation.written_model import smoke_run
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model

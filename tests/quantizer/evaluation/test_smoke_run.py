@@ -14,7 +14,7 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.evaluation import written_model
-from qprof_onnx.quantizer.evaluation.runtimes import smoke_run
+from qprof_onnx.quantizer.evaluation.written_model import smoke_run
 
 NOT_RUN = "it was loaded and not run: no inputs could be made up that the float model takes"
 

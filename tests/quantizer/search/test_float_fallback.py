@@ -10,7 +10,8 @@ from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.api.quantization import OutputFiles, SampleSteps, quantize
 from qprof_onnx.quantizer.costs.predicted import Costs
-from qprof_onnx.quantizer.evaluation.latency import Latency, node_times
+from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan

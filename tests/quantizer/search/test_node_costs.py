@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from qprof_onnx.quantizer.costs.float_regions import find_float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
-from qprof_onnx.quantizer.evaluation.latency import Executed
+from qprof_onnx.quantizer.evaluation.node_times import Executed
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.written import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from qprof_onnx.quantizer.evaluation.latency import node_times
+from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.graph import index
