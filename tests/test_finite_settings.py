@@ -58,7 +58,6 @@ def test_a_setting_that_is_not_finite_is_refused_by_name() -> None:
         for value in (math.nan, math.inf, -math.inf):
             with pytest.raises(ConfigError, match=rf"{name}\b.* (is not|must be) finite"):
                 CHECKED[record](**{name: value})
-                pytest.fail(f"{record.__name__}.{name} takes {value}")
 
 
 @pytest.mark.parametrize("value", [-1.0, 301.0])

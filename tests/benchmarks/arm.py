@@ -27,16 +27,17 @@ import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
+from oracles import run_plan
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
-from qprof_onnx.quantizer.prepare.prepare import open_prepared, read_profile
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.microbenchmarks import Net
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe

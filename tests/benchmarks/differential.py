@@ -25,6 +25,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import scale
 from onnx.reference import ReferenceEvaluator
+from oracles import CONTRIB, FIXED_OPERATORS, Tensor, run_plan
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
@@ -37,9 +38,6 @@ from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
-from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
-from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

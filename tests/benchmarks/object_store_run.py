@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "profiles" / "storage"))
+sys.path.insert(0, str(HERE.parent / "profiles" / "samples"))
 
 from object_store import BUCKET, ObjectStore, object_store  # noqa: E402
 

@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from oracles import run_plan
 from providers import REFUSALS, assigned, qnn_options, session
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.calibrate import calibrate
@@ -33,7 +34,6 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import ON_CODES
 from qprof_onnx.quantizer.prepare.prepare import prepare
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe
 from record import Feed, Outputs

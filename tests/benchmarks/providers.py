@@ -30,9 +30,9 @@ import onnxruntime as ort
 import provider_report
 from differential import last_quantized, with_outputs
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+from oracles import Tensor, run_plan
 from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.operators.graph import index
-from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from record import Feed, Outputs, RealModel, make_data
 

@@ -14,11 +14,14 @@ What is held:
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +41,11 @@ from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS, WITH_SAMPLES
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
+from reference.plan_interpreter import run_plan
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array]

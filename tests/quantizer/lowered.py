@@ -21,11 +21,11 @@ from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.operators.saturating import slope_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
-from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
-from qprof_onnx.quantizer.reference.plan_interpreter import Tensor
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
+from ..reference.contrib_operators import CONTRIB
+from ..reference.onnx_fixes import FIXED_OPERATORS
+from ..reference.plan_interpreter import Tensor
 from .int8_kernels import WEIGHT_TYPE
 
 Feed = dict[str, np.ndarray]

@@ -21,6 +21,7 @@ import onnx
 import onnx.inliner
 import onnx.parser
 import onnx_ir as ir
+from oracles import run_plan
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
@@ -33,7 +34,6 @@ from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS, QuantConfig
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
 

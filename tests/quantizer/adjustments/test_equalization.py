@@ -28,10 +28,10 @@ from qprof_onnx.quantizer.planning.plan_model import (
     open_plan,
     plan_from,
 )
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ...reference.plan_interpreter import run_plan
 from ..networks import Network, network
 
 UNEVEN = np.array([1.0, 0.5, 0.1, 0.04, 0.02, 0.02, 0.01, 0.3], np.float32)

@@ -41,10 +41,10 @@ from qprof_onnx.quantizer.planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ...reference.plan_interpreter import run_plan
 from ..adjustments.test_equalization import uneven
 from ..networks import Network, network
 

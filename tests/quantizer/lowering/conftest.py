@@ -11,8 +11,8 @@ import pytest
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 
+from ...reference.plan_interpreter import run_plan
 from ..lowered import NETS, Lowering, Runs, feed_of, parse, plan_of, same_interface
 
 

@@ -21,8 +21,9 @@ from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.planning.chains import find_chains
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import QuantConfig
+
+from ...reference.plan_interpreter import run_plan
 
 UNARY = ("Sigmoid", "Tanh", "Erf", "Softplus", "Abs", "Neg", "LeakyRelu", "Elu", "Atan", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")

@@ -23,11 +23,11 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
-from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.lstm import LstmWeights, run_lstm
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ...reference.contrib_operators import CONTRIB
+from ...reference.lstm import LstmWeights, run_lstm
+from ...reference.plan_interpreter import run_plan
 from ..int8_kernels import TARGET
 from ..networks import plan_alone
 

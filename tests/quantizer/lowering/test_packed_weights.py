@@ -17,10 +17,10 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ...reference.contrib_operators import CONTRIB
+from ...reference.plan_interpreter import run_plan
 from ..networks import plan_alone
 from .test_folded_weights import executed, feed_of, model_of
 

@@ -25,7 +25,8 @@ from qprof_onnx.quantizer.numerics.affine import (
 from qprof_onnx.quantizer.numerics.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
-from qprof_onnx.quantizer.reference.glow import glow_table
+
+from ...reference.glow import glow_table
 
 VECTORS = Path(__file__).parents[2] / "glow_vectors"
 GLOW_NAMES = {

@@ -19,11 +19,11 @@ from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
-from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
+from ...reference.onnx_fixes import FIXED_OPERATORS
+from ...reference.plan_interpreter import run_plan
 from ..networks import network, plan_alone
 from ..operators.test_table import VECTORS, one_node_model, samples_for
 

@@ -29,11 +29,11 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from qprof_onnx.quantizer.lowering.lower import compensated
+from qprof_onnx.quantizer.model.graph import input_name, name_of
+from qprof_onnx.quantizer.numerics.affine import QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 
-from ..lowering.lower import compensated
-from ..model.graph import input_name, name_of
-from ..numerics.affine import QuantParams, dequantize, quantize
-from ..plan.plan import Kind, QuantPlan
 from .lstm import LstmSettings, LstmWeights, run_lstm, run_time_params
 from .onnx_fixes import FIXED_OPERATORS
 

@@ -16,9 +16,9 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from qprof_onnx.quantizer.lowering.forms.qoperator import QLINEAR
+from qprof_onnx.quantizer.operators.table import MICROSOFT
 
-from ..lowering.forms.qoperator import QLINEAR
-from ..operators.table import MICROSOFT
 from .lstm import LstmSettings, LstmWeights, run_lstm
 from .onnx_fixes import FIXED_OPERATORS
 

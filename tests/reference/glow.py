@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-
-from ...profiles.base.errors import ConfigError, nearest
-from ..numerics.affine import INT32, QuantParams, QuantType, Rounding, quantize
-from ..numerics.calibrators import optimize_kl, rescale_histogram
-from ..numerics.lookup_tables import build_table
-from ..numerics.schemas import SCHEMAS, Schema, choose_params, widened_range
-from ..operators.functions import function_of
+from qprof_onnx.profiles.base.errors import ConfigError, nearest
+from qprof_onnx.quantizer.numerics.affine import INT32, QuantParams, QuantType, Rounding, quantize
+from qprof_onnx.quantizer.numerics.calibrators import optimize_kl, rescale_histogram
+from qprof_onnx.quantizer.numerics.lookup_tables import build_table
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, Schema, choose_params, widened_range
+from qprof_onnx.quantizer.operators.functions import function_of
 
 Counts = npt.NDArray[np.float32]
 

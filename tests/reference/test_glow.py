@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
-from qprof_onnx.quantizer.reference.glow import (
+
+from .glow import (
     RunningHistogram,
     average,
     choose_params_kl,

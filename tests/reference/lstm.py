@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from ...profiles.base.errors import PlanError
-from ..numerics.affine import UINT8, QuantParams, quantize
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams, quantize
 
 Array = npt.NDArray[Any]
 

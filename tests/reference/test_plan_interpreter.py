@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8, QuantParams
-from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 
-from ..lowered import parse, plan_of
+from ..quantizer.lowered import parse, plan_of
+from .plan_interpreter import run_plan
 
 EIGHTHS = QuantParams((0.125,), (2,), INT8)
 
