@@ -339,13 +339,44 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = _samples(subject.facts, demand)
+    samples = _feeds(subject.facts, demand)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         bench = _Bench(subject, demand, samples, Path(folder))
-        return _searched(bench, planned)
+        prepared = bench.folder / "prepared.onnx"
+        save_model(subject.facts.prepared.model, prepared)
+        state = _Fastest(planned, bench.written(planned, "plan-0"))
+        before = bench.compared(subject.float_path, state.path)
+        tried: set[tuple[frozenset[str], frozenset[str]]] = set()
+        overrides: tuple[RuntimeOverride, ...] | None = None
+        while True:
+            costs, now = bench.costs(state.planned, prepared, state.path)
+            findings = Findings(state.planned, costs, now)
+            if overrides is None:
+                overrides = tuple(found for found in now if findings.loses(found.node))
+            better = _better(bench, state, findings, tried)
+            if better is None:
+                break
+            state = better
+        after = bench.compared(subject.float_path, state.path) if state.changes else before
+        found = SpeedCheck(
+            demand,
+            before,
+            after,
+            fallback=tuple(region for change in state.changes for region in change.regions),
+            trials=len(tried),
+            reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
+            unfused=costs.unfused,
+            undone=tuple(str(found) for found in overrides if found.node not in costs.unfused),
+            changes=tuple(change.sentence for change in state.changes),
+        )
+        planned = state.planned
+        if found.slower:
+            planned, found = _left_float(bench, found)
+        notes = (*planned.plan.notes, *notes_of(found))
+        return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _samples(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
+def _feeds(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
     """Return the samples that latency is measured on.
 
     Raises:
@@ -361,7 +392,7 @@ def _samples(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _Fastest:
     """The fastest plan so far: what it is, its file, and the changes that made it."""
 
     planned: PlannedModel
@@ -378,44 +409,9 @@ class _State:
         return plan_from(replace(facts, usual=usual), floats)
 
 
-def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
-    prepared = bench.folder / "prepared.onnx"
-    save_model(bench.subject.facts.prepared.model, prepared)
-    state = _State(planned, bench.written(planned, "plan-0"))
-    before = bench.compared(bench.subject.float_path, state.path)
-    tried: set[tuple[frozenset[str], frozenset[str]]] = set()
-    overrides: tuple[RuntimeOverride, ...] | None = None
-    while True:
-        costs, now = bench.costs(state.planned, prepared, state.path)
-        findings = Findings(state.planned, costs, now)
-        if overrides is None:
-            overrides = tuple(found for found in now if findings.loses(found.node))
-        better = _better(bench, state, findings, tried)
-        if better is None:
-            break
-        state = better
-    after = bench.compared(bench.subject.float_path, state.path) if state.changes else before
-    found = SpeedCheck(
-        bench.demand,
-        before,
-        after,
-        fallback=tuple(region for change in state.changes for region in change.regions),
-        trials=len(tried),
-        reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
-        unfused=costs.unfused,
-        undone=tuple(str(found) for found in overrides if found.node not in costs.unfused),
-        changes=tuple(change.sentence for change in state.changes),
-    )
-    planned = state.planned
-    if found.slower:
-        planned, found = _left_float(bench, found)
-    notes = (*planned.plan.notes, *notes_of(found))
-    return replace(planned, plan=replace(planned.plan, notes=notes)), found
-
-
 def _better(
-    bench: _Bench, state: _State, found: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
-) -> _State | None:
+    bench: _Bench, state: _Fastest, found: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
+) -> _Fastest | None:
     """Return the first change that makes the plan faster; None where there is none, or no trial left."""
     for change in (change for alternative in ALTERNATIVES for change in alternative(found)):
         if len(tried) >= TRIALS:
@@ -425,7 +421,7 @@ def _better(
             planned = state.changed(bench.subject.facts, change)
             path = bench.written(planned, f"plan-{len(tried)}")
             if bench.compared(state.path, path).speedup_low > 1.0:
-                return _State(planned, path, (*state.changes, change))
+                return _Fastest(planned, path, (*state.changes, change))
     return None
 
 

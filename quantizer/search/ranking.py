@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,7 +26,7 @@ import numpy as np
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.providers import CPU
-from ..costs.predicted import CostModel, Costs
+from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.runtimes import open_session
@@ -36,7 +35,6 @@ from ..model.graph import name_of
 from ..model.saving import save_model
 from ..noise.propagation import NoiseGains, noise_flow
 from ..noise.sources import NoiseEstimator, WeightErrors
-from ..operators.graph import Graph
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
 from .submodels import node_groups, only_quantized, splittable_model
@@ -113,13 +111,13 @@ def ranked_nodes(
     few = samples.subset(range(min(SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         noise = _split(_Bench(planned, few, Path(folder), side_by_side, provider), units, goes_on)
-    estimated = estimated_noise(planned)
+    estimated = _estimated_shares(planned)
     prices = _prices(planned)
-    found = [
-        RankedNode(unit, share, sum(prices.get(name, 1.0) for name in unit))
-        for group, total in noise.items()
-        for unit, share in zip(group, _shared(total, [_sum(estimated, unit) for unit in group]), strict=True)
-    ]
+    found = []
+    for group, total in noise.items():
+        estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
+        for unit, share in zip(group, _shared(total, estimates), strict=True):
+            found.append(RankedNode(unit, share, sum(prices.get(name, 1.0) for name in unit)))
     return tuple(sorted(found, key=lambda ranked: (-ranked.noise / ranked.microseconds, ranked.nodes)))
 
 
@@ -157,11 +155,7 @@ def _shared(total: float, estimates: Sequence[float]) -> list[float]:
     return [total * estimate / whole for estimate in estimates]
 
 
-def _sum(values: Mapping[str, float], names: Iterable[str]) -> float:
-    return sum(values.get(name, 0.0) for name in names)
-
-
-def estimated_noise(planned: PlannedModel) -> dict[str, float]:
+def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
     """Return the noise over signal that each node of a plan is estimated to add at its worst output."""
     facts = planned.facts
     if facts is None or not any(t.histogram.total for t in facts.profile.values()):
@@ -176,17 +170,17 @@ def estimated_noise(planned: PlannedModel) -> dict[str, float]:
 
 
 def _prices(planned: PlannedModel) -> dict[str, float]:
-    """Return the microseconds that each node takes longer in float, with the conversions around it."""
-    facts = planned.facts
+    """Return the microseconds that each node takes longer alone in float.
+
+    Its readers are quantized then, so its input and its output are converted.
+    """
+    facts, graph = planned.facts, planned.graph
     if facts is None or facts.recipe.costs is None:
         return {}
-    costs = CostModel(planned.graph, facts.profile, facts.recipe.costs).costs(planned.plan)
-    price = partial(_price, costs=costs, graph=planned.graph)
-    return {node.name: price(node.name, node.results) for node in planned.graph.nodes}
-
-
-def _price(name: str, outputs: Sequence[str], costs: Costs, graph: Graph) -> float:
-    """Return what one node costs alone: its readers are quantized, so its input and output are converted."""
-    longer = costs.floating.get(name, 0.0) - costs.integer.get(name, 0.0)
-    converted = sum(costs.border.get(output, 0.0) for output in outputs if not graph.is_result(output))
-    return max(1.0, longer + 2.0 * converted)
+    costs = CostModel(graph, facts.profile, facts.recipe.costs).costs(planned.plan)
+    prices: dict[str, float] = {}
+    for node in graph.nodes:
+        longer = costs.floating.get(node.name, 0.0) - costs.integer.get(node.name, 0.0)
+        converted = sum(costs.border.get(name, 0.0) for name in node.results if not graph.is_result(name))
+        prices[node.name] = max(1.0, longer + 2.0 * converted)
+    return prices

@@ -157,22 +157,14 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
         needed: dB from which on it is good.
         same: how often both models give the same answer, where there is one.
     """
-    usable = sqnr is not None and sqnr > 0.0  # else all answers may be the same without any signal left
-    grades = [_by_sqnr(sqnr, needed), *(_by_answers(same) if same is not None and usable else ())]
+    grades: list[Grade] = ["poor"]
+    if sqnr is not None and sqnr >= needed - FAIR_DB:
+        grades = ["good" if sqnr >= needed else "fair"]
+    # Without any signal left all answers may be the same; few answers, or very different ones, show nothing.
+    has_signal = sqnr is not None and sqnr > 0.0
+    if has_signal and same is not None and same.total >= LEAST_ANSWERS and same.ratio >= SAME_FAIR:
+        grades.append("good" if same.ratio >= SAME_GOOD else "fair")
     return min(grades, key=lambda grade: ORDER[grade])
-
-
-def _by_sqnr(sqnr: float | None, needed: float) -> Grade:
-    if sqnr is None or not sqnr >= needed - FAIR_DB:
-        return "poor"
-    return "good" if sqnr >= needed else "fair"
-
-
-def _by_answers(same: Agreement) -> Sequence[Grade]:
-    """Return the grade that equal answers show; none where they are few, or too different to show it."""
-    if same.total < LEAST_ANSWERS or same.ratio < SAME_FAIR:
-        return ()
-    return ("good",) if same.ratio >= SAME_GOOD else ("fair",)
 
 
 def drop_grade(drop: Drop) -> Grade:
