@@ -330,6 +330,9 @@ def _schema(params: Iterable[QuantParams]) -> str:
 def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     """Return parameters with those of the outputs of operators that only move or select values.
 
+    Files of parameters are for converters that know the model: AIMET and onnxruntime give the output of
+    Reshape or MaxPool no parameters, since it has those of its input.
+
     Args:
         params: as read.
         graph: of the prepared model.

@@ -56,20 +56,6 @@ from .estimates import (
 )
 from .suggestions import Files, suggestions, tried_changes, with_commands
 
-# What a report takes over from the results of commands: outputs, gates, drift, trials. Pure.
-
-UNITS = {
-    "min_sqnr": "dB",
-    "min_group_sqnr": "dB",
-    "max_accuracy_drop": "percentage points",
-    "min_speedup": "times float",
-    "max_size": "bytes",
-}
-"""Unit of each limit that has always the same."""
-
-MOST_DRIFT = 200
-"""Tensors of a newer profile that a report lists, the worst first."""
-
 
 @dataclass(frozen=True)
 class Results:
@@ -88,287 +74,6 @@ class Results:
     quantization: QuantizeResult | None = None
     tuning: TuneResult | None = None
     drift: tuple[DriftReport, ...] = ()
-
-
-def outputs_of(
-    plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
-) -> tuple[OutputQuality, ...]:
-    """Return how near the outputs are, as estimated and as measured; the lowest SQNR first."""
-    needed = {} if limits is None else needed_sqnr(limits)
-    provenance = None if evaluation is None else evaluation.provenance
-    origin = provenance if plan is None else plan.origin
-    expected = (
-        {}
-        if origin is None
-        else {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
-    )
-    measured = {} if evaluation is None else {o.name: o for o in evaluation.outputs}
-    found = []
-    for name in dict.fromkeys([*measured, *expected]):
-        e, m = expected.get(name), measured.get(name)
-        difference = None if m is None else m.difference
-        found.append(
-            OutputQuality(
-                name=name,
-                estimated=None if e is None else e.estimated,
-                low=None if e is None else e.low,
-                high=None if e is None else e.high,
-                measured=None if difference is None else difference.sqnr,
-                cosine=None if difference is None else difference.cosine,
-                agreement=_agreement(m),
-                kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
-                needed=float(needed[name]) if name in needed else None,
-            )
-        )
-    return tuple(sorted(found, key=lambda output: output.sqnr))
-
-
-def _agreement(output: OutputResult | None) -> float | None:
-    return None if output is None or output.agreement is None else output.agreement.ratio
-
-
-def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
-    """Yield what an evaluation says besides outputs, sizes and latency."""
-    yield Fact("samples", str(evaluation.samples))
-    a = evaluation.accuracy
-    if a is not None:
-        yield Fact(
-            "accuracy",
-            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: drop "
-            f"{a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
-        )
-    if evaluation.score is not None:
-        yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
-    yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
-
-
-def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:
-    """Yield the limits of an evaluation, kept or not, and the baseline."""
-    gate, known = evaluation.gate, set()
-    for field in fields(gate):
-        limit = getattr(gate, field.name)
-        known.add(field.name)
-        if limit is not None:
-            failed = [f for f in evaluation.failures if f.demand == field.name]
-            yield gate_result(field.name, limit, failed)
-    others = [f for f in evaluation.failures if f.demand not in known]
-    if evaluation.baseline:
-        name = f"--baseline {evaluation.baseline}"
-        yield GateResult(name, None, "", not others, tuple(map(failure_text, others)))
-    if evaluation.doubts and evaluation.gated:
-        yield GateResult("doubts about the models", None, "", False, evaluation.doubts)
-
-
-def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateResult:
-    """Return one limit with where it is not kept."""
-    unit = next((f.unit for f in failures if f.unit), UNITS.get(demand, ""))
-    return GateResult(option_of(demand), limit, unit, not failures, tuple(map(failure_text, failures)))
-
-
-def option_of(demand: str) -> str:
-    """Return the option of a limit."""
-    return f"--{demand.replace('_', '-')}"
-
-
-def failure_text(failure: GateFailure) -> str:
-    """Return where a limit is not kept, and by how much."""
-    unit = failure.unit or UNITS.get(failure.demand, "")
-    where = f"{failure.where}: " if failure.where else ""
-    if failure.measured is None:
-        return f"{where}{failure.reason or 'nothing could be compared'}"
-    reason = f" ({failure.reason})" if failure.reason else ""
-    measured = f"{failure.measured:.4g} {unit}".strip()
-    return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
-
-
-def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
-    """Yield the quality target of a tuning."""
-    why = () if result.target_met else tuple(result.limits) or ("no plan met it",)
-    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.target_met, why)
-
-
-def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
-    """Yield the limit on speed of a quantization."""
-    limit = check.demand.min_speedup
-    if limit is not None:
-        low = check.after.speedup_low
-        why = () if check.passed else (f"{low:.2f} times float in the lower quartile of the rounds",)
-        yield GateResult("--min-speedup", limit, UNITS["min_speedup"], check.passed, why)
-
-
-def drift_gates(report: DriftReport) -> Iterator[GateResult]:
-    """Yield the limits on the drift of one newer profile."""
-    for field in fields(DriftLimits):
-        limit = getattr(report.limits, field.name)
-        if limit is not None:
-            failed = [f for f in report.failures if f.demand == field.name]
-            yield replace(gate_result(field.name, limit, failed), subject=report.new_profile)
-
-
-def drift_record(report: DriftReport) -> DriftRecord:
-    """Return a newer profile as a record, the tensors that drifted most first."""
-    failing = {failure.where for failure in report.failures}
-    return DriftRecord(
-        profile=report.new_profile,
-        samples=report.new_samples,
-        passed=report.passed,
-        gated=report.gated,
-        tensors=tuple(
-            TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
-            for t in report.worst(MOST_DRIFT)
-        ),
-        notes=report.drift.notes,
-    )
-
-
-def trials_of(result: TuneResult) -> Iterator[TrialRecord]:
-    """Yield the trials of a tuning, in order."""
-    for at, trial in enumerate(result.trials):
-        yield TrialRecord(
-            settings=trial.candidate.base.name,
-            kept_float=len(trial.candidate.keep_float),
-            quantized=trial.quantized_nodes,
-            drop=None if trial.score is None else trial.score.drop,
-            value=trial.value,
-            chosen=at == result.chosen,
-            error=trial.error,
-        )
-
-
-def measured_speed(results: Results) -> Speed | None:
-    """Return the time of both models where it was measured."""
-    latency, where = None, ""
-    if results.evaluation is not None and results.evaluation.latency is not None:
-        latency = results.evaluation.latency
-    elif results.quantization is not None and results.quantization.speed is not None:
-        latency = results.quantization.speed.after
-    if latency is None:
-        return None
-    where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {latency.samples} samples"
-    return Speed(
-        latency.float_ms,
-        latency.quantized_ms,
-        latency.speedup,
-        latency.speedup_low,
-        latency.speedup_high,
-        "measured",
-        where,
-    )
-
-
-def notes_of(results: Results) -> tuple[str, ...]:
-    """Return the remarks of all results, each once."""
-    found: list[str] = []
-    if results.quantization is not None:
-        found += results.quantization.notes
-    if results.evaluation is not None:
-        found += [*results.evaluation.doubts, *results.evaluation.remarks]
-    if results.layers is not None:
-        found += results.layers.remarks
-    return tuple(dict.fromkeys(found))
-
-
-# What to think of a model, in one word and one sentence. Pure.
-#
-# Where it was judged on held-out samples that verdict stands. Elsewhere the outputs are graded by what
-# was
-# measured and, where nothing was, by what is estimated, with the same limits. A gate that failed is told
-# before the grade, and does not change it.
-
-GOOD_DB = 30.0
-"""SQNR from which an output is good where nothing says what it needs."""
-
-DOMINANT = 0.2
-"""Share of all noise from which one node is named as its cause."""
-
-SLOWER = 0.98
-"""Speedup below which a model counts as slower than float."""
-
-
-def judged_verdict(found: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
-    """Return the verdict of `quantize --data` as the report has it."""
-    words = found.sentence.partition(": ")[2]
-    causes = [*found.alarms, *([found.cause] if found.cause else []), *found.remarks]
-    sentence = "; ".join([*_failed(gates), words])
-    return Verdict(_level(found.grade, gates), sentence, tuple(causes), found.grade)
-
-
-def measured_grade(evaluation: Evaluation, limits: NoiseLimits) -> Grade:
-    """Return the grade of a model by an evaluation."""
-    drop = evaluation.score or evaluation.accuracy
-    return grade_of(output_grades(evaluation.outputs, limits), drop)
-
-
-def verdict_of(
-    outputs: tuple[OutputQuality, ...],
-    gates: tuple[GateResult, ...],
-    speed: Speed | None,
-    budgets: tuple[NoiseBudget, ...],
-    measured: Grade | None,
-    *,
-    doubts: tuple[str, ...] = (),
-) -> Verdict:
-    """Return the verdict of a report.
-
-    Args:
-        outputs: the one with the lowest SQNR first.
-        gates: limits, kept or not.
-        speed: of both models; None where it is not known.
-        budgets: where the noise comes from, in the same order.
-        measured: the grade by an evaluation; None without one, or without limits to grade by.
-        doubts: signs that something is wrong with the models.
-    """
-    grade = _estimated_grade(outputs) if measured is None else measured
-    causes = list(doubts)
-    if budgets and grade != "good":
-        part = budgets[0].parts[0]
-        if part.share >= DOMINANT:
-            causes.append(f"{part.node} makes {100 * part.share:.0f} % of the noise in '{budgets[0].output}'")
-    if speed is not None and speed.speedup < SLOWER:
-        causes.append(f"the quantized model is slower than the float one ({speed.how})")
-        grade = "fair" if grade == "good" else grade
-    words = [*_failed(gates), *_quality(outputs)]
-    words += [] if speed is None else [f"{speed.speedup:.2f} times as fast as float, {speed.how}"]
-    sentence = "; ".join(words) or "nothing was measured or estimated"
-    return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
-
-
-def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
-    if any(not gate.passed for gate in gates):
-        return "failed"
-    if grade == "none":
-        return "passed" if gates else "unknown"
-    return grade
-
-
-def _failed(gates: tuple[GateResult, ...]) -> list[str]:
-    failed = sum(not gate.passed for gate in gates)
-    return [f"{failed} of {len(gates)} gates failed"] if failed else []
-
-
-def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
-    """Return the grade of the worst output by its SQNR alone."""
-    grades = [_by_sqnr(output) for output in outputs if output.sqnr < math.inf or output.measured]
-    return max(grades, key=lambda grade: ORDER[grade], default="none")
-
-
-def _by_sqnr(output: OutputQuality) -> Grade:
-    needed, sqnr = GOOD_DB if output.needed is None else output.needed, output.sqnr
-    return "good" if sqnr >= needed else "fair" if sqnr >= needed - FAIR_DB else "poor"
-
-
-def _quality(outputs: tuple[OutputQuality, ...]) -> list[str]:
-    """Return the lowest SQNR of an output in words, with what it needs."""
-    if not outputs:
-        return []
-    worst = outputs[0]
-    verb = "needs" if worst.kind.startswith("a") else "need"
-    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
-    if worst.measured is not None:
-        return [f"output '{worst.name}' keeps {decibels(worst.measured)} dB{needs}"]
-    if worst.estimated is None:
-        return []
-    return [f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}"]
 
 
 @dataclass(frozen=True)
@@ -550,3 +255,298 @@ def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Resu
         found = results.evaluation.provenance
         yield Fact("quantized model made by", found.tool)
         yield Fact("quantized model's plan", found.plan)
+
+
+# What a report takes over from the results of commands: outputs, gates, drift, trials --------------------
+
+UNITS = {
+    "min_sqnr": "dB",
+    "min_group_sqnr": "dB",
+    "max_accuracy_drop": "percentage points",
+    "min_speedup": "times float",
+    "max_size": "bytes",
+}
+"""Unit of each limit that has always the same."""
+
+MOST_DRIFT = 200
+"""Tensors of a newer profile that a report lists, the worst first."""
+
+
+def outputs_of(
+    plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
+) -> tuple[OutputQuality, ...]:
+    """Return how near the outputs are, as estimated and as measured; the lowest SQNR first."""
+    needed = {} if limits is None else needed_sqnr(limits)
+    provenance = None if evaluation is None else evaluation.provenance
+    origin = provenance if plan is None else plan.origin
+    expected = (
+        {}
+        if origin is None
+        else {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
+    )
+    measured = {} if evaluation is None else {o.name: o for o in evaluation.outputs}
+    found = []
+    for name in dict.fromkeys([*measured, *expected]):
+        e, m = expected.get(name), measured.get(name)
+        difference = None if m is None else m.difference
+        found.append(
+            OutputQuality(
+                name=name,
+                estimated=None if e is None else e.estimated,
+                low=None if e is None else e.low,
+                high=None if e is None else e.high,
+                measured=None if difference is None else difference.sqnr,
+                cosine=None if difference is None else difference.cosine,
+                agreement=_agreement(m),
+                kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
+                needed=float(needed[name]) if name in needed else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda output: output.sqnr))
+
+
+def _agreement(output: OutputResult | None) -> float | None:
+    return None if output is None or output.agreement is None else output.agreement.ratio
+
+
+def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
+    """Yield what an evaluation says besides outputs, sizes and latency."""
+    yield Fact("samples", str(evaluation.samples))
+    a = evaluation.accuracy
+    if a is not None:
+        yield Fact(
+            "accuracy",
+            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: drop "
+            f"{a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
+        )
+    if evaluation.score is not None:
+        yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
+    yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
+
+
+def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:
+    """Yield the limits of an evaluation, kept or not, and the baseline."""
+    gate, known = evaluation.gate, set()
+    for field in fields(gate):
+        limit = getattr(gate, field.name)
+        known.add(field.name)
+        if limit is not None:
+            failed = [f for f in evaluation.failures if f.demand == field.name]
+            yield gate_result(field.name, limit, failed)
+    others = [f for f in evaluation.failures if f.demand not in known]
+    if evaluation.baseline:
+        name = f"--baseline {evaluation.baseline}"
+        yield GateResult(name, None, "", not others, tuple(map(failure_text, others)))
+    if evaluation.doubts and evaluation.gated:
+        yield GateResult("doubts about the models", None, "", False, evaluation.doubts)
+
+
+def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateResult:
+    """Return one limit with where it is not kept."""
+    unit = next((f.unit for f in failures if f.unit), UNITS.get(demand, ""))
+    return GateResult(option_of(demand), limit, unit, not failures, tuple(map(failure_text, failures)))
+
+
+def option_of(demand: str) -> str:
+    """Return the option of a limit."""
+    return f"--{demand.replace('_', '-')}"
+
+
+def failure_text(failure: GateFailure) -> str:
+    """Return where a limit is not kept, and by how much."""
+    unit = failure.unit or UNITS.get(failure.demand, "")
+    where = f"{failure.where}: " if failure.where else ""
+    if failure.measured is None:
+        return f"{where}{failure.reason or 'nothing could be compared'}"
+    reason = f" ({failure.reason})" if failure.reason else ""
+    measured = f"{failure.measured:.4g} {unit}".strip()
+    return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
+
+
+def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
+    """Yield the quality target of a tuning."""
+    why = () if result.target_met else tuple(result.limits) or ("no plan met it",)
+    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.target_met, why)
+
+
+def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
+    """Yield the limit on speed of a quantization."""
+    limit = check.demand.min_speedup
+    if limit is not None:
+        low = check.after.speedup_low
+        why = () if check.passed else (f"{low:.2f} times float in the lower quartile of the rounds",)
+        yield GateResult("--min-speedup", limit, UNITS["min_speedup"], check.passed, why)
+
+
+def drift_gates(report: DriftReport) -> Iterator[GateResult]:
+    """Yield the limits on the drift of one newer profile."""
+    for field in fields(DriftLimits):
+        limit = getattr(report.limits, field.name)
+        if limit is not None:
+            failed = [f for f in report.failures if f.demand == field.name]
+            yield replace(gate_result(field.name, limit, failed), subject=report.new_profile)
+
+
+def drift_record(report: DriftReport) -> DriftRecord:
+    """Return a newer profile as a record, the tensors that drifted most first."""
+    failing = {failure.where for failure in report.failures}
+    return DriftRecord(
+        profile=report.new_profile,
+        samples=report.new_samples,
+        passed=report.passed,
+        gated=report.gated,
+        tensors=tuple(
+            TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
+            for t in report.worst(MOST_DRIFT)
+        ),
+        notes=report.drift.notes,
+    )
+
+
+def trials_of(result: TuneResult) -> Iterator[TrialRecord]:
+    """Yield the trials of a tuning, in order."""
+    for at, trial in enumerate(result.trials):
+        yield TrialRecord(
+            settings=trial.candidate.base.name,
+            kept_float=len(trial.candidate.keep_float),
+            quantized=trial.quantized_nodes,
+            drop=None if trial.score is None else trial.score.drop,
+            value=trial.value,
+            chosen=at == result.chosen,
+            error=trial.error,
+        )
+
+
+def measured_speed(results: Results) -> Speed | None:
+    """Return the time of both models where it was measured."""
+    latency, where = None, ""
+    if results.evaluation is not None and results.evaluation.latency is not None:
+        latency = results.evaluation.latency
+    elif results.quantization is not None and results.quantization.speed is not None:
+        latency = results.quantization.speed.after
+    if latency is None:
+        return None
+    where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {latency.samples} samples"
+    return Speed(
+        latency.float_ms,
+        latency.quantized_ms,
+        latency.speedup,
+        latency.speedup_low,
+        latency.speedup_high,
+        "measured",
+        where,
+    )
+
+
+def notes_of(results: Results) -> tuple[str, ...]:
+    """Return the remarks of all results, each once."""
+    found: list[str] = []
+    if results.quantization is not None:
+        found += results.quantization.notes
+    if results.evaluation is not None:
+        found += [*results.evaluation.doubts, *results.evaluation.remarks]
+    if results.layers is not None:
+        found += results.layers.remarks
+    return tuple(dict.fromkeys(found))
+
+
+# What to think of a model, in one word and one sentence --------------------------------------------------
+
+GOOD_DB = 30.0
+"""SQNR from which an output is good where nothing says what it needs."""
+
+DOMINANT = 0.2
+"""Share of all noise from which one node is named as its cause."""
+
+SLOWER = 0.98
+"""Speedup below which a model counts as slower than float."""
+
+
+def judged_verdict(found: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
+    """Return the verdict of `quantize --data` as the report has it."""
+    words = found.sentence.partition(": ")[2]
+    causes = [*found.alarms, *([found.cause] if found.cause else []), *found.remarks]
+    sentence = "; ".join([*_failed(gates), words])
+    return Verdict(_level(found.grade, gates), sentence, tuple(causes), found.grade)
+
+
+def measured_grade(evaluation: Evaluation, limits: NoiseLimits) -> Grade:
+    """Return the grade of a model by an evaluation."""
+    drop = evaluation.score or evaluation.accuracy
+    return grade_of(output_grades(evaluation.outputs, limits), drop)
+
+
+def verdict_of(
+    outputs: tuple[OutputQuality, ...],
+    gates: tuple[GateResult, ...],
+    speed: Speed | None,
+    budgets: tuple[NoiseBudget, ...],
+    measured: Grade | None,
+    *,
+    doubts: tuple[str, ...] = (),
+) -> Verdict:
+    """Return the verdict of a report.
+
+    Where it was judged on held-out samples that verdict stands. Elsewhere the outputs are graded by what was
+    measured and, where nothing was, by what is estimated, with the same limits. A gate that failed is told
+    before the grade, and does not change it.
+
+    Args:
+        outputs: the one with the lowest SQNR first.
+        gates: limits, kept or not.
+        speed: of both models; None where it is not known.
+        budgets: where the noise comes from, in the same order.
+        measured: the grade by an evaluation; None without one, or without limits to grade by.
+        doubts: signs that something is wrong with the models.
+    """
+    grade = _estimated_grade(outputs) if measured is None else measured
+    causes = list(doubts)
+    if budgets and grade != "good":
+        part = budgets[0].parts[0]
+        if part.share >= DOMINANT:
+            causes.append(f"{part.node} makes {100 * part.share:.0f} % of the noise in '{budgets[0].output}'")
+    if speed is not None and speed.speedup < SLOWER:
+        causes.append(f"the quantized model is slower than the float one ({speed.how})")
+        grade = "fair" if grade == "good" else grade
+    words = [*_failed(gates), *_quality(outputs)]
+    words += [] if speed is None else [f"{speed.speedup:.2f} times as fast as float, {speed.how}"]
+    sentence = "; ".join(words) or "nothing was measured or estimated"
+    return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
+
+
+def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
+    if any(not gate.passed for gate in gates):
+        return "failed"
+    if grade == "none":
+        return "passed" if gates else "unknown"
+    return grade
+
+
+def _failed(gates: tuple[GateResult, ...]) -> list[str]:
+    failed = sum(not gate.passed for gate in gates)
+    return [f"{failed} of {len(gates)} gates failed"] if failed else []
+
+
+def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
+    """Return the grade of the worst output by its SQNR alone."""
+    grades = [_by_sqnr(output) for output in outputs if output.sqnr < math.inf or output.measured]
+    return max(grades, key=lambda grade: ORDER[grade], default="none")
+
+
+def _by_sqnr(output: OutputQuality) -> Grade:
+    needed, sqnr = GOOD_DB if output.needed is None else output.needed, output.sqnr
+    return "good" if sqnr >= needed else "fair" if sqnr >= needed - FAIR_DB else "poor"
+
+
+def _quality(outputs: tuple[OutputQuality, ...]) -> list[str]:
+    """Return the lowest SQNR of an output in words, with what it needs."""
+    if not outputs:
+        return []
+    worst = outputs[0]
+    verb = "needs" if worst.kind.startswith("a") else "need"
+    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
+    if worst.measured is not None:
+        return [f"output '{worst.name}' keeps {decibels(worst.measured)} dB{needs}"]
+    if worst.estimated is None:
+        return []
+    return [f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}"]

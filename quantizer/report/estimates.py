@@ -1,4 +1,4 @@
-"""What a report says of each activation: histogram, limits, and what other calibrators would choose. Pure."""
+"""What a report says from model, plan and profile alone: noise, nodes, tensors, shared scales, samples."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from .content import (
     TensorRecord,
 )
 
-# What is estimated of a plan from model and profile alone: every part of a report looks at this.
+# What is estimated of a plan from model and profile alone ------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ def noise_names(analysis: Analysis) -> Mapping[str, str]:
     return {name: before.get(name, name) for name in analysis.graph.values}
 
 
-# Where the noise of outputs comes from, and what is estimated and measured at each tensor. Pure.
+# Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------
 
 MOST_OUTPUTS = 12
 """Outputs whose noise a report takes apart: those with the lowest SQNR."""
@@ -305,7 +305,7 @@ def _estimated_only(analysis: Analysis) -> Iterator[TensorNoiseRecord]:
             )
 
 
-# What a report says of each node: what it costs, what int8 would bring, why it stays float. Pure.
+# What a report says of each node: what it costs, what int8 would bring, why it stays float ---------------
 
 NO_PRICE = (
     *(ReasonCode.SHAPE_ARITHMETIC, ReasonCode.ONLY_CONSTANTS, ReasonCode.EQUALIZATION_MUL),
@@ -420,6 +420,8 @@ def _sum(values: Iterator[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
+
+# What a report says of each tensor, of shared scales and of samples --------------------------------------
 
 SHOWN_BINS = 128
 """Most bins of a histogram in a report; they are joined two by two, so that counts stay exact."""

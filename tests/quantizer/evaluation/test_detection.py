@@ -9,14 +9,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
-from qprof_onnx.quantizer.evaluation.metrics.detection import (
-    boxes_of,
-    hits,
-    in_crowds,
-    overlaps,
-    placed,
-    suppressed,
-)
+from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, hits, in_crowds, overlaps, suppressed
+from qprof_onnx.quantizer.evaluation.metrics.true_boxes import placed
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
 from .running import model_of, opened, scored

@@ -1,0 +1,101 @@
+"""Boxes: overlap, non-maximum suppression, matching. Boxes are rows of (x0, y0, x1, y1) in pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Boxes of one picture.
+
+    Attributes:
+        corners: float64 of shape [boxes, 4].
+        classes: int64 of shape [boxes].
+        scores: float64 of shape [boxes]; 1 for true ones.
+        crowd: bool of shape [boxes]: true boxes around many objects, which may be found any number of times.
+    """
+
+    corners: Floats
+    classes: Ints
+    scores: Floats
+    crowd: npt.NDArray[np.bool_]
+
+    def picked(self, which: npt.NDArray[np.generic]) -> Boxes:
+        """Return some of the boxes, by a mask or by their places."""
+        return Boxes(self.corners[which], self.classes[which], self.scores[which], self.crowd[which])
+
+
+def boxes_of(corners: Floats, classes: Ints, scores: Floats | None = None) -> Boxes:
+    """Return boxes; without scores true ones."""
+    ones = np.ones(len(corners)) if scores is None else scores
+    corners = np.asarray(corners, np.float64).reshape(-1, 4)
+    return Boxes(corners, np.asarray(classes, np.int64), ones, np.zeros(len(corners), np.bool_))
+
+
+def overlaps(some: Floats, others: Floats) -> Floats:
+    """Return the intersection over union of each box with each other one, [some, others]."""
+    a, b = some[:, None, :], others[None, :, :]
+    sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0, None)
+    shared = sides.prod(axis=-1)
+    sizes = [np.clip(x[..., 2:] - x[..., :2], 0.0, None).prod(axis=-1) for x in (a, b)]
+    return np.asarray(shared / np.maximum(sizes[0] + sizes[1] - shared, 1e-12), np.float64)
+
+
+def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
+    """Return the boxes that no better one of their class overlaps by more than the limit, best first.
+
+    Greedy, as onnx's NonMaxSuppression and OpenCV do it.
+
+    Args:
+        boxes: of one picture.
+        limit: IoU from which on a box is left out.
+        most: boxes that are returned at most, of all classes together.
+    """
+    order = np.argsort(-boxes.scores, kind="stable")
+    ranked = boxes.picked(order)
+    kept: list[int] = []
+    left = np.arange(len(order))
+    while left.size and len(kept) < most:
+        best, others = left[0], left[1:]
+        kept.append(int(best))
+        covered = overlaps(ranked.corners[best : best + 1], ranked.corners[others])[0] > limit
+        left = others[~(covered & (ranked.classes[others] == ranked.classes[best]))]
+    return ranked.picked(np.array(kept, np.int64))
+
+
+def hits(found: Boxes, wanted: Boxes, least: float) -> int:
+    """Return how many of the found boxes are true: the best first, each takes the free one it overlaps most.
+
+    As COCO's evaluation matches: of the same class, at an IoU of at least `least`; crowds are no matches.
+    """
+    if not len(found.scores) or not len(wanted.scores):
+        return 0
+    same = found.classes[:, None] == wanted.classes[None, :]
+    overlap = np.where(same & ~wanted.crowd[None, :], overlaps(found.corners, wanted.corners), -1.0)
+    free, count = np.ones(len(wanted.scores), bool), 0
+    for row in overlap[np.argsort(-found.scores, kind="stable")]:
+        best = int(np.argmax(np.where(free, row, -1.0)))
+        if free[best] and row[best] >= least:
+            free[best] = False
+            count += 1
+    return count
+
+
+def in_crowds(found: Boxes, wanted: Boxes, least: float) -> npt.NDArray[np.bool_]:
+    """Return which boxes lie in a crowd of their class, by the share of the box that is in it."""
+    crowd = wanted.picked(wanted.crowd)
+    if not len(crowd.scores):
+        return np.zeros(len(found.scores), np.bool_)
+    a, b = found.corners[:, None, :], crowd.corners[None, :, :]
+    sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0, None)
+    size = np.clip(found.corners[:, 2:] - found.corners[:, :2], 0.0, None).prod(axis=-1)
+    inside = sides.prod(axis=-1) / np.maximum(size[:, None], 1e-12) >= least
+    return np.asarray((inside & (found.classes[:, None] == crowd.classes[None, :])).any(axis=1), np.bool_)

@@ -1,0 +1,291 @@
+"""True boxes: COCO JSON and folders of YOLO text files, put where the model's input has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.samples.objects import DataLike, PreprocessedData
+from ....profiles.samples.preprocessing import load_preprocessing
+from .boxes import Boxes, boxes_of
+from .detector_outputs import input_size
+from .truth import (
+    MetricSource,
+    Place,
+    by_stem,
+    read_text,
+    stem_of,
+    stems,
+)
+
+PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
+"""How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
+below; stretched."""
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+
+
+@dataclass(frozen=True, eq=False)
+class TrueBoxes:
+    """The true boxes of all pictures.
+
+    Attributes:
+        of: place of a sample and number of its pictures -> the boxes of each.
+        check: called with the number of all pictures and whether samples were left out (`Metric.finish`).
+        note: what was assumed.
+    """
+
+    of: Callable[[Place, int], list[Boxes]]
+    check: Callable[[int, bool], None]
+    note: str
+
+
+def true_boxes(source: MetricSource) -> TrueBoxes:
+    """Return the boxes of a COCO JSON file or of a folder of YOLO text files.
+
+    Raises:
+        ConfigError: an option makes no sense. DataError: the file cannot be read, or is of another kind.
+    """
+    assert source.truth is not None
+    path = Path(source.truth)
+    given = source.asked.options["placement"]
+    if given is not None and given not in PLACEMENTS:
+        raise ConfigError(
+            f"metric '{source.asked.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
+        )
+    placement = _recipe(source.data) if given is None else str(given)
+    if path.is_dir():
+        return _yolo(source, path, placement)
+    if path.suffix.lower() == ".json":
+        return _coco(source, path, placement)
+    raise DataError(
+        f"{path}: true boxes are a COCO .json file or a folder of YOLO .txt files; give one of them"
+    )
+
+
+def _recipe(data: DataLike | None) -> str | None:
+    """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
+    if not isinstance(data, PreprocessedData) or data.preprocess is None:
+        return None
+    settings = load_preprocessing(data.preprocess).settings
+    if settings.get("crop", "none") != "none":
+        return None
+    if settings.get("resize") == "letterbox":
+        return "top-left" if settings.get("place") == "top-left" else "letterbox"
+    return "stretch" if settings.get("resize") == "exact" else None
+
+
+def placed(
+    corners: npt.NDArray[np.float64], size: tuple[float, float], target: tuple[int, int], how: str
+) -> npt.NDArray[np.float64]:
+    """Return boxes of a picture where the model's input has them.
+
+    Args:
+        corners: float64 of shape [boxes, 4], in pixels of the picture.
+        size: (width, height) of the picture.
+        target: of the input.
+        how: one of PLACEMENTS; a letterbox has equal borders.
+    """
+    if how == "input":
+        return corners
+    scale = np.array(target, np.float64) / size
+    if how != "stretch":
+        scale = np.full(2, scale.min())
+    border = (np.array(target) - np.array(size) * scale) / 2.0
+    border = np.zeros(2) if how == "top-left" else border
+    return np.asarray(corners * np.tile(scale, 2) + np.tile(border, 2), np.float64)
+
+
+@dataclass(frozen=True)
+class _Image:
+    id: int | str
+    width: float
+    height: float
+    file_name: str = ""
+
+
+@dataclass(frozen=True)
+class _Annotation:
+    image_id: int | str
+    category_id: int
+    bbox: tuple[float, float, float, float]
+    iscrowd: int | bool = 0
+
+
+@dataclass(frozen=True)
+class _Category:
+    id: int
+
+
+@dataclass(frozen=True)
+class _Coco:
+    """Of a COCO file what is read of it."""
+
+    images: tuple[_Image, ...]
+    annotations: tuple[_Annotation, ...]
+    categories: tuple[_Category, ...] = ()
+
+
+def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
+    try:
+        record = msgspec.json.decode(read_text(str(path)), type=_Coco)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DataError(
+            f"{path}: is no COCO file of boxes ({error}); it needs images with id, width and height, and "
+            "annotations with image_id, category_id and bbox"
+        ) from error
+    listed: dict[int | str, list[_Annotation]] = {image.id: [] for image in record.images}
+    for entry in record.annotations:
+        if entry.image_id not in listed:
+            raise DataError(f"{path}: a box is of image {entry.image_id}, which is not listed; list it")
+        listed[entry.image_id].append(entry)
+    if len(listed) < len(record.images):
+        raise DataError(f"{path}: two images have one id; give each its own")
+    kinds = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
+    own = bool(source.asked.options["ids"])
+    classes = {kind: kind if own else at for at, kind in enumerate(kinds)}
+    sizes = [(image.width, image.height) for image in record.images]
+    target = input_size(source)
+    if placement is None:
+        placement = "input" if all(size == target for size in sizes) else "letterbox"
+    boxes = []
+    for entries, size in zip(listed.values(), sizes, strict=True):
+        found = _coco_boxes(entries, classes)
+        boxes.append(replace(found, corners=placed(found.corners, size, target, placement)))
+    listed_names = [image.file_name or str(image.id) for image in record.images]
+    return _by_name_or_order(
+        str(path), boxes, listed_names, f"true boxes of pictures in placement {placement}"
+    )
+
+
+def _coco_boxes(entries: Sequence[_Annotation], classes: Mapping[int, int]) -> Boxes:
+    boxes = np.array([entry.bbox for entry in entries], np.float64).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    found = boxes_of(boxes, np.array([classes[entry.category_id] for entry in entries], np.int64))
+    return replace(found, crowd=np.array([bool(entry.iscrowd) for entry in entries], np.bool_))
+
+
+def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], note: str) -> TrueBoxes:
+    """Return boxes that samples find by their names where they have those of the pictures, else by order.
+
+    Args:
+        path: of the truth, for messages.
+        boxes: of each picture.
+        listed: names of the pictures.
+        note: what was assumed.
+    """
+    names = {stem_of(name): at for at, name in enumerate(listed)}
+    stem_once, ways = stems(path), dict[bool, str]()
+
+    def of(place: Place, rows: int) -> list[Boxes]:
+        at = names.get(stem_of(place.name)) if rows == 1 else None
+        ways.setdefault(at is not None, place.name)
+        if len(ways) == 2:
+            raise DataError(
+                f"{path}: lists the picture of sample {ways[True]}, but none of the name of {ways[False]}; "
+                "list all pictures, those without boxes too, or leave that sample out"
+            )
+        if at is not None:
+            if len(names) < len(listed):
+                raise DataError(f"{path}: two pictures have one name; give each its own, in any folder")
+            stem_once(place.name)
+            return [boxes[at]]
+        if place.row + rows > len(boxes):
+            raise DataError(
+                f"{path}: has {len(boxes)} pictures, and sample {place.name} is none of them by name or "
+                "order; "
+                "give a file for these samples"
+            )
+        return list(boxes[place.row : place.row + rows])
+
+    def check(rows: int, cut: bool) -> None:
+        if rows < len(boxes) and not cut:
+            raise DataError(
+                f"{path}: has {len(boxes)} pictures, but the samples {rows}; give one for each, or --limit"
+            )
+
+    return TrueBoxes(of, check, note)
+
+
+def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
+    files = by_stem(folder, (".txt",))
+    target = input_size(source)
+    where = source.asked.options["images"]
+    if where is None and isinstance(source.data, PreprocessedData) and Path(source.data.source).is_dir():
+        where = source.data.source
+    pictures = {} if where is None else _pictures_by_stem(Path(str(where)))
+    placement = placement or ("letterbox" if pictures else "stretch")
+    if placement in ("letterbox", "top-left") and not pictures:
+        raise ConfigError(
+            f"metric '{source.asked.text}': a letterbox needs the sizes of the pictures; name their "
+            "folder as in "
+            f"{source.asked.kind.name}:images=DIR"
+        )
+    known: list[str] = []
+    stem_once = stems(str(folder))
+
+    def of(place: Place, rows: int) -> list[Boxes]:
+        if rows != 1:
+            raise DataError(f"{folder}: sample {place.name} holds {rows} pictures; give one picture a sample")
+        stem = stem_once(place.name)
+        if stem not in files:  # a picture without objects has no file
+            return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
+        known.append(stem)
+        size = target if placement in ("stretch", "input") else _picture_size(pictures, stem)
+        found = _read_yolo(files[stem])
+        corners = placed(found.corners * np.tile(size, 2), size, target, placement or "stretch")
+        return [replace(found, corners=corners)]
+
+    def check(rows: int, cut: bool) -> None:
+        if not known:
+            raise DataError(
+                f"{folder}: no file has the name of a sample; name each after its sample, as in "
+                f"{next(iter(files))}.txt"
+            )
+
+    return TrueBoxes(of, check, f"true boxes are shares of pictures in placement {placement}")
+
+
+def _pictures_by_stem(path: Path) -> dict[str, Path]:
+    """Return the pictures of a folder by their names without suffix; {} for one of other files."""
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder of pictures; check the path")
+    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in PICTURES}
+
+
+def _picture_size(pictures: Mapping[str, Path], stem: str) -> tuple[int, int]:
+    if stem not in pictures:
+        raise DataError(f"{stem}: there is no picture of this name; check the folder given with images=")
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{pictures[stem]}: reading pictures needs Pillow; install it with: pip install "
+            "'qprof-onnx[metrics]'"
+        ) from error
+    try:
+        with Image.open(pictures[stem]) as picture:
+            return picture.size
+    except OSError as error:
+        raise DataError(f"{pictures[stem]}: is no picture that can be read; check the file") from error
+
+
+def _read_yolo(file: Path) -> Boxes:
+    """Return the boxes of a file: class, centre and size as shares, one a line; corners as shares."""
+    lines = [line.split() for line in read_text(str(file)).splitlines() if line.strip()]
+    try:
+        values = np.array([[float(cell) for cell in line[:5]] for line in lines], np.float64).reshape(-1, 5)
+        if not np.isfinite(values).all():
+            raise ValueError("a number is not finite")
+    except ValueError as error:
+        raise DataError(
+            f"{file}: is no list of boxes ({error}); write class, centre and size as shares, one box a line"
+        ) from error
+    centre, half = values[:, 1:3], values[:, 3:5] / 2.0
+    return boxes_of(np.concatenate([centre - half, centre + half], axis=1), values[:, 0].astype(np.int64))
