@@ -18,8 +18,9 @@ from ..numerics.schemas import bias_params
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import NONE, RUNTIME_FORMS, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan
+from ..plan.plan import NONE, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan
 from ..plan.reasons import FloatReason, ReasonCode, because
+from ..targets.forms import FORM_ENTRIES
 from ..targets.target import Recipe, lut_implementation
 
 
@@ -347,7 +348,7 @@ def _hybrid(
     unfit = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
     if unfit:
         return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=unfit[0])
-    how = given.implementation if deciding.recipe.config.form in RUNTIME_FORMS else ""
+    how = given.implementation if FORM_ENTRIES[deciding.recipe.config.form].runtime_operators else ""
     if how in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
         how = ""
     if target.folds == "arithmetic" and not how and isinstance(why, FloatReason):

@@ -91,9 +91,6 @@ IMPLEMENTATIONS = (
 )
 """Ways of writing a node that the plan can ask for."""
 
-RUNTIME_FORMS = ("qdq", "qoperator")
-"""Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
-
 RUNTIME_WEIGHTS = ("runtime", "runtime-float")
 """Implementations of `Kind.WEIGHT_ONLY` with an operator of the runtime's own that reads packed weights; it
 takes a last block that is not full, too."""
@@ -156,11 +153,11 @@ class NodePlan:
             directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0) or "channels-last" (MaxPool
             and Resize on integers whose last axis is the channels). For QUANTIZED "integer" (of Max and Min),
             "saturating" (of PRelu) or "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`). For
-            DYNAMIC "runtime" (the runtime's own operator, in `RUNTIME_FORMS` only) or "sub-pixel". For
+            DYNAMIC "runtime" (the runtime's own operator, in `forms.RUNTIME_FORMS` only) or "sub-pixel". For
             WEIGHT_ONLY "integer" (rows of a quantized embedding table are looked up, then dequantized),
             "folded" (dequantized once, when the model is loaded), "runtime" (the runtime's own operator, in
-            `RUNTIME_FORMS` only, which may round activations to 8 bits) or "runtime-float" (the same with
-            float activations). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add as Sum).
+            `forms.RUNTIME_FORMS` only, which may round activations to 8 bits) or "runtime-float" (the same
+            with float activations). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add as Sum).
             `lowering.forms.qdq` describes each.
     """
 

@@ -26,6 +26,7 @@ from ..operators.table import MICROSOFT, Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
+from ..targets.forms import FORM_ENTRIES
 from ..targets.target import FLOAT, QUANTIZED
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
@@ -391,7 +392,8 @@ def _implementation(
         return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
-    if facts.config.form == "qoperator" and MICROSOFT not in facts.target.domains and choice.quantized:
+    by_name = FORM_ENTRIES[facts.config.form].names_kernels
+    if by_name and MICROSOFT not in facts.target.domains and choice.quantized:
         return _in_standard_operators(node, choice)
     if touches_16_bits(facts, node, choice, parameters.activations):  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
@@ -405,7 +407,7 @@ def _implementation(
 
 
 def _in_standard_operators(node: Node, choice: Choice) -> str:
-    """Return how a quantized node is written in form qoperator without onnxruntime's own operators."""
+    """Return how a quantized node is written where kernels stand by name, without onnxruntime's own."""
     if choice.kind is Kind.LOOKUP_TABLE:
         return "portable"
     return "" if node.op_type in STANDARD_QLINEAR and not choice.returns_float else "integer"

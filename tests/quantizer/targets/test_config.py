@@ -8,12 +8,14 @@ from typing import get_args
 import pytest
 from qprof_onnx.cli.options.tuning import OBJECTIVES
 from qprof_onnx.profiles.base.errors import MalformedError
+from qprof_onnx.quantizer.lowering.lower import LOWERINGS
 from qprof_onnx.quantizer.numerics.affine import TYPES
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
 from qprof_onnx.quantizer.search import quality as quality_target
 from qprof_onnx.quantizer.targets.config import FORMS, ActivationType, QuantConfig, WeightType, settings
+from qprof_onnx.quantizer.targets.forms import FORM_ENTRIES
 from qprof_onnx.quantizer.targets.target import config_from_mapping
 
 
@@ -68,3 +70,7 @@ def test_what_is_malformed_is_named(mapping: object, sentence: str) -> None:
     with pytest.raises(MalformedError) as error:
         config_from_mapping(mapping, "config")
     assert sentence in str(error.value)
+
+
+def test_every_form_has_an_entry_and_a_writer() -> None:
+    assert tuple(FORM_ENTRIES) == tuple(LOWERINGS) == FORMS
