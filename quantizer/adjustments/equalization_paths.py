@@ -320,7 +320,7 @@ def _permutation(node: Node, rank: int) -> tuple[int, ...]:
 
 def _has_one_reader(graph: Graph, name: str) -> bool:
     """Whether one node alone reads the values; a Shape may read them too."""
-    return sum(reader.op_type != "Shape" for reader, _ in graph.consumers(name)) == 1
+    return sum(not reader.facts.reads_shape_only for reader, _ in graph.consumers(name)) == 1
 
 
 def _holds_heads(shape: tuple[Dim, ...], axes: _HeadAxes, size: int) -> bool:

@@ -1,4 +1,7 @@
-"""Which kernel computes a node, and the sizes that its time depends on. Pure.
+"""Which kernel computes a node, the sizes that its time depends on, and which float nodes are fused. Pure.
+
+The operator table says of each operator which sizes these are (`Operator.kernel`); here is how each of them
+follows from the shapes of the tensors, and which implementation of onnxruntime takes the node.
 
 A kernel's name begins with the operator; words after colons say which of its implementations is meant, and
 the last word whether it computes on float or on integer values. What tells implementations of onnxruntime
@@ -18,7 +21,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..operators.decompositions import is_read_once, written_out
+from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
+from ..operators.saturating import Saturation
 from .shapes import Shape
 
 BLOCK = 16
@@ -29,32 +35,6 @@ ALIGNED = 4
 
 STRIDED = 8
 """Run of elements that takes as long to copy, for each of them, as one after the other with a step."""
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
-"""Operators that move nothing: the output is the input with another shape."""
-
-BINARY = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "Max",
-    "Min",
-    "PRelu",
-    "Where",
-    "Mod",
-    "Equal",
-    "Less",
-    "Greater",
-)
-POOLS = ("MaxPool", "AveragePool", "LpPool")
-REDUCTIONS = (
-    *(f"Reduce{name}" for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare")),
-    *("GlobalAveragePool", "GlobalMaxPool", "ArgMax", "ArgMin"),
-)
-NORMALIZATIONS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "Softmax", "LogSoftmax")
-RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @dataclass(frozen=True)
@@ -104,18 +84,22 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         sizes: the shapes of its tensors.
         integer: whether it computes on integers.
     """
-    return _WORK.get(node.op_type, _elements)(node, sizes, integer)
+    return _WORK[node.facts.kernel](node, sizes, integer)
 
 
 def saturating_works(node: Node, sizes: Sizes) -> tuple[Work, ...]:
     """Return the kernels of an activation function that is written as sums and products that saturate."""
+    rule = node.rule
+    assert rule is not None
+    assert rule.saturation is not None
     work = work_of(node, sizes, integer=True)
+    _, colon, broadcast = work.kernel.partition(":")  # of the slopes along the input
     kernels = {
-        "HardSigmoid": ("Add:scalar",),
-        "HardSwish": ("Add:scalar", "Mul"),
-        "PRelu": (work.kernel.replace("PRelu", "Mul", 1), "Add"),
+        Saturation.CUT_LINE: ("Add:scalar",),
+        Saturation.GATED: ("Add:scalar", "Mul"),
+        Saturation.CORRECTED: (f"Mul{colon}{broadcast}", "Add"),
     }
-    return tuple(replace(work, kernel=kernel) for kernel in kernels[node.op_type])
+    return tuple(replace(work, kernel=kernel) for kernel in kernels[rule.saturation])
 
 
 def filled_up(channels: int) -> int:
@@ -123,21 +107,25 @@ def filled_up(channels: int) -> int:
     return -(-channels // BLOCK) * BLOCK
 
 
-def _elements(node: Node, sizes: Sizes, _: bool) -> Work:
-    total = sum(sizes.elements(name) for name in node.outputs if name)
-    return Work(node.op_type, (max(total, 1),))
+def _made(node: Node, sizes: Sizes) -> int:
+    """Return how many elements a node makes, at least 1."""
+    return max(sum(sizes.elements(name) for name in node.outputs if name), 1)
 
 
-def _view(node: Node, sizes: Sizes, integer: bool) -> Work:
-    return replace(_elements(node, sizes, integer), kernel="Reshape")
+def _output_elements(node: Node, sizes: Sizes, _: bool) -> Work:
+    return Work(node.op_type, (_made(node, sizes),))
 
 
-def _binary(node: Node, sizes: Sizes, _: bool) -> Work:
+def _view(node: Node, sizes: Sizes, _: bool) -> Work:
+    return Work("Reshape", (_made(node, sizes),))
+
+
+def _broadcast(node: Node, sizes: Sizes, _: bool) -> Work:
     out = sizes.output(node)
     total = max(math.prod(out), 1)
     operands = [_without_ones(sizes.input(node, i)) for i in range(len(node.inputs))]
     smaller = [shape for shape in operands if math.prod(shape) < total]
-    if not smaller or node.op_type == "Where":
+    if not smaller:
         return Work(node.op_type, (total,))
     least = min(smaller, key=math.prod)
     if math.prod(least) == 1:
@@ -153,27 +141,38 @@ def _without_ones(shape: Shape) -> Shape:
     return shape[first:]
 
 
-def _pool(node: Node, sizes: Sizes, integer: bool) -> Work:
+def _window(node: Node, sizes: Sizes, integer: bool) -> Work:
     taps = math.prod(int(size) for size in node.attributes.get_ints("kernel_shape", ()) or ())
     return Work(node.op_type, (taps, max(math.prod(sizes.output(node)), 1)))
 
 
-def _reduction(node: Node, sizes: Sizes, _: bool) -> Work:
+def _input_elements(node: Node, sizes: Sizes, _: bool) -> Work:
+    return Work(node.op_type, (max(math.prod(sizes.input(node)), 1),))
+
+
+def _reduction(node: Node, sizes: Sizes, integer: bool) -> Work:
     before, after = sizes.input(node), sizes.output(node)
-    last = bool(after) and len(after) == len(before) and after[-1] == before[-1]
-    where = ":inner" if last and not node.op_type.startswith("Global") else ""
-    return Work(f"{node.op_type}{where}", (max(math.prod(before), 1),))
+    work = _input_elements(node, sizes, integer)
+    keeps_last = bool(after) and len(after) == len(before) and after[-1] == before[-1]
+    return replace(work, kernel=f"{node.op_type}:inner") if keeps_last else work
 
 
-def _normalization(node: Node, sizes: Sizes, _: bool) -> Work:
+def _rows(node: Node, sizes: Sizes, _: bool) -> Work:
     shape = sizes.input(node)
-    total = max(math.prod(shape), 1)
-    if node.op_type == "InstanceNormalization":
-        return Work(node.op_type, (math.prod(shape[2:]), total))
+    return Work(node.op_type, ((shape or (1,))[-1], max(math.prod(shape), 1)))
+
+
+def _softmax(node: Node, sizes: Sizes, integer: bool) -> Work:
+    shape = sizes.input(node)
     axis = node.attributes.get_int("axis", -1) % max(len(shape), 1)
-    if node.op_type.endswith("Softmax") and axis < len(shape) - 1:
-        return Work(f"{node.op_type}:inner", (shape[axis], total))
-    return Work(node.op_type, ((shape or (1,))[-1], total))
+    if axis < len(shape) - 1:
+        return Work(f"{node.op_type}:inner", (shape[axis], max(math.prod(shape), 1)))
+    return _rows(node, sizes, integer)
+
+
+def _planes(node: Node, sizes: Sizes, _: bool) -> Work:
+    shape = sizes.input(node)
+    return Work(node.op_type, (math.prod(shape[2:]), max(math.prod(shape), 1)))
 
 
 def _transpose(node: Node, sizes: Sizes, _: bool) -> Work:
@@ -192,21 +191,28 @@ def _resize(node: Node, sizes: Sizes, _: bool) -> Work:
     return Work(f"Resize:{mode}", (max(math.prod(sizes.output(node)), 1),))
 
 
-def _copy(node: Node, sizes: Sizes, _: bool) -> Work:
-    """Runs of elements that are copied together, up to the last axis that is cut or joined."""
+def _entries(node: Node, sizes: Sizes, _: bool) -> Work:
+    before = sizes.input(node)
+    axis = (node.attributes.get_int("axis", 0) or 0) % max(len(before), 1)
+    return Work(node.op_type, (max(math.prod(before[axis + 1 :]), 1), _made(node, sizes)))
+
+
+def _runs(node: Node, sizes: Sizes, _: bool) -> Work:
     before, after = sizes.input(node), sizes.output(node)
-    total = max(sum(sizes.elements(name) for name in node.outputs if name), 1)
-    if node.op_type == "Gather":
-        axis = (node.attributes.get_int("axis", 0) or 0) % max(len(before), 1)
-        return Work("Gather", (max(math.prod(before[axis + 1 :]), 1), total))
+    total = _made(node, sizes)
     if len(before) != len(after):
         return Work(node.op_type, (total, total))
     changed = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     run = math.prod(after[changed[-1] :]) if changed else total
-    steps = node.constant(4) if node.op_type == "Slice" else None
-    if steps is not None and (steps != 1).any():
-        run = STRIDED
-    return Work("Slice" if node.op_type == "Split" else node.op_type, (max(run, 1), total))
+    return Work(node.op_type, (max(run, 1), total))
+
+
+def _slices(node: Node, sizes: Sizes, integer: bool) -> Work:
+    work = _runs(node, sizes, integer)
+    steps = node.constant(4)  # of a Slice; a Split has no such input
+    if steps is not None and (steps != 1).any() and len(sizes.input(node)) == len(sizes.output(node)):
+        return Work("Slice", (STRIDED, work.sizes[1]))
+    return replace(work, kernel="Slice")
 
 
 def _matmul(node: Node, sizes: Sizes, _: bool) -> Work:
@@ -310,34 +316,32 @@ def _conv_transpose(node: Node, sizes: Sizes, _: bool) -> Work:
     return Work("ConvTranspose", (inner, columns, max(pixels, 1)), batch * groups)
 
 
-_WORK: dict[str, Callable[[Node, Sizes, bool], Work]] = {
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "Transpose": _transpose,
-    "Resize": _resize,
-    **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Gather"), _copy),
-    **dict.fromkeys(VIEWS, _view),
-    **dict.fromkeys(BINARY, _binary),
-    **dict.fromkeys(POOLS, _pool),
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(NORMALIZATIONS, _normalization),
-    **dict.fromkeys(RECURRENT, _recurrent),
+_WORK: dict[KernelSizes, Callable[[Node, Sizes, bool], Work]] = {
+    KernelSizes.OUTPUT_ELEMENTS: _output_elements,
+    KernelSizes.INPUT_ELEMENTS: _input_elements,
+    KernelSizes.VIEW: _view,
+    KernelSizes.BROADCAST: _broadcast,
+    KernelSizes.WINDOW: _window,
+    KernelSizes.REDUCTION: _reduction,
+    KernelSizes.ROWS: _rows,
+    KernelSizes.SOFTMAX: _softmax,
+    KernelSizes.PLANES: _planes,
+    KernelSizes.RUNS: _runs,
+    KernelSizes.SLICES: _slices,
+    KernelSizes.ENTRIES: _entries,
+    KernelSizes.TRANSPOSE: _transpose,
+    KernelSizes.RESIZE: _resize,
+    KernelSizes.CONVOLUTION: _conv,
+    KernelSizes.TRANSPOSED_CONVOLUTION: _conv_transpose,
+    KernelSizes.MATRIX_STACK: _matmul,
+    KernelSizes.MATRIX: _gemm,
+    KernelSizes.RECURRENT: _recurrent,
 }
-"""What tells the work of an operator; of the others it is the number of elements."""
+"""The function that tells the work of a node, by what its entry in the operator table says of its kernel."""
 
 
-# Nodes that onnxruntime makes a part of another one in float, and so cost nothing or little. Pure.
-#
-# Seen in the graphs that onnxruntime 1.31 executes. Each rule names the node that has the time.
-
-AFTER_CONV = ("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Clip")
-"""Activation functions that a float convolution applies itself, where nothing else reads its result."""
-
-SCALINGS = ("Mul", "Div")
-ERF_GELU = ("Div", "Mul", "Erf", "Add")
-NORMALIZATION = ("Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Cast")
+# Nodes that onnxruntime makes a part of another one in float, and that so cost nothing or little: seen in the
+# graphs that onnxruntime 1.31 executes. Each case names the node that has the time.
 
 
 @dataclass(frozen=True)
@@ -358,31 +362,30 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
     fused: dict[str, Fusion] = {}
     for node in graph.nodes:
         if node.name not in fused:
-            kernels = dict(_found(node, graph, sizes))
+            kernels = dict(_fused_kernels(node, graph, sizes))
             parts = (*kernels, graph.maker(node.input(0))) if len(kernels) == 1 else tuple(kernels)
             fused |= {name: Fusion(kernel, parts) for name, kernel in kernels.items()}
     return fused
 
 
-def _found(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
-    """Yield the nodes that are fused where a node is found, and their kernels."""
+def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
+    """Yield the nodes that are fused where a node is looked at, by name, and their kernels."""
     maker = graph.producer(node.input(0))
-    alone = maker is not None and is_read_once(graph, maker.output)
-    if maker is not None and alone and maker.op_type == "Conv" and _joins_convolution(node, graph, sizes):
+    facts, alone = node.facts, maker is not None and is_read_once(graph, maker.output)
+    of_maker = maker.facts.kernel if maker is not None and alone else None
+    function = written_out(node, graph)
+    if of_maker is KernelSizes.CONVOLUTION and _joins_convolution(node, graph, sizes):
         yield node.name, f"{node.op_type}:fused"
-    elif maker is not None and alone and maker.op_type == "MatMul" and _scales(node, sizes):
+    elif of_maker is KernelSizes.MATRIX_STACK and _scales(node, sizes):
         yield node.name, ""
-    elif node.op_type == "Sigmoid":
-        yield from _silu(node, graph)
-    elif node.op_type == "Erf":
-        yield from _gelu(node, graph)
-    elif node.op_type == "Sqrt":
-        yield from _layer_normalization(node, graph)
-    elif node.op_type == "Identity":
+    elif function is not None:
+        yield from ((part.name, "") for part in function.nodes[:-1])
+        yield function.nodes[-1].name, function.kernel
+    elif facts.left_out:
         yield node.name, ""
-    elif node.op_type == "LayerNormalization" and maker is not None and alone and _adds(maker, sizes):
+    elif facts.joins_sum and maker is not None and alone and _adds(maker, sizes):
         yield maker.name, ""
-        yield node.name, "SkipLayerNormalization"
+        yield node.name, f"Skip{node.op_type}"
 
 
 def fused_work(node: Node, kernel: str, sizes: Sizes) -> Work:
@@ -393,83 +396,26 @@ def fused_work(node: Node, kernel: str, sizes: Sizes) -> Work:
     return Work(kernel, (total,))
 
 
-def is_read_once(graph: Graph, name: str) -> bool:
-    """Whether one node alone reads a tensor."""
-    return len(graph.consumers(name)) == 1 and not graph.is_result(name)
-
-
 def _joins_convolution(node: Node, graph: Graph, sizes: Sizes) -> bool:
-    if node.op_type in ("Mul", "Add"):  # by a constant for each channel: folded into weights and bias
+    after = node.facts.after_convolution
+    if after is AfterConvolution.FOLDED:
         other = node.input(1)
         shape = sizes.shape(other)
         return graph.is_constant(other) and sizes.elements(other) == max([1, *shape[:-2][-1:]])
-    return node.op_type in AFTER_CONV and all(not name or graph.is_constant(name) for name in node.inputs[1:])
+    return after is AfterConvolution.ACTIVATION and all(
+        not name or graph.is_constant(name) for name in node.inputs[1:]
+    )
 
 
 def _adds(node: Node, sizes: Sizes) -> bool:
     """Whether a node adds two sequences of vectors of one shape."""
     shapes = {sizes.shape(name) for name in node.inputs}
-    return node.op_type == "Add" and len(shapes) == 1 and len(sizes.output(node)) == 3
+    is_sum = node.facts.arithmetic is Arithmetic.SUM and len(node.inputs) == 2
+    return is_sum and len(shapes) == 1 and len(sizes.output(node)) == 3
 
 
 def _scales(node: Node, sizes: Sizes) -> bool:
+    """Whether a node multiplies with one constant number, or divides by it."""
     other = node.input(1)
-    return node.op_type in SCALINGS and sizes.graph.is_constant(other) and sizes.elements(other) == 1
-
-
-def _silu(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
-    """x * Sigmoid(x) is one operator, QuickGelu."""
-    readers = graph.consumers(node.output)
-    if len(readers) == 1 and readers[0][0].op_type == "Mul":
-        reader = readers[0][0]
-        if node.input(0) in reader.inputs:
-            yield node.name, ""
-            yield reader.name, "Silu"
-
-
-def _gelu(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
-    """x / sqrt(2), Erf, + 1, * x, * 0.5 are one operator, Gelu, in whichever order the products are."""
-    before = graph.producer(node.input(0))
-    after = _only_reader(node, graph)
-    if before is None or before.op_type not in SCALINGS or after is None or after.op_type != "Add":
-        return
-    products = []
-    here: Node | None = after
-    for _ in range(2):
-        here = None if here is None else _only_reader(here, graph)
-        if here is not None and here.op_type == "Mul":
-            products.append(here)
-    if products:
-        yield from ((part.name, "") for part in (before, node, after, *products[:-1]))
-        yield products[-1].name, "Gelu"
-
-
-def _layer_normalization(node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
-    """The square root of a variance, and what it divides: one operator with the mean before it."""
-    divide = _only_reader(node, graph)
-    shifted = None if divide is None or divide.op_type != "Div" else graph.producer(divide.input(0))
-    if divide is None or shifted is None or shifted.op_type != "Sub":
-        return
-    parts = {part.name: part for part in (node, divide, shifted)}
-    here: Node | None = node
-    while here is not None and here is not shifted and here.op_type in NORMALIZATION:
-        parts[here.name] = here
-        here = graph.producer(here.input(0))
-    mean = graph.producer(shifted.input(1))
-    if mean is not None and mean.op_type == "ReduceMean":
-        parts[mean.name] = mean
-    last = divide
-    for op in ("Mul", "Add"):
-        after = _only_reader(last, graph)
-        if after is not None and after.op_type == op:
-            last = after
-    for part in (divide, _only_reader(divide, graph)):
-        if part is not None and part is not last and part.op_type in NORMALIZATION:
-            parts[part.name] = part
-    yield from ((name, "") for name in parts if name != last.name)
-    yield last.name, "LayerNormalization"
-
-
-def _only_reader(node: Node, graph: Graph) -> Node | None:
-    name = node.output
-    return graph.consumers(name)[0][0] if is_read_once(graph, name) else None
+    scaling = node.facts.arithmetic in (Arithmetic.PRODUCT, Arithmetic.QUOTIENT)
+    return scaling and sizes.graph.is_constant(other) and sizes.elements(other) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,9 +22,8 @@ from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
 from .kernels import Fusion, Sizes, Work, fused_nodes, fused_work, saturating_works, work_of
+from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import padded_shapes, shapes_of
-
-# What running a model costs, node by node and conversion by conversion: measured or predicted.
 
 
 @dataclass(frozen=True)
@@ -51,203 +50,6 @@ def is_quantized(name: str, plan: QuantPlan) -> bool:
     """Return whether a node computes on quantized values."""
     entry = plan.nodes.get(name)
     return entry is not None and entry.kind.counts_as_quantized
-
-
-# In which layout onnxruntime keeps each tensor, and where it has to change it. Pure.
-#
-# On x86-64 float convolutions compute in blocks of channels (NCHWc) and integer ones with the channels
-# last
-# (NHWC); onnxruntime keeps these layouts over the operators that can work in them, and changes them
-# before the
-# others. Which these are was seen in the graphs that onnxruntime 1.31 executes: a float operator between
-# two
-# convolutions has its reorders or has none, an integer one likewise.
-
-PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:grouped", "Conv:depthwise:unaligned")
-"""Those of float that compute in the usual layout."""
-
-POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
-KEEP_BLOCKS = (*POOLS, "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Identity", "Resize")
-JOIN_BLOCKS = ("Add", "Mul", "Concat", "Sum")
-"""These keep blocks where all that they read is in blocks, and of one shape or joined along the channels."""
-
-NEED_CHANNELS_FIRST = (
-    *("Reshape", "Flatten", "MatMul", "Gemm", "DepthToSpace", "SpaceToDepth", "ConvTranspose"),
-    *("InstanceNormalization", "LayerNormalization", "BatchNormalization", "LSTM", "GRU", "RNN", "PRelu"),
-    *("Einsum", "ScatterND", "GatherND", "Gather", "TopK", "GridSample"),
-)
-"""The others work on channels in any place, once their attributes are changed."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of layout.
-
-    Attributes:
-        tensor: what is changed, once for all its readers that want it so.
-        kernel: the operator that does it.
-        reader: the first node that wants it, "" for the graph's output.
-    """
-
-    tensor: str
-    kernel: str
-    reader: str
-
-
-@dataclass(frozen=True)
-class Layouts:
-    """The layouts of a model.
-
-    Attributes:
-        blocked: tensors in blocks of channels.
-        last: tensors with the channels last.
-        changes: where one becomes another.
-        absorbed: names of Transpose nodes that undo a change of layout: neither is executed.
-    """
-
-    blocked: frozenset[str]
-    last: frozenset[str]
-    changes: tuple[Change, ...]
-    absorbed: frozenset[str] = frozenset()
-
-
-def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str]) -> Layouts:
-    """Return the layouts of a model.
-
-    Args:
-        graph: the prepared model.
-        sizes: the shapes of its tensors.
-        quantized: names of the nodes that compute on integers.
-        fused: names of the float nodes that are parts of others.
-    """
-    blocked: set[str] = set()
-    for node in graph.nodes:
-        if makes_blocks(node, sizes, quantized) or _keeps_blocks(node, sizes, blocked, quantized, fused):
-            blocked.add(node.output)
-    last = _channels_last(graph, quantized, blocked)
-    changes = list(_changes(graph, sizes, quantized, (blocked, last)))
-    undone = {change: nodes for change in changes if (nodes := _undone_by(change, graph))}
-    return Layouts(
-        frozenset(blocked),
-        frozenset(last),
-        tuple(change for change in changes if change not in undone),
-        frozenset(name for nodes in undone.values() for name in nodes),
-    )
-
-
-def _undone_by(change: Change, graph: Graph) -> tuple[str, ...]:
-    """Return the Transpose nodes that do the contrary of a change between NCHW and NHWC."""
-    if change.kernel != "Layout":
-        return ()
-    maker = graph.producer(change.tensor)
-    readers = [node for node, _ in graph.consumers(change.tensor)]
-    if maker is not None and moves_channels(maker, first=True) and len(readers) == 1:
-        return (maker.name,)
-    if len(readers) == 1 and moves_channels(readers[0], first=False):
-        return (readers[0].name,)
-    return ()
-
-
-def moves_channels(node: Node, *, first: bool) -> bool:
-    """Whether a node is a Transpose from NHWC to NCHW (`first`), or back."""
-    order = list(node.attributes.get_ints("perm", ()) or ()) if node.op_type == "Transpose" else []
-    rank = len(order)
-    wanted = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
-    return rank > 2 and order == wanted
-
-
-def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
-    """Return the tensors with the channels last: from one integer convolution to another.
-
-    Where none follows, onnxruntime changes the layout right after the convolution.
-    """
-    reached: set[str] = set()
-    for node in graph.nodes:
-        if is_channels_last(node, quantized) or (_is_open(node) and _reads(node, reached)):
-            reached.update(name for name in node.outputs if name and name not in blocked)
-    wanted: set[str] = set()
-    for node in reversed(graph.nodes):
-        if is_channels_last(node, quantized):
-            wanted.add(node.input(0))
-        elif _is_open(node) and any(name in wanted for name in node.outputs):
-            wanted.update(node.inputs)
-    return reached & wanted
-
-
-def _is_open(node: Node) -> bool:
-    """Whether a node works on channels in any place."""
-    return node.op_type not in NEED_CHANNELS_FIRST and node.op_type not in ("Conv", "Shape")
-
-
-def is_channels_last(node: Node, quantized: Container[str]) -> bool:
-    """Whether a node wants, and makes, the channels last."""
-    return node.op_type == "Conv" and node.name in quantized
-
-
-def makes_blocks(node: Node, sizes: Sizes, quantized: Container[str]) -> bool:
-    """Whether a node is a float convolution that computes in blocks."""
-    if node.op_type != "Conv" or node.name in quantized or len(sizes.input(node, 1)) != 4:
-        return False
-    return work_of(node, sizes, integer=False).kernel not in PLAIN_CONVOLUTIONS
-
-
-def _reads(node: Node, names: Container[str]) -> bool:
-    return any(name in names for name in node.inputs if name)
-
-
-def _keeps_blocks(
-    node: Node, sizes: Sizes, blocked: set[str], quantized: Container[str], fused: Container[str]
-) -> bool:
-    if node.name in quantized or node.input(0) not in blocked:
-        return False
-    if node.name in fused or node.op_type in KEEP_BLOCKS:
-        return True
-    if node.op_type not in JOIN_BLOCKS:
-        return False
-    alike = node.op_type == "Concat" or len({sizes.shape(name) for name in node.inputs}) == 1
-    return alike and all(name in blocked for name in node.inputs)
-
-
-def _changes(
-    graph: Graph, sizes: Sizes, quantized: Container[str], layouts: tuple[set[str], set[str]]
-) -> Iterator[Change]:
-    blocked, last = layouts
-    for name in graph.values:
-        if graph.is_constant(name) or len(sizes.shape(name)) < 3:
-            continue
-        readers = [node for node, _ in graph.consumers(name)]
-        if name in blocked:
-            rest = [n for n in readers if not _takes_blocks(n, name, sizes, blocked)]
-            if rest or graph.is_result(name):
-                yield Change(name, "ReorderOutput", rest[0].name if rest else "")
-        else:
-            wanting = [n for n in readers if _wants_blocks(n, name, sizes, quantized)]
-            if wanting:
-                yield Change(name, "ReorderInput", wanting[0].name)
-        maker = graph.producer(name)
-        made = maker is not None and (
-            is_channels_last(maker, quantized) or (_is_open(maker) and _reads(maker, last))
-        )
-        wanting = [n for n in readers if is_channels_last(n, quantized) and n.input(0) == name]
-        wanting += [n for n in readers if not is_channels_last(n, quantized) and n.output in last]
-        others = [n for n in readers if n not in wanting]
-        if (made and (others or graph.is_result(name))) or (wanting and not made):
-            first = wanting if wanting and not made else others
-            yield Change(name, "Layout", first[0].name if first else "")
-
-
-def _takes_blocks(node: Node, name: str, sizes: Sizes, blocked: Container[str]) -> bool:
-    """Whether a node reads a tensor in blocks as it is."""
-    if node.output not in blocked or node.input(0) != name:
-        return node.output in blocked and node.op_type in JOIN_BLOCKS
-    return node.op_type != "Conv" or work_of(node, sizes, integer=False).kernel != "Conv:few"
-
-
-def _wants_blocks(node: Node, name: str, sizes: Sizes, quantized: Container[str]) -> bool:
-    """Whether a node reads a tensor in blocks; a convolution of few channels reads the usual layout."""
-    if node.input(0) != name or not makes_blocks(node, sizes, quantized):
-        return False
-    return work_of(node, sizes, integer=False).kernel != "Conv:few"
 
 
 DEFAULT = "Neg"
@@ -477,8 +279,8 @@ class CostModel:
     def _layout_beside(self, name: str) -> float:
         """Return the microseconds of the changes of layout that a conversion would bring with it."""
         maker, readers = self.graph.producer(name), [node for node, _ in self.graph.consumers(name)]
-        made = maker is not None and maker.op_type == "Conv"
-        read = any(reader.op_type == "Conv" for reader in readers)
+        made = maker is not None and is_convolution(maker)
+        read = any(is_convolution(reader) for reader in readers)
         time = self.change_time(name, "Layout") if made or read else 0.0
         return time + (self.change_time(name, "ReorderInput") if made and read else 0.0)
 
@@ -520,27 +322,18 @@ def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
 
 def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
     """Whether a clip lets every value pass that its quantized input can stand for: it is left out."""
-    params = plan.tensors.get(node.output)
-    if not is_clip(node) or params is None or params != plan.tensors.get(node.input(0)):
+    rule, params = node.rule, plan.tensors.get(node.output)
+    if rule is None or not is_clip(node) or rule.effective_range is None:
         return False
-    low, high = _bounds(node, graph)
-    return low <= _value(params, params.qtype.low) and _value(params, params.qtype.high) <= high
-
-
-def _value(params: QuantParams, quantized: int) -> float:
-    return params.scale[0] * (quantized - params.zero_point[0])
-
-
-def _bounds(node: Node, graph: Graph) -> tuple[float, float]:
-    """Return the bounds of a clip, widened by what rounding may move them."""
-    if node.op_type == "Relu":
-        return 0.0, math.inf
-    values = [node.constant(position) for position in (1, 2)]
-    low, high = (
-        default if v is None else float(v) for v, default in zip(values, (-math.inf, math.inf), strict=True)
+    if params is None or params != plan.tensors.get(node.input(0)):
+        return False
+    low, high = rule.effective_range(node, graph)
+    slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0  # what rounding may move the ends
+    lowest, highest = (
+        params.scale[0] * (quantized - params.zero_point[0])
+        for quantized in (params.qtype.low, params.qtype.high)
     )
-    slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0
-    return low - slack, high + slack
+    return low - slack <= lowest and highest <= high + slack
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,16 @@
-"""The shapes that tensors have in one run on one sample, free dimensions filled from the profile. Pure."""
+"""The shapes of all tensors in one run on one sample: symbolic dimensions are solved by unification. Pure.
+
+A dimension that a model leaves free is a symbol: of one name it is one size everywhere, and one without a
+name is a symbol of its own. The profile has the number of elements of each tensor in a sample, which is an
+equation between the sizes of its dimensions. An equation with one unknown symbol gives that symbol, which may
+leave one unknown in others; so it goes on until no equation has just one. What is unknown then is guessed,
+see `shapes_of`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
@@ -11,40 +18,37 @@ from ..plan.channel_groups import CHANNELS, ChannelGroup
 
 Shape = tuple[int, ...]
 
-_Sizes = list[int | str]
-"""Dimensions: sizes, and names of free ones."""
+SymbolicShape = list[int | str]
+"""Sizes, and symbols of free dimensions."""
 
 
 def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     """Return the shape of each tensor whose rank is known.
 
-    What the model leaves free is read off the profile: dimensions that all samples had alike, and the number
-    of elements of a sample where one dimension is left. Free dimensions of one name have one size. Where two
-    are left in a tensor they are taken for equal, which those of pictures often are; a leading one is the
-    batch, and 1.
+    Several symbols that no equation tells apart are taken for equal, which the sides of pictures often are; a
+    leading one is the batch, and 1. A tensor that was not profiled, and of whose symbols one is unknown, has
+    the shape of the largest operand of its node.
     """
-    open_shapes = {
-        name: sizes for name in graph.values if (sizes := _sizes(name, graph, profile)) is not None
+    samples = max(profile.data.samples, 1)
+    elements = {name: (t.count + t.nan + t.inf) / samples for name, t in profile.tensors.items()}
+    symbolic = {
+        name: shape for name in graph.values if (shape := _symbolic_shape(name, graph, profile)) is not None
     }
-    known: dict[str, int] = {}
-    while _solve(open_shapes, _elements(profile), known):
-        pass
+    sizes = _solve(symbolic, elements)
     shapes = {
-        name: _filled(name, sizes, known, profile)
-        for name, sizes in open_shapes.items()
-        if name in profile or all(isinstance(dim, int) or dim in known for dim in sizes)
+        name: _substitute(shape, sizes, elements.get(name))
+        for name, shape in symbolic.items()
+        if name in profile or all(isinstance(dim, int) or dim in sizes for dim in shape)
     }
-    for node in graph.nodes:  # of what is left the shape is taken for that of the largest operand
-        read = [shapes[name] for name in node.inputs if name in shapes]
+    for node in graph.nodes:
+        operands = [shapes[name] for name in node.inputs if name in shapes]
         for name in node.outputs:
-            if name and name not in shapes:
-                largest = max(read, key=math.prod, default=None)
-                alike = largest is not None and graph.is_float(name)
-                sizes = open_shapes.get(name)
-                if largest is not None and alike:
-                    shapes[name] = largest
-                elif sizes is not None:
-                    shapes[name] = _filled(name, sizes, known, profile)
+            if not name or name in shapes:
+                continue
+            if operands and graph.is_float(name):
+                shapes[name] = max(operands, key=math.prod)
+            elif name in symbolic:
+                shapes[name] = _substitute(symbolic[name], sizes, None)
     return shapes
 
 
@@ -53,65 +57,52 @@ def padded_shapes(
 ) -> dict[str, Shape]:
     """Return shapes with as many channels as given in groups of activations, and in their constants."""
     padded = dict(shapes)
-    nodes = {node.name: node for node in graph.nodes}
     for group, size in channels.items():
         axes = [(name, CHANNELS) for name in group.tensors]
-        axes += [(nodes[c.node].input(c.index), c.axis) for c in group.constants]
+        axes += [(graph.node(c.node).input(c.index), c.axis) for c in group.constants]
         for name, axis in axes:
             shape = padded.get(name, ())
             padded[name] = tuple(size if place == axis else dim for place, dim in enumerate(shape))
     return padded
 
 
-def _sizes(name: str, graph: Graph, profile: Profile) -> _Sizes | None:
-    shape = graph.values[name].shape
+def _symbolic_shape(name: str, graph: Graph, profile: Profile) -> SymbolicShape | None:
+    """Return the declared shape, with sizes that all samples had alike; None where the rank is unknown."""
+    declared = graph.values[name].shape
     observed = profile[name].shape if name in profile else None
-    if shape is None and observed is None:
+    if declared is None and observed is None:
         return None
-    declared: list[int | str] = []
-    for axis, dim in enumerate(shape if shape is not None else [None] * len(observed or ())):
+    dims: SymbolicShape = []
+    for axis, dim in enumerate(declared if declared is not None else [None] * len(observed or ())):
         text = getattr(dim, "value", None)
-        declared.append(dim if isinstance(dim, int) else str(text) if text else f"{name}:{axis}")
-    if observed is not None and len(observed) == len(declared):
-        declared = [dim if seen is None else seen for dim, seen in zip(declared, observed, strict=True)]
-    return declared
+        dims.append(dim if isinstance(dim, int) else str(text) if text else f"{name}:{axis}")
+    if observed is not None and len(observed) == len(dims):
+        return [dim if seen is None else seen for dim, seen in zip(dims, observed, strict=True)]
+    return dims
 
 
-def _elements(profile: Profile) -> dict[str, float]:
-    """Return the mean number of elements of each tensor in one sample."""
-    samples = max(profile.data.samples, 1)
-    return {name: (t.count + t.nan + t.inf) / samples for name, t in profile.tensors.items()}
+def _solve(shapes: Mapping[str, SymbolicShape], elements: Mapping[str, float]) -> dict[str, int]:
+    """Return the sizes of the symbols that follow from the numbers of elements of tensors."""
+    sizes: dict[str, int] = {}
+    solved = -1
+    while solved < len(sizes):
+        solved = len(sizes)
+        for name, count in elements.items():
+            shape = shapes.get(name, [])
+            unknown = [dim for dim in shape if isinstance(dim, str) and dim not in sizes]
+            if len(unknown) == 1 and count > 0:
+                dims = (sizes.get(dim) if isinstance(dim, str) else dim for dim in shape)
+                sizes[unknown[0]] = max(1, round(count / math.prod(max(n, 1) for n in dims if n is not None)))
+    return sizes
 
 
-def _solve(shapes: dict[str, _Sizes], elements: Mapping[str, float], known: dict[str, int]) -> bool:
-    """Note the sizes of names that stand alone in a tensor; tell whether there were new ones."""
-    before = len(known)
-    for name, count in elements.items():
-        sizes = shapes.get(name, [])
-        free = [dim for dim in sizes if isinstance(dim, str) and dim not in known]
-        if len(free) == 1 and count > 0:
-            known[free[0]] = max(1, round(count / math.prod(_numbers(sizes, known))))
-    return len(known) > before
-
-
-def _numbers(sizes: _Sizes, known: Mapping[str, int]) -> Iterator[int]:
-    for dim in sizes:
-        size = known.get(dim) if isinstance(dim, str) else dim
-        if size is not None:
-            yield max(size, 1)
-
-
-def _filled(name: str, sizes: _Sizes, known: Mapping[str, int], profile: Profile) -> Shape:
-    free = [axis for axis, dim in enumerate(sizes) if isinstance(dim, str) and dim not in known]
-    filled = [known.get(dim, 1) if isinstance(dim, str) else dim for dim in sizes]
-    spread = [axis for axis in free if axis > 0] or free
-    if spread and name in profile:
-        rest = _elements_of(name, profile) / max(math.prod(filled), 1)
-        for axis in spread:
-            filled[axis] = max(1, round(rest ** (1.0 / len(spread))))
+def _substitute(shape: SymbolicShape, sizes: Mapping[str, int], elements: float | None) -> Shape:
+    """Replace symbols by their sizes; unknown ones share what is left of the elements, else they are 1."""
+    unknown = [axis for axis, dim in enumerate(shape) if isinstance(dim, str) and dim not in sizes]
+    filled = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape]
+    shared = [axis for axis in unknown if axis > 0] or unknown
+    if shared and elements is not None:
+        rest = elements / max(math.prod(filled), 1)
+        for axis in shared:
+            filled[axis] = max(1, round(rest ** (1.0 / len(shared))))
     return tuple(filled)
-
-
-def _elements_of(name: str, profile: Profile) -> float:
-    tensor = profile[name]
-    return (tensor.count + tensor.nan + tensor.inf) / max(profile.data.samples, 1)

@@ -16,6 +16,9 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ..numerics.quantization_noise import decibels
+from ..operators.facts import Classes, Values
+from ..operators.table import facts_of, product_layout, rule_of
+from ..operators.weight_layout import Kernel
 
 Array = npt.NDArray[np.float64]
 
@@ -439,13 +442,6 @@ def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
     return tuple(a for a in dict.fromkeys((1, len(shape) - 1)) if 0 < a < len(shape) and shape[a] > 1)
 
 
-_SOFTMAX = ("Softmax", "LogSoftmax", "Hardmax")
-_PRODUCTS = {"Gemm": -1, "MatMul": -1, "Conv": 1, "ConvTranspose": 1}
-"""Operators that compute classes from features, and the axis along which they have them."""
-_WITH_CONSTANT = ("Add", "Sub", "Mul", "Div")
-_THROUGH = ("Identity", "Cast", "Dropout", "Sigmoid", "Resize", "Upsample", "Transpose")
-
-
 def class_axes(model: ir.Model, output: str | None = None, axis: int | None = None) -> dict[str, ClassAxis]:
     """Return where the outputs of a model have their classes, by name.
 
@@ -474,32 +470,35 @@ def class_axes(model: ir.Model, output: str | None = None, axis: int | None = No
 
 
 def _class_axis(output: ir.Value, opset: int) -> ClassAxis:
-    value, orders, passed = output, [], set()
+    value, orders, apart = output, [], False
     while (node := value.producer()) is not None and (source := _source(node)) is not None:
-        passed.add(node.op_type)
-        if node.op_type == "Transpose":
+        facts = facts_of(node)
+        apart = apart or facts.classes is Classes.APART
+        if facts.values is Values.PERMUTED:
             order = node.attributes.get_ints("perm")
             if order is None:
                 return NO_CLASSES
             orders.append(list(order))
         value = source
     rows = output.shape is not None and len(output.shape) == 2
-    if node is None or node.domain not in ("", "ai.onnx"):
-        return ClassAxis(None, rows and "Sigmoid" in passed)
-    axis = _softmax_axis(node, opset) if node.op_type in _SOFTMAX else _PRODUCTS.get(node.op_type)
+    if node is None:
+        return ClassAxis(None, rows and apart)
+    product, competes = product_layout(node), facts_of(node).classes is Classes.COMPETE
+    is_matrix = product is not None and product.kernel is Kernel.NONE
+    features = None if product is None else -1 if is_matrix else product.result_axis
+    axis = _softmax_axis(node, opset) if competes else features
     for order in reversed(orders):
         axis = None if axis is None else order.index(axis % len(order))
-    is_answer = rows and ("Sigmoid" in passed or node.op_type in ("Gemm", "MatMul"))
-    return ClassAxis(axis, is_answer or (node.op_type in _SOFTMAX and axis is not None))
+    is_answer = rows and (apart or is_matrix)
+    return ClassAxis(axis, is_answer or (competes and axis is not None))
 
 
 def _source(node: ir.Node) -> ir.Value | None:
     """Return the input whose axes the output of a node has too; None for an operator of another kind."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type in _THROUGH:
+    rule = rule_of(node)
+    if facts_of(node).classes in (Classes.APART, Classes.CARRIED):
         return node.inputs[0]
-    if node.op_type in _WITH_CONSTANT:
+    if rule is not None and rule.is_affine:
         others = [value for value in node.inputs if value is not None and not _is_constant(value)]
         return others[0] if len(others) == 1 else None
     return None
@@ -507,7 +506,7 @@ def _source(node: ir.Node) -> ir.Value | None:
 
 def _is_constant(value: ir.Value) -> bool:
     node = value.producer()
-    return value.const_value is not None or (node is not None and node.op_type == "Constant")
+    return value.const_value is not None or (node is not None and facts_of(node).values is Values.CONSTANT)
 
 
 def _softmax_axis(node: ir.Node, opset: int) -> int | None:

@@ -33,20 +33,20 @@ from ...profiles.runtime.providers import (
 from ...profiles.runtime.session import run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
-from ..model.editing import is_standard, value_names
+from ..model.editing import value_names
 from ..model.graph import constant_of
 from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
-from ..operators.table import STANDARD_DOMAINS, rule_of
+from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
 from .statistics import (
     CHANGED,
+    KEEPS_SIZE,
     MAGIC,
     FloatValue,
     NodeMaker,
     error_total,
     float_value,
-    is_singular_at_zero,
     rounded,
     rounding_step,
 )
@@ -90,35 +90,6 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
 #
 # Decided from the graph alone. Pure.
 
-_SHAPES: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,),
-    "Expand": (1,),
-    "Tile": (1,),
-    "Slice": (1, 2, 3, 4),
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "ConstantOfShape": (0,),
-    "TopK": (1,),
-    "OneHot": (1,),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Unsqueeze": (1,),
-    "CenterCropPad": (1,),
-    "MaxUnpool": (2,),
-    "AffineGrid": (1,),
-    "STFT": (1, 3),
-    "DFT": (1, 2),
-    "HannWindow": (0,),
-    "HammingWindow": (0,),
-    "BlackmanWindow": (0,),
-}
-"""Inputs whose values the shape of an output depends on; of other operators only shapes matter."""
-
-_COUNTING = ("NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit", "If", "Loop", "Scan")
-"""Operators that make as many elements as values say."""
-
 
 def compute_shapes(model: ir.Model) -> frozenset[str]:
     """Return the values of the main graph that follow from shapes and constants alone and lead to shapes.
@@ -128,12 +99,12 @@ def compute_shapes(model: ir.Model) -> frozenset[str]:
     varying: set[ir.Value] = set(model.graph.inputs)
     nodes = list(model.graph)
     for node in nodes:
-        if not _reads_shapes_only(node) and any(value in varying for value in values_read(node)):
+        if not facts_of(node).reads_shape_only and any(value in varying for value in values_read(node)):
             varying.update(node.outputs)
     found: set[ir.Value] = set()
     for node in reversed(nodes):
         leads = any(value in found for value in node.outputs)
-        positions = range(len(node.inputs)) if leads else _shape_inputs(node)
+        positions = range(len(node.inputs)) if leads else facts_of(node).shape_inputs or ()
         read = (node.inputs[index] for index in positions if index < len(node.inputs))
         found.update(value for value in read if value is not None and value not in varying)
     return frozenset(str(value.name) for value in found)
@@ -155,9 +126,9 @@ def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
         read = tuple(values_read(node))
         moved = any(value in noisy for value in read)
         reshaped = any(value in risky for value in read)
-        if reshaped or (moved and _steps(node, noisy)):
+        if reshaped or (moved and _reshapes(node, noisy)):
             risky.update(value for value in node.outputs if not _is_fixed(value))
-        if reshaped or (moved and not _reads_shapes_only(node)):
+        if reshaped or (moved and not facts_of(node).reads_shape_only):
             noisy.update(node.outputs)
         noisy.update(value for value in node.outputs if value.name in names)
     return frozenset(str(value.name) for value in risky)
@@ -171,21 +142,12 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
             yield from values_read(inner)
 
 
-def _steps(node: ir.Node, noisy: set[ir.Value]) -> bool:
+def _reshapes(node: ir.Node, noisy: set[ir.Value]) -> bool:
     """Whether shapes of a node's outputs may follow from values, some of which are noisy."""
-    if node.domain not in STANDARD_DOMAINS or node.op_type in _COUNTING or graph_attributes(node):
+    positions = facts_of(node).shape_inputs
+    if positions is None or graph_attributes(node):
         return True
-    if "Sequence" in node.op_type or node.op_type.startswith(("Optional", "Split")):
-        return any(value in noisy for value in node.inputs[1:])
-    return any(index < len(node.inputs) and node.inputs[index] in noisy for index in _shape_inputs(node))
-
-
-def _shape_inputs(node: ir.Node) -> tuple[int, ...]:
-    return _SHAPES.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
-
-
-def _reads_shapes_only(node: ir.Node) -> bool:
-    return node.domain in STANDARD_DOMAINS and node.op_type in ("Shape", "Size")
+    return any(index < len(node.inputs) and node.inputs[index] in noisy for index in positions)
 
 
 def _is_fixed(value: ir.Value) -> bool:
@@ -391,7 +353,7 @@ class _Builder:
         if name not in self._dtypes:
             return
         value.dtype = self._dtypes[name]
-        singular = any(is_singular_at_zero(use.node, use.idx) for use in value.uses())
+        singular = any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses())
         signal = float_value(self._make, value, _feeds_softmax(value))
         activations = self._error(self._activations, name, signal)
         weights = self._error(self._weights, name, signal)
@@ -425,7 +387,8 @@ def free_prefix(taken: Collection[str]) -> str:
 
 
 def _feeds_softmax(value: ir.Value) -> bool:
-    return any(is_standard(use.node, "Softmax") for use in value.uses())
+    readers = (rule_of(use.node) for use in value.uses())
+    return any(rule is not None and rule.makes_probabilities for rule in readers)
 
 
 # Noise models run on samples.
@@ -440,22 +403,12 @@ PACKED_WEIGHTS = 1 << 27
 SAME_SIGNAL = 1e-3
 """By how much the signal of two rows may differ where they run together: kernels add in another order."""
 
-RANDOM = (
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-)
-"""Operators whose values differ between two copies, and between two runs."""
-
 
 def unmeasurable(model: ir.Model) -> str:
     """Return why the noise of a model cannot be measured, as a clause; "" where it can."""
     for graph in model.graphs():
         for node in graph:
-            if node.op_type in RANDOM:
+            if facts_of(node).random:
                 return f"{node.op_type} node '{node.name}' makes other values in each run"
     if weight_bytes(model) > MOST_WEIGHTS:
         return f"its weights have more than {MOST_WEIGHTS >> 30} GiB"
@@ -682,9 +635,6 @@ def _with(noise: TensorNoise, other: TensorNoise) -> TensorNoise:
 MARGIN = 1.2
 """What a run takes over what the sizes of its tensors say: memory of kernels, and tensors of unknown size."""
 
-_KEEPS_SIZE = ("Add", "Sub", "Mul", "Where", "Less")
-"""Operators between the copies whose output is as large as the largest of their inputs."""
-
 
 def expected_bytes(model: ir.Model, sizes: Mapping[str, int]) -> int:
     """Return the bytes that a noise model takes at most while one sample runs, its weights included.
@@ -700,7 +650,7 @@ def expected_bytes(model: ir.Model, sizes: Mapping[str, int]) -> int:
             name = str(value.name)
             if name.startswith(noise.prefix):
                 known[name] = sizes.get(noise.origin(name), 0)
-        if node.op_type in _KEEPS_SIZE and not known.get(str(node.outputs[0].name)):
+        if node.op_type in KEEPS_SIZE and not known.get(str(node.outputs[0].name)):
             largest = max((known.get(v.name or "", 0) for v in node.inputs if v is not None), default=0)
             known[str(node.outputs[0].name)] = largest
     peak = live_memory(noise.model, known).peak()

@@ -16,19 +16,13 @@ import numpy as np
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of, signal_power
+from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
 from ..operators.table import is_clip
 from ..targets.config import OutputKind, QuantConfig, split_kinds
-from .output_kinds import (
-    Step,
-    before_move,
-    downstream,
-    find_steps,
-    is_decision,
-    moves_values,
-    output_kinds,
-    upstream,
-)
+from .output_kinds import is_decision, output_kinds
+from .steps import Step, find_steps
+from .value_paths import before_move, downstream, upstream
 
 # Outputs that are the sum of an input, moved or resized, and of what the network computes. Pure.
 #
@@ -38,8 +32,7 @@ from .output_kinds import (
 # against
 # this one.
 
-SUMS = ("Add", "Sub", "Sum")
-RESIZING = ("Resize", "Upsample", "AveragePool", "Slice", "Pad", "Concat")
+SUMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
 def computed_part(graph: Graph, name: str) -> str | None:
@@ -52,7 +45,7 @@ def computed_part(graph: Graph, name: str) -> str | None:
     source: str | None = name
     while source is not None:
         node = graph.producer(source)
-        if node is not None and node.op_type in SUMS:
+        if node is not None and node.facts.arithmetic in SUMS:
             names = [n for n in dict.fromkeys(node.inputs) if n and not graph.is_constant(n)]
             computed = [n for n in names if not _is_input(graph, n)]
             if len(names) > 1:
@@ -68,9 +61,11 @@ def _is_input(graph: Graph, name: str) -> bool:
     for node in upstream(graph, [name]):
         rule = node.rule
         constants = sum(graph.is_constant(n) for n in node.inputs if n)
-        affine = node.op_type in ("Add", "Sub", "Mul", "Div") and constants == len(node.inputs) - 1
+        affine = rule is not None and rule.is_affine and constants == len(node.inputs) - 1
         shape = rule is None and not graph.is_float(node.inputs[0] if node.inputs else name)
-        if not (moves_values(node) or is_clip(node) or affine or node.op_type in RESIZING or shape):
+        facts = node.facts
+        resized = facts.moves_values or facts.resamples or facts.joins_inputs
+        if not (resized or is_clip(node) or affine or shape):
             return False
         found = found or any(n in graph.inputs and graph.is_float(n) for n in node.inputs)
     return found

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from ...profiles.records.profile import Profile, TensorNoise
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import relative_power
+from ..operators.decompositions import softmax_input
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput
 from ..operators.table import Constraint, Rule, product_layout
@@ -309,19 +310,14 @@ def _is_state(graph: Graph, name: str) -> bool:
 def _parts(graph: Graph, name: str) -> list[str]:
     """Return the tensors of which `name` holds the very values, or probabilities; none where it is judged."""
     node = graph.producer(name)
-    if node is None:
+    if node is None or node.rule is None:
         return []
-    names = list(node.inputs)
-    if node.op_type == "Concat":
-        return names
-    rule = node.rule
-    if node.op_type == "Softmax" or (rule is not None and rule.constraint is Constraint.SAME):
-        return names[:1]
-    if node.op_type == "Div" and (source := graph.producer(names[0])) and source.op_type == "Exp":
-        shifted = graph.producer(source.inputs[0])
-        inner = shifted if shifted is not None and shifted.op_type == "Sub" else source
-        return [inner.inputs[0]] if inner.inputs[0] else []
-    return []
+    if node.rule.joins_inputs:
+        return list(node.inputs)
+    if node.rule.makes_probabilities or node.rule.constraint is Constraint.SAME:
+        return [node.input(0)]
+    source = softmax_input(node, graph)
+    return [source] if source else []
 
 
 def gain(noisy: NoisyInput, result: str) -> float:

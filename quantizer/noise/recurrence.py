@@ -45,14 +45,13 @@ class Cell:
     """One direction of a recurrent operator, with gates in the order of ONNX.
 
     Attributes:
-        operator: "LSTM", "GRU" or "RNN".
-        w: weights of the input [gates * units, features].
+        w: weights of the input [gates * units, features]; four gates are those of an LSTM, three of a GRU,
+            one of an RNN.
         r: weights of the state [gates * units, units].
         input_bias, state_bias: [gates * units].
         reset_after: `linear_before_reset` of a GRU: the reset gate multiplies the product with the state.
     """
 
-    operator: str
     w: Floats
     r: Floats
     input_bias: Floats
@@ -67,14 +66,15 @@ class Cell:
             error: what is added to the state [steps, batch, units] where the next step reads it; None for 0.
         """
         state = (np.zeros((x.shape[1], self.r.shape[1]), np.float32),) * 2
-        found = []
+        make_step = _CELLS[self.r.shape[0] // self.r.shape[1]]
+        states = []
         # One product for all steps: those of single steps take BLAS more time to begin than to compute.
         given = (x.reshape(-1, x.shape[2]) @ self.w.T + self.input_bias).reshape(*x.shape[:2], -1)
         for step, values in enumerate(given):
             read = state[0] if error is None else state[0] + error[step]
-            state = _CELLS[self.operator](self, values, read, state)
-            found.append(state[0])
-        return np.stack(found)
+            state = make_step(self, values, read, state)
+            states.append(state[0])
+        return np.stack(states)
 
 
 _State = tuple[Floats, Floats]
@@ -100,11 +100,8 @@ def _rnn(cell: Cell, given: Floats, read: Floats, state: _State) -> _State:
     return np.tanh(given + read @ cell.r.T + cell.state_bias), state[1]
 
 
-_CELLS: dict[str, Callable[[Cell, Floats, Floats, _State], _State]] = {
-    "LSTM": _lstm,
-    "GRU": _gru,
-    "RNN": _rnn,
-}
+_CELLS: dict[int, Callable[[Cell, Floats, Floats, _State], _State]] = {4: _lstm, 3: _gru, 1: _rnn}
+"""The step of a cell, by the number of its gates."""
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -292,9 +289,7 @@ def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | No
         bias = np.zeros((r.shape[0], 2 * r.shape[1]), np.float32)
     reset_after = bool(node.attributes.get_int("linear_before_reset", 0))
     half = r.shape[1]
-    cells = tuple(
-        Cell(node.op_type, w[i], r[i], bias[i, :half], bias[i, half:], reset_after) for i in range(len(w))
-    )
+    cells = tuple(Cell(w[i], r[i], bias[i, :half], bias[i, half:], reset_after) for i in range(len(w)))
     steps = min(source.shape[0] if source.shape and source.shape[0] else STEPS, STEPS)
     rng = np.random.default_rng(0)
     shape = (steps, BATCH, w.shape[2])

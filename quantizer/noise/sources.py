@@ -15,7 +15,7 @@ from ..numerics.density import density, mean_of
 from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
 from ..operators.graph import Graph, Node
-from ..operators.saturating import correction_of, gate_params
+from ..operators.saturating import Saturation, correction_of, gate_params
 from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
 from .activation_ranges import ActivationRanges
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
@@ -42,10 +42,11 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
     if entry.implementation != "saturating" or params is None or tensor is None or not tensor.histogram.total:
         return 0.0
     values = density(tensor)
-    if node.op_type == "HardSwish":
+    saturation = None if node.rule is None else node.rule.saturation
+    if saturation is Saturation.GATED:
         step = gate_params(params.qtype).scale[0]
         return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
-    if node.op_type == "PRelu":
+    if saturation is Saturation.CORRECTED:
         read = plan.params_read(node.name, 1, node.input(1))
         found = None if read is None else correction_of(params, read)
         if found is not None:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import INJECTED
-from ..model.graph import constant_of
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
@@ -26,6 +25,9 @@ SMALLEST_STEP = 1e-30
 
 SOFTMAX_ZERO = 104.0
 """exp of less than minus this is 0 in float32."""
+
+KEEPS_SIZE = ("Add", "Sub", "Mul", "Where", "Less")
+"""Operators of these nodes whose output is as large as the largest of their inputs."""
 
 CHANGED = -1.0
 """What stands for a sum of squares where the shapes differ."""
@@ -175,16 +177,6 @@ def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: b
         half = make.add("Mul", make.add("Sign", value), make.number(0.5, dtype))
         steps = make.add("Where", is_zero, half, steps, dtype=dtype)
     return make.add("Mul", steps, by.step)
-
-
-def is_singular_at_zero(reader: ir.Node, index: int) -> bool:
-    """Whether a node has no finite value where one of its inputs is 0."""
-    if reader.op_type == "Div":
-        return index == 1
-    if reader.op_type == "Pow":
-        exponent = constant_of(reader.inputs[1]) if len(reader.inputs) > 1 else None
-        return index == 0 and (exponent is None or bool((exponent < 0.0).any()))
-    return reader.op_type in {"Log", "Reciprocal"}
 
 
 def error_total(make: NodeMaker, value: ir.Value, signal: FloatValue, at_risk: bool) -> ir.Value:

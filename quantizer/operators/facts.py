@@ -37,7 +37,9 @@ class KernelSizes(StrEnum):
     PLANES = "planes"
     """The same over all places of a channel."""
     RUNS = "runs"
-    """Copies runs of neighbouring elements, up to the last axis that is cut or joined."""
+    """Copies runs of neighbouring elements, up to the last axis that is joined or filled up."""
+    SLICES = "slices"
+    """Copies runs that are cut out of the input."""
     ENTRIES = "entries"
     """Copies entries of a table."""
     TRANSPOSE = "transpose"
@@ -91,6 +93,8 @@ class Values(StrEnum):
     """Some of them or all, perhaps several times, at places that are fixed beforehand."""
     CONVERTED = "converted"
     """All of them in another type."""
+    CONSTANT = "constant"
+    """Those of an attribute."""
     CHOSEN = "chosen"
     """Some of them, chosen by the values themselves."""
 
@@ -192,6 +196,7 @@ class Operator:
         values: what becomes of the values of the first input. Most operators compute other ones.
         arithmetic: which operation of arithmetic it is, element by element; None for all others.
         picks_by_condition: whether its first input says, element by element, which other input is taken.
+        joins_inputs: whether its output holds the values of all inputs side by side.
         shape_inputs: inputs whose values, not only shapes, the shape of an output depends on; None where
             the values of any input say how many elements there are. Most operators look at shapes alone.
         sizes_result: whether integers among its inputs say how much there is of the result, so that a step
@@ -203,9 +208,10 @@ class Operator:
         random: whether its values differ between two runs.
         meaning: of its values as an output of a model; VALUES where nothing can be told, as of most.
         classes: what it does with an axis of classes; those that a product makes are told by its weight.
-        resamples: whether a picture stays that picture at another size or beside others, though values are
-            computed: what only moves values says so by `values`.
+        resamples: whether a picture stays that picture at another size, though values are computed: what
+            only moves values says so by `values`.
         left_out: whether onnxruntime leaves it out of a float graph; every other operator is computed.
+        joins_sum: whether onnxruntime makes one float kernel of it and the sum of two sequences before it.
         after_convolution: what becomes of it in float beside a convolution. Most stay by themselves.
     """
 
@@ -217,6 +223,7 @@ class Operator:
     values: Values = Values.COMPUTED
     arithmetic: Arithmetic | None = None
     picks_by_condition: bool = False
+    joins_inputs: bool = False
     shape_inputs: tuple[int, ...] | None = ()
     sizes_result: bool = False
     reads_shape_only: bool = False
@@ -227,9 +234,10 @@ class Operator:
     classes: Classes = Classes.NONE
     resamples: bool = False
     left_out: bool = False
+    joins_sum: bool = False
     after_convolution: AfterConvolution = AfterConvolution.APART
 
     @property
     def moves_values(self) -> bool:
         """Whether the first output holds values of the first input, at places fixed beforehand."""
-        return self.values not in (Values.COMPUTED, Values.CHOSEN)
+        return self.values in (Values.SAME_ORDER, Values.PERMUTED, Values.PLACED, Values.CONVERTED)

@@ -162,6 +162,8 @@ class Rule(Operator):
         fill: the value that it puts where it has no input; None where it makes no value by itself. What
             passes quantized values through is quantized only where that is 0, which all parameters hold.
         saturation: how it is written with sums and products that saturate; None where it is not.
+        sigmoid_lookup: how its look-up table is written with that of onnxruntime's QLinearSigmoid; "" where
+            it is not.
         standard_qlinear: whether ONNX itself has a counterpart on quantized values, as QLinearConv.
         in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
     """
@@ -181,6 +183,7 @@ class Rule(Operator):
     scaling: ChannelScaling = ChannelScaling.NONE
     fill: Fill | None = None
     saturation: Saturation | None = None
+    sigmoid_lookup: str = ""
     standard_qlinear: bool = False
     in_decompositions: bool = False
 
@@ -203,6 +206,16 @@ class Rule(Operator):
     def is_mean(self) -> bool:
         """Whether each output element is a mean of input elements, and of zeros of the padding."""
         return self.gain in (mean_gain, window_gain)
+
+    @property
+    def makes_probabilities(self) -> bool:
+        """Whether values that compete become shares of 1, as by Softmax."""
+        return self.classes is Classes.COMPETE and self.bounds == (0.0, 1.0)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it scales or shifts one operand where the other is constant."""
+        return self.scaling in OPERAND_SCALING
 
     @property
     def is_recurrent(self) -> bool:
@@ -232,6 +245,7 @@ def _unary(
     scaling: ChannelScaling = ChannelScaling.NONE,
     in_decompositions: bool = False,
     saturation: Saturation | None = None,
+    sigmoid_lookup: str = "",
     singular: Singularity = finite_at_zero,
     meaning: Meaning = Meaning.VALUES,
     classes: Classes = Classes.NONE,
@@ -249,6 +263,7 @@ def _unary(
         scaling=scaling,
         in_decompositions=in_decompositions,
         saturation=saturation,
+        sigmoid_lookup=sigmoid_lookup,
         singular=singular,
         meaning=meaning,
         classes=classes,
@@ -519,7 +534,7 @@ _RULES: tuple[Rule, ...] = (
     Rule(
         "Slice",
         Constraint.SAME,
-        kernel=KernelSizes.RUNS,
+        kernel=KernelSizes.SLICES,
         layout=ChannelLayout.ANY_AXIS,
         values=Values.PLACED,
         shape_inputs=(1, 2, 3, 4),
@@ -528,7 +543,7 @@ _RULES: tuple[Rule, ...] = (
     Rule(
         "Split",
         Constraint.SAME,
-        kernel=KernelSizes.RUNS,
+        kernel=KernelSizes.SLICES,
         layout=ChannelLayout.ANY_AXIS,
         values=Values.PLACED,
         shape_inputs=(1,),
@@ -610,7 +625,7 @@ _RULES: tuple[Rule, ...] = (
         Constraint.ALL_SAME,
         kernel=KernelSizes.RUNS,
         layout=ChannelLayout.JOINS_BLOCKS,
-        resamples=True,
+        joins_inputs=True,
         data=None,
         gain=part_gain,
     ),
@@ -674,6 +689,7 @@ _RULES: tuple[Rule, ...] = (
         Constraint.FIXED,
         bounds=(0.0, 1.0),
         layout=ChannelLayout.KEEPS_BLOCKS,
+        sigmoid_lookup="runtime",
         meaning=Meaning.DECISION_OR_PICTURE,
         classes=Classes.APART,
         after_convolution=AfterConvolution.ACTIVATION,
@@ -692,6 +708,7 @@ _RULES: tuple[Rule, ...] = (
         "Tanh",
         Constraint.FIXED,
         bounds=(-1.0, 1.0),
+        sigmoid_lookup="sigmoid",
         layout=ChannelLayout.KEEPS_BLOCKS,
         in_decompositions=True,
         after_convolution=AfterConvolution.ACTIVATION,
@@ -763,6 +780,7 @@ _RULES: tuple[Rule, ...] = (
         kernel=KernelSizes.ROWS,
         layout=ChannelLayout.CHANNELS_FIRST,
         meaning=Meaning.DIRECTION,
+        joins_sum=True,
         weight=LAST_AXIS_SCALE,
         gain=normalisation_gain,
         refuse=(constant_input(1, "scale"), constant_bias),
@@ -839,6 +857,12 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
         sizes_result=True,
         resamples=True,
         classes=Classes.CARRIED,
+    ),
+    Operator(
+        "Constant",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        values=Values.CONSTANT,
     ),
     # Shapes, and what is made of them
     Operator(

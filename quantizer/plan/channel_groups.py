@@ -15,14 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
+from ..operators.table import ChannelScaling
 from .plan import ON_CODES, Kind, QuantPlan
 
 CHANNELS = 1
 """The axis of the channels in what convolutions read and make."""
-
-KEEPS_CHANNELS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
-"""Operators of one input that compute each channel by itself, besides those that compute each element so."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _group(names: list[str], roles: Mapping[str, _Role], graph: Graph) -> Channe
     inside = set(names)
     touching = [n for n in graph.nodes if inside & {*n.results, *n.inputs}]
     found = [c for n in touching for tensor, c in roles[n.name].constants if tensor in inside]
-    depthwise = [n.name for n in touching if n.op_type == "Conv" and _is_depthwise(n)]
+    depthwise = [n.name for n in touching if _is_convolution(n) and _is_depthwise(n)]
     depthwise = [name for name in depthwise if inside & set(roles[name].tied)]
     return ChannelGroup(
         tuple(names), size, tuple(n.name for n in touching), tuple(depthwise), tuple(dict.fromkeys(found))
@@ -144,17 +143,21 @@ def _role(node: Node, graph: Graph, plan: QuantPlan) -> _Role:
     if entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable":
         return _Role(barred=activations)
     role: _Role | None = None
-    if node.op_type == "Conv":
+    if _is_convolution(node):
         role = _convolution(node, graph)
-    elif node.op_type in KEEPS_CHANNELS or rule.unary:
+    elif rule.scaling is ChannelScaling.POOLED or rule.unary:  # each channel, or each element, by itself
         role = _Role(tied=(node.input(0), node.output))
-    elif rule.elementwise and node.op_type != "Div":
+    elif rule.elementwise and rule.arithmetic is not Arithmetic.QUOTIENT:
         role = _elementwise(node, graph)
     return role or _Role(barred=activations)
 
 
 def _further(node: Node) -> range:
     return range(1, len(node.outputs))
+
+
+def _is_convolution(node: Node) -> bool:
+    return node.facts.kernel is KernelSizes.CONVOLUTION
 
 
 def _is_depthwise(node: Node) -> bool:

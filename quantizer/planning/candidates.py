@@ -8,6 +8,7 @@ import numpy as np
 
 from ..model.graph import FLOAT_TYPES
 from ..operators.conditions import attribute_value
+from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.sub_pixel import sub_pixel_refusal
@@ -83,7 +84,8 @@ def is_compute_bound(node: Node, rule: Rule, facts: PlanningFacts) -> bool:
     elements = sum(facts.profile[name].count for name in node.results if name in facts.profile)
     if per_output * elements < facts.target.node_products * facts.profile.data.samples:
         return False
-    ungrouped = node.op_type == "Conv" and attribute_value(node, "group", 1) == 1
+    is_convolution = node.facts.kernel is KernelSizes.CONVOLUTION
+    ungrouped = is_convolution and attribute_value(node, "group", 1) == 1
     enough = ungrouped and 0 < facts.target.conv_products <= per_output
     return enough or rule.compute_bound(node, facts.graph) or wants_symmetric_inputs(node, rule, facts)
 

@@ -35,6 +35,7 @@ import onnx_ir as ir
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
+from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
 from ..operators.table import Rule
@@ -157,7 +158,7 @@ def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReaso
 def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
     """Return a node that reads entries of an embedding table, None for any other."""
     graph = facts.graph
-    if node.op_type != "Gather" or "int8" not in facts.target.weight_only.get("Gather", ()):
+    if not rule.is_lookup or "int8" not in facts.target.weight_only.get(node.op_type, ()):
         return None
     (weight,) = rule.stored
     name = node.input(weight.index)
@@ -168,7 +169,8 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
     # A reader of another kind would keep the float table in the file, beside the quantized one.
     readers = graph.consumers(name)
     if any(
-        r.op_type != "Gather" or i != weight.index or weight.axis(r, table.ndim) != axis for r, i in readers
+        r.op_type != node.op_type or i != weight.index or weight.axis(r, table.ndim) != axis
+        for r, i in readers
     ):
         return None
     few = table_params(node, table, facts.target, facts.config)
@@ -250,7 +252,7 @@ def _dynamic(node: Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
     why = f"{choice.reason}; " if config.mode == "auto" else ""
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
-    if node.op_type == "ConvTranspose":
+    if node.facts.kernel is KernelSizes.TRANSPOSED_CONVOLUTION:
         return _transposed(node, Choice(Kind.DYNAMIC, reason, rule), inputs, facts)
     return Hybrid(Choice(Kind.DYNAMIC, reason, rule, "runtime" if rule.stored else ""), inputs)
 

@@ -14,10 +14,10 @@ from ...profiles.records.profile import Profile, pooled_noise
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
-from ..noise.output_kinds import before_steps
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, NoiseGains, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
+from ..noise.steps import before_steps
 from ..numerics.density import density, mean_of
 from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan

@@ -10,6 +10,7 @@ import numpy as np
 from ...profiles.base.errors import QprofError
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
+from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
 from ..operators.table import Rule
@@ -211,7 +212,7 @@ float32: 128 * 2 ** 15 * 2 ** -24 is a quarter of a step, and beyond a step noth
 def _scales_far_apart(node: Node, choice: Choice, activations: Mapping[str, QuantParams]) -> str:
     """Return why a sum of tensors of such scales has no integer form, "" where it has one."""
     result = activations.get(node.outputs[0]) if choice.kind is Kind.QUANTIZED else None
-    if node.op_type != "Add" or result is None:
+    if node.facts.arithmetic is not Arithmetic.SUM or len(node.inputs) != 2 or result is None:
         return ""
     for index in range(2):
         term = activations.get(node.input(index))

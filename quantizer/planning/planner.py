@@ -20,6 +20,8 @@ from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.float_regions import Prices, find_prices, slower_nodes
 from ..costs.predicted import CostModel
+from ..operators.decompositions import is_normalized
+from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.table import MICROSOFT, Constraint
@@ -249,8 +251,6 @@ def _with_output(node: Node, choice: Choice, spread: _Spread) -> Choice:
 
 
 NO_FLOATS: FloatReasons = {}
-STANDARD_QLINEAR = ("Conv", "MatMul")
-"""Operators with a counterpart on quantized values in ONNX itself: QLinearConv and QLinearMatMul."""
 
 
 def make_plan(
@@ -410,7 +410,8 @@ def _in_standard_operators(node: Node, choice: Choice) -> str:
     """Return how a quantized node is written where kernels stand by name, without onnxruntime's own."""
     if choice.kind is Kind.LOOKUP_TABLE:
         return "portable"
-    return "" if node.op_type in STANDARD_QLINEAR and not choice.returns_float else "integer"
+    standard = node.rule is not None and node.rule.standard_qlinear
+    return "" if standard and not choice.returns_float else "integer"
 
 
 def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> str:
@@ -419,7 +420,7 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     if how == "clip":
         return how if name in parameters.activations else ""
     if how == "sum":
-        harmed = _is_normalized(facts.graph, name) or _is_bias(node, facts.graph, parameters)
+        harmed = is_normalized(facts.graph, name) or _is_bias(node, facts.graph, parameters)
         return how if harmed else ""
     return how
 
@@ -428,19 +429,17 @@ def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
     """Whether an Add is the bias of a quantized MatMul of known shape, both of which become a float Gemm."""
     for name in node.inputs:
         maker = graph.producer(name)
-        if maker is None or maker.op_type != "MatMul" or len(graph.consumers(name)) != 1:
+        if (
+            maker is None
+            or maker.facts.kernel is not KernelSizes.MATRIX_STACK
+            or len(graph.consumers(name)) != 1
+        ):
             continue
         weight, shape = maker.input(1), graph.shape(maker.input(0))
         known = shape is not None and None not in shape
         if known and graph.is_constant(weight) and weight in parameters.tensors:
             return any(graph.is_constant(other) for other in node.inputs if other != name)
     return False
-
-
-def _is_normalized(graph: Graph, name: str) -> bool:
-    """Whether a LayerNormalization reads a tensor, or the operators that it consists of."""
-    readers = {reader.op_type for reader, index in graph.consumers(name) if index == 0}
-    return "LayerNormalization" in readers or {"ReduceMean", "Sub"} <= readers
 
 
 def _note_16_bits(

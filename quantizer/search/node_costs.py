@@ -210,7 +210,7 @@ _MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm"
 """How the names of operators begin whose results are quantized."""
 _CARRIES = {
     *(rule.op_type for rule in RULES.values() if rule.constraint not in (Constraint.OWN, Constraint.FIXED)),
-    *("Upsample", "ReorderInput", "ReorderOutput"),
+    *("Upsample", "ReorderInput", "ReorderOutput"),  # what onnxruntime writes for some of them
 }
 """Operators whose result is quantized where their input is."""
 

@@ -45,6 +45,8 @@ from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
 from ..exchange.profiles import read_profile
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..operators.facts import Classes
+from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import check_without_samples, model_facts, open_plan
@@ -277,7 +279,8 @@ def measured_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None = 
     for value in model.graph.outputs:
         node = value.producer()
         source = None
-        if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
+        rule = None if node is None else rule_of(node)
+        if node is not None and rule is not None and rule.classes is Classes.COMPETE:
             source = node.inputs[0] if plan.nodes[name_of(node)].kind is Kind.FLOAT else None
         watched.setdefault(name_of(value if source is None else source), axes[name_of(value)])
     return watched

@@ -11,6 +11,7 @@ from msgspec import Meta
 from ...profiles.base.conversion import read_fields
 from ...profiles.base.errors import MalformedError
 from ..operators.functions import CHAIN
+from ..operators.table import RULES
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType, settings
 from .cost_table import CostTable, costs_of
 from .machine import ProcessorKind
@@ -329,7 +330,8 @@ def lut_implementation(op_type: str, target: Target, setting: str) -> str:
     if setting == "target":
         return preferred
     if setting == "sigmoid":  # only Tanh goes through the sigmoid table, and Sigmoid is one
-        return {"Tanh": "sigmoid", "Sigmoid": "runtime"}.get(op_type, "")
+        rule = RULES.get(("", op_type))
+        return "" if rule is None else rule.sigmoid_lookup
     if setting == "runtime":
         return "runtime" if preferred == "runtime" else ""
     return "" if setting == "off" else setting

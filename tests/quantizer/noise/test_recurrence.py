@@ -65,7 +65,7 @@ def test_the_cells_compute_what_the_operators_do(operator: str, settings: str) -
     w, r, b = (numpy_helper.to_array(array)[0] for array in proto.graph.initializer)
     x = np.random.default_rng(7).standard_normal((STEPS, 1, UNITS)).astype(np.float32)
     (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
-    cell = Cell(operator, w, r, *np.split(b, 2), reset_after=bool(settings))
+    cell = Cell(w, r, *np.split(b, 2), reset_after=bool(settings))
     np.testing.assert_allclose(cell.outputs(x), expected[:, 0], atol=1e-5)  # float32
 
 

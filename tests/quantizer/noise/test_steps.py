@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from qprof_onnx.quantizer.noise.output_kinds import before_steps, find_steps
 from qprof_onnx.quantizer.noise.output_limits import noise_limits
+from qprof_onnx.quantizer.noise.steps import before_steps, find_steps
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 from .test_kinds import BATCH, WORDS, net

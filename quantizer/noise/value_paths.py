@@ -1,0 +1,75 @@
+"""Ways through a graph: those on which values are moved, joined or clipped alone, and all others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..operators.graph import Graph, Node
+from ..operators.table import PRODUCTS, is_clip
+
+
+def maker_of(graph: Graph, name: str) -> Node | None:
+    """Return the node that computes the values of a tensor, before what only moves or clips them."""
+    node = graph.producer(name)
+    while node is not None and (node.facts.moves_values or is_clip(node)):
+        node = graph.producer(node.input(0))
+    return node
+
+
+def before_move(graph: Graph, name: str) -> str | None:
+    """Return the one activation that a tensor is made of place by place: moved, clipped, or each value by
+    itself with constants; None where it is computed from several or otherwise."""
+    node = graph.producer(name)
+    rule = None if node is None else node.rule
+    by_itself = rule is not None and (rule.unary or rule.elementwise)
+    if node is None or not (node.facts.moves_values or by_itself):
+        return None
+    names = {n for n in node.inputs if n and not graph.is_constant(n) and graph.is_float(n)}
+    return names.pop() if len(names) == 1 else None
+
+
+def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the tensors that a tensor is put together from by Concat, in its order; itself where it is
+    not."""
+    found: dict[str, None] = {}
+    waiting, seen = [name], set()
+    while waiting:
+        part = waiting.pop(0)
+        if part in seen:
+            continue
+        seen.add(part)
+        node = graph.producer(part)
+        if node is not None and node.facts.joins_inputs:
+            waiting = [*(n for n in node.inputs if n), *waiting]
+        elif node is not None and node.facts.moves_values:
+            waiting = [node.input(0), *waiting]
+        else:
+            found[part] = None
+    return tuple(found)
+
+
+def upstream(graph: Graph, names: Iterable[str]) -> Iterator[Node]:
+    """Yield the nodes that tensors depend on, each once, the nearest first."""
+    waiting, seen = list(names), set()
+    while waiting:
+        node = graph.producer(waiting.pop(0))
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [name for name in node.inputs if name]
+
+
+def nearest_product(graph: Graph, name: str) -> Node | None:
+    """Return the convolution or matrix product that is nearest before a tensor, None where none is."""
+    return next((node for node in upstream(graph, [name]) if node.op_type in PRODUCTS), None)
+
+
+def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[Node, int]]:
+    """Yield the uses of tensors and of what is made of them, each once, the nearest first."""
+    waiting, seen = list(names), set()
+    while waiting:
+        for node, index in graph.consumers(waiting.pop(0)):
+            if (node, index) not in seen:
+                seen.add((node, index))
+                yield node, index
+                waiting += [name for name in node.outputs if name]
