@@ -26,17 +26,12 @@ from .graph_writer import constant_array, integer_type, new_value
 # Keeps float what the plan keeps float: onnxruntime quantizes nodes that stand between conversions.
 #
 # When it loads a model, onnxruntime 1.31 puts a kernel of integers in the place of DequantizeLinear,
-# operator,
-# QuantizeLinear. Most of its kernels compute what the three nodes do; of the operators
-# here they do not:
+# operator, QuantizeLinear. Most of its kernels compute what the three nodes do; those of these do not:
 #
-# * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the
-# whole
+# * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
 #   tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
-# * Softmax: QLinearSoftmax returns 0 for the probability of a single element (see
-# `operators.conditions`).
-# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad`
-# let it
+# * Softmax: QLinearSoftmax returns 0 for the probability of a single element (see `operators.conditions`).
+# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad` let it
 #   reach beyond the padding, and knows no dilations.
 #
 # A Max of one tensor, which is that tensor, between DequantizeLinear and the node hides it.
@@ -113,9 +108,7 @@ class Task:
 def between_conversions(task: Task) -> bool:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     node, emitter = task.node, task.emitter
-    if (
-        node.op_type == "AveragePool"
-    ):  # ones, which onnxruntime would give to QLinearAveragePool, without such
+    if node.op_type == "AveragePool":  # dilations of 1, which QLinearAveragePool of onnxruntime does not know
         node.attributes.pop("dilations", None)
     data = data_inputs(task)
     for index, value in enumerate(node.inputs):

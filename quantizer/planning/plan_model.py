@@ -1,11 +1,16 @@
-"""A plan with its adjustments: the one way from a prepared model and its profile to what is written.
+"""How a plan is made, from the top to the bottom: facts, a first plan, adjustments, what the kernels want.
 
-    planned = first_plan(facts)            what would be quantized in the model as it is
-    planned = equalized(planned)           equalization scales; a plan of the model and the profile that they
-    lead to planned = squant_rounded(planned)      rounding offsets without data, where asked for
-    planned = bias_corrected(planned)      biases that make up for rounded weights; a plan of the model with
-    them planned = rounded_with_samples(planned, ...)   rounding offsets chosen with samples, where asked
-    for, and biases again
+    facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
+    planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),
+                                                    within the noise budget (`planner.make_plan`)
+    planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, planned anew
+    planned = equalized(planned)                    equalization scales; a plan of the model with them
+    planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
+    planned = fitted_to_kernels(planned)            padded channels, and what each float node costs
+    verify_plan(planned.plan, ...)                  no rule of a plan is broken
+
+`plan_from` does all of it but the first. `rounded_with_samples` goes on with a plan whose weights are to be
+rounded with samples.
 
 Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
 the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
@@ -103,11 +108,14 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     """
     planned = first_plan(facts, floats)
     if _has_channels(facts):
-        planned = equalized(recurrent_equalized(planned, floats))
+        planned = recurrent_equalized(planned, floats)
+        planned = equalized(planned)
         planned = bias_corrected(planned)
     else:
         planned = _without_channels(planned)
-    return _verified(fitted_to_kernels(planned))
+    planned = fitted_to_kernels(planned)
+    verify_plan(planned.plan, _facts(planned).graph, facts.identity)
+    return planned
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -242,7 +250,9 @@ def rounded_with_samples(
     found = len(planned.plan.adjustments.roundings)
     note = f"{found} of {count} quantized weights are rounded with samples, not to the nearest"
     notes = tuple(dict.fromkeys([*planned.plan.notes, note]))
-    return _verified(replace(planned, plan=replace(planned.plan, notes=notes)))
+    planned = replace(planned, plan=replace(planned.plan, notes=notes))
+    verify_plan(planned.plan, _facts(planned).graph, facts.identity)
+    return planned
 
 
 def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
@@ -371,9 +381,3 @@ def _without_channels(planned: PlannedModel) -> PlannedModel:
     advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
     note = f"the profile has no records of channels: no equalization, no bias correction; {advice}"
     return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, note)))
-
-
-def _verified(planned: PlannedModel) -> PlannedModel:
-    facts = _facts(planned)
-    verify_plan(planned.plan, facts.graph, facts.identity)
-    return planned

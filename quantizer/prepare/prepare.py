@@ -349,16 +349,6 @@ def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -
     return replace(prepared, model=model, graph=index(model))
 
 
-def nodes_of_known_sizes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Return the nodes that would not be computed in every run if inputs had these shapes, in graph order.
-
-    Raises:
-        ConfigError: see `fix_shapes`.
-    """
-    left = {node.name for node in fix_shapes(prepared, shapes).graph.nodes}
-    return tuple(node.name for node in prepared.graph.nodes if node.name not in left)
-
-
 def _declared(
     inputs: Mapping[str, ir.Value], name: str, shape: tuple[int, ...]
 ) -> tuple[int | str | None, ...]:
