@@ -132,5 +132,9 @@ def _piece(data: bytes, times: int) -> dict[str, Any]:
 
 
 def _unpiece(piece: Mapping[str, Any]) -> tuple[bytes, int]:
+    if "made" in piece:  # a large model, by its name among the odd ones
+        from .odd_models import MAKERS
+
+        return MAKERS[piece["made"]](), 1
     data = piece["text"].encode("utf-8") if "text" in piece else base64.b64decode(piece["base64"])
     return data, piece.get("times", 1)
