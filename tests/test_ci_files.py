@@ -71,7 +71,7 @@ def test_the_files_are_valid_by_the_schema_of_their_service(schema: str, paths: 
     command(sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *transform, *paths)
 
 
-@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, of the extra 'test'")
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, of the extra test-all")
 def test_shellcheck_has_nothing_to_say_of_scripts_and_steps(tmp_path: Path) -> None:
     pieces = [step["run"] for path in [ACTION, *WORKFLOWS] for step in github_steps(path) if "run" in step]
     pieces.append("\n".join(gitlab_job()["before_script"] + gitlab_job()["script"]))

@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 import qprof_onnx as qprof
+
+nbformat = pytest.importorskip("nbformat", reason="of the extra test-all")
 
 FOLDER = Path(__file__).parent.parent / "examples" / "notebooks"
 NAMES = ("detection", "ocr", "pictures", "sentences", "speech", "tabular")

@@ -202,7 +202,7 @@ def test_the_container_is_built_from_what_the_wheel_is_made_of() -> None:
 def test_the_container_file_passes_its_linter() -> None:
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if hadolint is None:
-        pytest.skip("needs hadolint, of the extra 'test'")
+        pytest.skip("needs hadolint, of the extra test-all")
     run(hadolint, ROOT / "Containerfile")
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner, Result
-from PIL import Image
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.options.shared import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import measuring, quantizing, tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
+
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"

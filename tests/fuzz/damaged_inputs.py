@@ -47,8 +47,8 @@ FAMILIES: Mapping[str, tuple[Family, float]] = {
 REAL = 40
 """One case in so many runs through the real command line, the others where the modules are loaded already."""
 KEPT = Path(__file__).parent / "kept"
-"""The inputs that once failed; those that take seconds are in `slow`, which the tests leave out. A large model is
-named there, and made."""
+"""The inputs that once failed; those that take seconds are in `slow`, which the tests leave out. Large models
+are named there, and made."""
 
 
 def drawn(base: Base, seed: int, count: int, families: Collection[str]) -> Iterator[tuple[str, Case]]:

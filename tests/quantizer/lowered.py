@@ -13,6 +13,7 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 import onnxruntime as ort
+import pytest
 import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
@@ -255,8 +256,7 @@ class Runs:
         return list(session.run(None, self.arrays))
 
     def openvino(self) -> list[np.ndarray]:
-        import openvino
-
+        openvino = pytest.importorskip("openvino", reason="of the extra test-all")
         # It has no functions of the model, would compute in bfloat16 where the processor has it, and would
         # quantize the activations of a MatMul whose weight alone is quantized.
         proto = onnx.inliner.inline_local_functions(self.proto)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples import audio as recordings
 from qprof_onnx.profiles.samples.audio import recording_of
 
 from .opening import opened, read, refusal, spec, written
+
+soundfile = pytest.importorskip("soundfile", reason="of the extra test-all")
 
 RATE = 8000
 WAVEFORM = spec("x", np.float32, (1, 4))

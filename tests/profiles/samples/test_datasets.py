@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import soundfile
-from PIL import Image
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 
 from .opening import opened, read, refusal, spec, written
 from .test_text import IDS, saved_tokenizer
+
+pa = pytest.importorskip("pyarrow", reason="of the extra test-all")
+pq = pytest.importorskip("pyarrow.parquet", reason="of the extra test-all")
+soundfile = pytest.importorskip("soundfile", reason="of the extra test-all")
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 
 X = spec("x", np.float32, ("N", 3))
 PICTURE = spec("image", np.float32, (1, 3, 2, 2))

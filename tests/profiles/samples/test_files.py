@@ -6,12 +6,13 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import remote_storage as remote
 from qprof_onnx.profiles.samples import storage as files
 from qprof_onnx.profiles.samples.storage import data_files, holds, is_url, place_of, shown_location
+
+fsspec = pytest.importorskip("fsspec", reason="of the extra test-all")
 
 NAMES = ["10.txt", "2.txt", "a/1.txt", ".hidden/3.txt", "b.md"]
 

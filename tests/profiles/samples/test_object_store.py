@@ -16,6 +16,8 @@ from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
 from qprof_onnx.quantizer.api.profiling import dump_profile
 
+pytest.importorskip("moto", reason="of the extra test-all")
+
 from .object_store import BUCKET, KEY, SECRET, ObjectStore, object_store
 
 URL = f"s3://{BUCKET}/set"

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from .opening import opened, read, refusal, spec, written
+
+pa = pytest.importorskip("pyarrow", reason="of the extra test-all")
+pq = pytest.importorskip("pyarrow.parquet", reason="of the extra test-all")
 
 X = spec("x", np.float32, ("N", 3))
 A, B = spec("a", np.float32, ("N", 1)), spec("b", np.int64, ("N",))

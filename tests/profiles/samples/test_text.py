@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from .opening import opened, read, refusal, spec, written
+
+Tokenizer = pytest.importorskip("tokenizers", reason="of the extra test-all").Tokenizer
+models = pytest.importorskip("tokenizers.models", reason="of the extra test-all")
+pre_tokenizers = pytest.importorskip("tokenizers.pre_tokenizers", reason="of the extra test-all")
+processors = pytest.importorskip("tokenizers.processors", reason="of the extra test-all")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "three", "four"]
 IDS = spec("input_ids", np.int64, ("batch", "tokens"))

@@ -4,9 +4,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import parser
-from PIL import Image
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, hits, in_crowds, overlaps, suppressed
@@ -14,6 +11,10 @@ from qprof_onnx.quantizer.evaluation.metrics.true_boxes import placed
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
 from .running import model_of, opened, scored
+
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
+COCO = pytest.importorskip("pycocotools.coco", reason="of the extra test-all").COCO
+COCOeval = pytest.importorskip("pycocotools.cocoeval", reason="of the extra test-all").COCOeval
 
 RNG = np.random.default_rng(3)
 SIDE = 64

@@ -15,7 +15,8 @@ from qprof_onnx.quantizer.evaluation.metrics.intervals import (
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
 from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
-from scipy import stats
+
+stats = pytest.importorskip("scipy.stats", reason="of the extra test-all")
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200))

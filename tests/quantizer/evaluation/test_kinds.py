@@ -1,22 +1,17 @@
 """Each metric that is computed here, held against a library that has it."""
 
-import jiwer
 import numpy as np
 import pytest
-from PIL import Image
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.quantizer.evaluation.metrics.images import similarity
 from qprof_onnx.quantizer.evaluation.metrics.texts import greedy_text
-from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-from sklearn.metrics import (
-    jaccard_score,
-    mean_absolute_error,
-    mean_squared_error,
-    r2_score,
-    top_k_accuracy_score,
-)
 
 from .running import model_of, opened, rows, scored
+
+jiwer = pytest.importorskip("jiwer", reason="of the extra test-all")
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
+skimage_metrics = pytest.importorskip("skimage.metrics", reason="of the extra test-all")
+sklearn_metrics = pytest.importorskip("sklearn.metrics", reason="of the extra test-all")
 
 RNG = np.random.default_rng(0)
 
@@ -34,7 +29,10 @@ def test_top_k_is_that_of_scikit_learn(tmp_path, k) -> None:
     found = scored(
         opened(f"top-{k}", batches(floats)[0], tmp_path / "l.npy"), batches(floats), batches(quantized)
     )
-    wanted = [100 * top_k_accuracy_score(labels, v, k=k, labels=range(7)) for v in (floats, quantized)]
+    wanted = [
+        100 * sklearn_metrics.top_k_accuracy_score(labels, v, k=k, labels=range(7))
+        for v in (floats, quantized)
+    ]
     assert [found.float_score, found.quantized_score] == pytest.approx(wanted, rel=1e-12)
     assert found.drop_low < found.drop < found.drop_high
 
@@ -64,9 +62,9 @@ def test_a_class_whose_score_is_nan_is_not_among_the_first(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "library"),
     [
-        ("rmse", lambda a, b: mean_squared_error(a, b) ** 0.5),
-        ("mae", mean_absolute_error),
-        ("r2", lambda a, b: 100 * r2_score(a, b)),
+        ("rmse", lambda a, b: sklearn_metrics.mean_squared_error(a, b) ** 0.5),
+        ("mae", sklearn_metrics.mean_absolute_error),
+        ("r2", lambda a, b: 100 * sklearn_metrics.r2_score(a, b)),
     ],
 )
 def test_errors_of_numbers_are_those_of_scikit_learn(tmp_path, name, library) -> None:
@@ -115,12 +113,17 @@ def test_psnr_and_ssim_are_those_of_scikit_image(tmp_path) -> None:
     psnr, ssim = (scored(opened(name, samples[0][0], tmp_path), *samples) for name in ("psnr", "ssim"))
     planes = true.transpose(0, 3, 1, 2) / 255.0
     wanted = [
-        np.mean([peak_signal_noise_ratio(a, b, data_range=1.0) for a, b in zip(planes, v, strict=True)])
+        np.mean(
+            [
+                skimage_metrics.peak_signal_noise_ratio(a, b, data_range=1.0)
+                for a, b in zip(planes, v, strict=True)
+            ]
+        )
         for v in (floats, quantized)
     ]
     assert [psnr.float_score, psnr.quantized_score] == pytest.approx(wanted, rel=1e-9)
     similar = [
-        structural_similarity(
+        skimage_metrics.structural_similarity(
             a,
             b,
             data_range=1.0,
@@ -149,12 +152,12 @@ def test_mean_iou_is_the_macro_mean_of_scikit_learn(tmp_path) -> None:
     samples = [batches(s.astype(np.float32), 2) for s in scores]
     found = scored(opened("miou", samples[0][0], tmp_path / "m.npy"), *samples)
     masks = [s.astype(np.float32).argmax(axis=1) for s in scores]
-    wanted = [100 * jaccard_score(true.ravel(), m.ravel(), average="macro") for m in masks]
+    wanted = [100 * sklearn_metrics.jaccard_score(true.ravel(), m.ravel(), average="macro") for m in masks]
     assert [found.float_score, found.quantized_score] == pytest.approx(wanted, rel=1e-12)
     without = scored(opened("miou", samples[0][0]), *samples)
     assert without.float_score == 100.0
     assert without.quantized_score == pytest.approx(
-        100 * jaccard_score(masks[0].ravel(), masks[1].ravel(), average="macro"), rel=1e-12
+        100 * sklearn_metrics.jaccard_score(masks[0].ravel(), masks[1].ravel(), average="macro"), rel=1e-12
     )
 
 

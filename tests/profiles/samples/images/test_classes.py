@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples.images import folder_classes, noted_classes
+
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 
 
 def photos(folder: Path, *names: str) -> Path:

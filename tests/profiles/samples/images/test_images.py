@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, QprofError
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec, Samples
+
+Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
