@@ -31,8 +31,8 @@ from .graph_writer import constant_array, integer_type, new_value
 # * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
 #   tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
 # * Softmax: QLinearSoftmax returns 0 for the probability of a single element (see `operators.conditions`).
-# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad` let it
-#   reach beyond the padding, and knows no dilations.
+# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad` let
+#   it reach beyond the padding, and knows no dilations.
 #
 # A Max of one tensor, which is that tensor, between DequantizeLinear and the node hides it.
 
