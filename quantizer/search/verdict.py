@@ -467,7 +467,7 @@ def alarms_of(parts: Composition, cost: Cost) -> Iterator[str]:
         yield "float kept: nothing is quantized"
     elif parts.int8_share is not None and parts.int8_share < LEAST_SHARE:
         only = (
-            f"only the weights of {_nodes(parts.weight_only)} are"
+            f"only the weights of {_count(parts.weight_only, 'node')} are"
             if parts.weight_only
             else "hardly anything is"
         )
@@ -476,10 +476,6 @@ def alarms_of(parts: Composition, cost: Cost) -> Iterator[str]:
         yield f"larger than float: {size_text(cost.quantized_bytes)}, float {size_text(cost.float_bytes)}"
     if cost.is_slower and cost.latency is not None:
         yield f"slower than float: {cost.latency.speedup:.2f} times as fast"
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s'[: count != 1]}"
 
 
 FEW, TOO_FEW = 16, 8
@@ -742,7 +738,7 @@ def _speed(verdict: Verdict) -> Iterator[str]:
     if found is None:
         yield "not measured"
     else:
-        threads = f"{found.threads} thread{'s'[: found.threads != 1]}"
+        threads = _count(found.threads, "thread")
         yield (
             f"{found.speedup:.2f} times as fast as float ({found.speedup_low:.2f} to "
             f"{found.speedup_high:.2f}; {threads}, this processor)"
@@ -752,7 +748,7 @@ def _speed(verdict: Verdict) -> Iterator[str]:
 def _int8(verdict: Verdict) -> str:
     """Return the share of the arithmetic, and why the rest is float."""
     parts = verdict.composition
-    share = f"{parts.quantized} node{'s'[: parts.quantized != 1]} quantized"
+    share = f"{_count(parts.quantized, 'node')} quantized"
     if parts.int8_share is not None:
         share = f"{100 * parts.int8_share:.0f} % of the multiply-adds"
     count = sum(group.nodes for group in parts.floats)
