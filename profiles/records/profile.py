@@ -1,10 +1,15 @@
-"""The profile: the frozen values that a calibration run produces and everything later reads."""
+"""The profile: the frozen values that a calibration run produces and everything later reads.
+
+`Profile` holds which model and data it is of (`ModelId`, `DataId`), what every tensor held (`TensorProfile`,
+with the samples of its `Extremes`), what the inputs were given (`InputProfile`), and how noise travels for a
+few samples (`SampleNoise`). Each can be merged with that of other samples, exactly.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -18,225 +23,6 @@ from .histogram import Bins, Histogram
 
 if TYPE_CHECKING:
     from .data_checks import Hint, InputCheck, Outlier
-
-
-# The samples that made the smallest and the largest values of a tensor, whatever the order of the
-# samples.
-#
-# Of all samples those two are kept whose own smallest value is smallest, and those two whose own largest
-# is
-# largest. Equal values are ordered by the digests of the samples, so that the choice does not depend on
-# order, threads, shards or passes; samples with equal data count as one. The two best of all samples are
-# the
-# two best of those of its parts, so merging is exact, commutative and associative.
-
-KEPT = 2
-"""Samples that are kept for each end of a range."""
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """The smallest, or the largest, finite value that a tensor had in one sample.
-
-    Attributes:
-        value: exact.
-        digest: of the sample's data, as 32 hexadecimal digits.
-        name: of the sample, as messages call it; where several have the same data, the first in natural
-            order. It depends on how the data are stored, so it is not compared.
-    """
-
-    value: float
-    digest: str
-    name: str = field(compare=False)
-
-
-@dataclass(frozen=True)
-class Extremes:
-    """The samples with the most extreme values of a tensor.
-
-    Attributes:
-        lowest: up to `KEPT` of them, the smallest minimum first.
-        highest: up to `KEPT` of them, the largest maximum first.
-    """
-
-    lowest: tuple[Extreme, ...] = ()
-    highest: tuple[Extreme, ...] = ()
-
-    def merged(self, other: Extremes) -> Extremes:
-        """Return those of both sets of samples together."""
-        return Extremes(best([*self.lowest, *other.lowest], 1.0), best([*self.highest, *other.highest], -1.0))
-
-
-def merged_extremes(a: Extremes | None, b: Extremes | None) -> Extremes | None:
-    """Return those of both; None where they are not known of one of them."""
-    return None if a is None or b is None else a.merged(b)
-
-
-def best(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
-    """Return the first `KEPT` extremes, one of each digest, by value times `sign`, then by digest."""
-    found: dict[str, Extreme] = {}
-    for extreme in extremes:
-        other = found.get(extreme.digest)
-        if other is None or _rank(extreme, sign) < _rank(other, sign):
-            found[extreme.digest] = extreme
-    return tuple(sorted(found.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT])
-
-
-def _rank(extreme: Extreme, sign: float) -> tuple[object, ...]:
-    return sign * extreme.value, natural_key(extreme.name)
-
-
-# What the inputs of a model were given: their records in a profile, and how these merge and are written.
-
-Sizes = tuple[tuple[Count, Count], ...]
-"""The smallest and the largest size of each dimension."""
-
-
-@dataclass(frozen=True)
-class InputProfile:
-    """What a graph input was given, over all samples.
-
-    Attributes:
-        tensor: its elements, of whatever numeric type: integers are counted as floats of the same value (from
-            2**53 on, of the nearest). Of strings nothing is counted.
-        sizes: of the arrays; None where their ranks differ.
-        normalised: whether the model itself begins by scaling or shifting it by constants.
-        transposed: whether the model begins by moving its axes.
-    """
-
-    tensor: TensorProfile
-    sizes: Sizes | None
-    normalised: bool = False
-    transposed: bool = False
-
-    def merged(self, other: InputProfile) -> InputProfile:
-        """Return the record of both sets of samples together."""
-        return InputProfile(
-            self.tensor.merged(other.tensor),
-            merged_sizes(self.sizes, other.sizes),
-            self.normalised or other.normalised,
-            self.transposed or other.transposed,
-        )
-
-
-def merged_inputs(a: Mapping[str, InputProfile], b: Mapping[str, InputProfile]) -> dict[str, InputProfile]:
-    """Return the records of both sets of samples; none where one of them has none of these inputs."""
-    return {name: a[name].merged(b[name]) for name in a} if a.keys() == b.keys() else {}
-
-
-def sizes_of(shape: tuple[int, ...]) -> Sizes:
-    """Return the sizes of one array."""
-    return tuple((size, size) for size in shape)
-
-
-def merged_sizes(a: Sizes | None, b: Sizes | None) -> Sizes | None:
-    """Return the sizes of both sets of arrays."""
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
-
-
-# Measured noise: what becomes of small rounding errors on their way through the model, for a few samples.
-#
-# The record of each sample stands alone, under the digest of its data. So the records of shards of the
-# data are
-# put together by keeping those with the smallest digests: exactly what all data in one run would have
-# given.
-
-INJECTED = 1e-4
-"""Power of the rounding noise that is added to an activation, as a share of its signal (40 dB).
-
-It is enough to stand clear of the rounding of float32 after many layers, and so little that functions are
-nearly linear in it."""
-
-DIGITS = 5
-"""Significant decimal digits of a mean square: 0.0005 dB."""
-
-
-@dataclass(frozen=True)
-class TensorNoise:
-    """What one tensor held in one sample, as mean squares over its elements.
-
-    Of a tensor that a Softmax reads, elements so far below the largest that it makes zeros of them count as
-    0 in all three, so that the fillers of masks do not.
-
-    Attributes:
-        signal: of the float values. None where it is not finite.
-        activation_noise: of the error that the tensor had before its own rounding, where every profiled
-            activation is rounded with a noise of `INJECTED` times its signal, and no weight. None where it
-            was not measured, is not finite, or the shape changed.
-        weight_noise: of its error where every weight is rounded to int8, and no activation; None as above.
-    """
-
-    signal: float | None
-    activation_noise: float | None
-    weight_noise: float | None
-
-    @property
-    def injected(self) -> float:
-        """Mean square of the noise of the tensor's own rounding; 0 where it was not rounded."""
-        return 0.0 if self.signal is None else INJECTED * self.signal
-
-
-@dataclass(frozen=True)
-class SampleNoise:
-    """The measured noise of one sample.
-
-    Attributes:
-        digest: of the sample's data, as 32 hexadecimal digits.
-        tensors: name to noise, in graph order.
-        changed_shapes: names of the tensors that had another shape once values were rounded: something
-            computes shapes from values (durations, NonZero).
-    """
-
-    digest: str
-    tensors: Mapping[str, TensorNoise]
-    changed_shapes: tuple[str, ...] = ()
-
-
-def mean_square(total: float, count: int) -> float | None:
-    """Return a mean square as it is recorded; None where it is not finite or there are no elements."""
-    if not count or not isfinite(total):
-        return None
-    return float(f"{total / count:.{DIGITS - 1}e}")
-
-
-def fewest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
-    """Return the samples with the smallest digests, each once, in order; at most `count`."""
-    by_digest = {sample.digest: sample for sample in several}
-    return tuple(by_digest[digest] for digest in sorted(by_digest)[:count])
-
-
-def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
-    """Return signal and noises of all samples together, summed for each tensor.
-
-    The three sums of a tensor are over the same samples, so that their ratios mean something: those in which
-    as much was measured of it as in any.
-    """
-    measured: dict[str, list[TensorNoise]] = {}
-    for sample in samples:
-        for name, noise in sample.tensors.items():
-            measured.setdefault(name, []).append(noise)
-    return {name: _pooled(noises) for name, noises in measured.items()}
-
-
-def changed_shapes(samples: Iterable[SampleNoise]) -> frozenset[str]:
-    """Return the tensors whose shape changed in any of the samples."""
-    return frozenset(name for sample in samples for name in sample.changed_shapes)
-
-
-def _figures(noise: TensorNoise) -> tuple[float | None, float | None, float | None]:
-    return noise.signal, noise.activation_noise, noise.weight_noise
-
-
-def _pooled(noises: list[TensorNoise]) -> TensorNoise:
-    most = max(sum(figure is not None for figure in _figures(noise)) for noise in noises)
-    whole = [noise for noise in noises if sum(f is not None for f in _figures(noise)) == most]
-    kinds = [figure is not None for figure in _figures(whole[0])]
-    alike = [_figures(n) for n in whole if [f is not None for f in _figures(n)] == kinds]
-    columns = zip(*alike, strict=True)
-    return TensorNoise(*(None if c[0] is None else sum(float(f or 0.0) for f in c) for c in columns))
-
 
 Dim = Count | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
@@ -410,6 +196,217 @@ def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
 
 
+# Extremes --------------------------------------------------------------------------------------------------
+
+# Of all samples those two are kept whose own smallest value is smallest, and those two whose own largest is
+# largest. Equal values are ordered by the digests of the samples, so that the choice does not depend on
+# order, threads, shards or passes; samples with equal data count as one. The two best of all samples are the
+# two best of those of its parts, so merging is exact, commutative and associative.
+
+KEPT = 2
+"""Samples that are kept for each end of a range."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The smallest, or the largest, finite value that a tensor had in one sample.
+
+    Attributes:
+        value: exact.
+        digest: of the sample's data, as 32 hexadecimal digits.
+        name: of the sample, as messages call it; where several have the same data, the first in natural
+            order. It depends on how the data are stored, so it is not compared.
+    """
+
+    value: float
+    digest: str
+    name: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The samples with the most extreme values of a tensor.
+
+    Attributes:
+        lowest: up to `KEPT` of them, the smallest minimum first.
+        highest: up to `KEPT` of them, the largest maximum first.
+    """
+
+    lowest: tuple[Extreme, ...] = ()
+    highest: tuple[Extreme, ...] = ()
+
+    def merged(self, other: Extremes) -> Extremes:
+        """Return those of both sets of samples together."""
+        return Extremes(best([*self.lowest, *other.lowest], 1.0), best([*self.highest, *other.highest], -1.0))
+
+
+def merged_extremes(a: Extremes | None, b: Extremes | None) -> Extremes | None:
+    """Return those of both; None where they are not known of one of them."""
+    return None if a is None or b is None else a.merged(b)
+
+
+def best(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
+    """Return the first `KEPT` extremes, one of each digest, by value times `sign`, then by digest."""
+    found: dict[str, Extreme] = {}
+    for extreme in extremes:
+        other = found.get(extreme.digest)
+        if other is None or _rank(extreme, sign) < _rank(other, sign):
+            found[extreme.digest] = extreme
+    return tuple(sorted(found.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT])
+
+
+def _rank(extreme: Extreme, sign: float) -> tuple[object, ...]:
+    return sign * extreme.value, natural_key(extreme.name)
+
+
+# Inputs ----------------------------------------------------------------------------------------------------
+
+Sizes = tuple[tuple[Count, Count], ...]
+"""The smallest and the largest size of each dimension."""
+
+
+@dataclass(frozen=True)
+class InputProfile:
+    """What a graph input was given, over all samples.
+
+    Attributes:
+        tensor: its elements, of whatever numeric type: integers are counted as floats of the same value (from
+            2**53 on, of the nearest). Of strings nothing is counted.
+        sizes: of the arrays; None where their ranks differ.
+        normalised: whether the model itself begins by scaling or shifting it by constants.
+        transposed: whether the model begins by moving its axes.
+    """
+
+    tensor: TensorProfile
+    sizes: Sizes | None
+    normalised: bool = False
+    transposed: bool = False
+
+    def merged(self, other: InputProfile) -> InputProfile:
+        """Return the record of both sets of samples together."""
+        return InputProfile(
+            self.tensor.merged(other.tensor),
+            merged_sizes(self.sizes, other.sizes),
+            self.normalised or other.normalised,
+            self.transposed or other.transposed,
+        )
+
+
+def merged_inputs(a: Mapping[str, InputProfile], b: Mapping[str, InputProfile]) -> dict[str, InputProfile]:
+    """Return the records of both sets of samples; none where one of them has none of these inputs."""
+    return {name: a[name].merged(b[name]) for name in a} if a.keys() == b.keys() else {}
+
+
+def sizes_of(shape: tuple[int, ...]) -> Sizes:
+    """Return the sizes of one array."""
+    return tuple((size, size) for size in shape)
+
+
+def merged_sizes(a: Sizes | None, b: Sizes | None) -> Sizes | None:
+    """Return the sizes of both sets of arrays."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
+
+
+# Measured noise --------------------------------------------------------------------------------------------
+
+# What becomes of small rounding errors on their way through the model, for a few samples. The record of each
+# sample stands alone, under the digest of its data. So the records of shards of the data are put together by
+# keeping those with the smallest digests: exactly what all data in one run would have given.
+
+INJECTED = 1e-4
+"""Power of the rounding noise that is added to an activation, as a share of its signal (40 dB).
+
+It is enough to stand clear of the rounding of float32 after many layers, and so little that functions are
+nearly linear in it."""
+
+DIGITS = 5
+"""Significant decimal digits of a mean square: 0.0005 dB."""
+
+
+@dataclass(frozen=True)
+class TensorNoise:
+    """What one tensor held in one sample, as mean squares over its elements.
+
+    Of a tensor that a Softmax reads, elements so far below the largest that it makes zeros of them count as
+    0 in all three, so that the fillers of masks do not.
+
+    Attributes:
+        signal: of the float values. None where it is not finite.
+        activation_noise: of the error that the tensor had before its own rounding, where every profiled
+            activation is rounded with a noise of `INJECTED` times its signal, and no weight. None where it
+            was not measured, is not finite, or the shape changed.
+        weight_noise: of its error where every weight is rounded to int8, and no activation; None as above.
+    """
+
+    signal: float | None
+    activation_noise: float | None
+    weight_noise: float | None
+
+    @property
+    def injected(self) -> float:
+        """Mean square of the noise of the tensor's own rounding; 0 where it was not rounded."""
+        return 0.0 if self.signal is None else INJECTED * self.signal
+
+
+@dataclass(frozen=True)
+class SampleNoise:
+    """The measured noise of one sample.
+
+    Attributes:
+        digest: of the sample's data, as 32 hexadecimal digits.
+        tensors: name to noise, in graph order.
+        changed_shapes: names of the tensors that had another shape once values were rounded: something
+            computes shapes from values (durations, NonZero).
+    """
+
+    digest: str
+    tensors: Mapping[str, TensorNoise]
+    changed_shapes: tuple[str, ...] = ()
+
+
+def mean_square(total: float, count: int) -> float | None:
+    """Return a mean square as it is recorded; None where it is not finite or there are no elements."""
+    if not count or not isfinite(total):
+        return None
+    return float(f"{total / count:.{DIGITS - 1}e}")
+
+
+def fewest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
+    """Return the samples with the smallest digests, each once, in order; at most `count`."""
+    by_digest = {sample.digest: sample for sample in several}
+    return tuple(by_digest[digest] for digest in sorted(by_digest)[:count])
+
+
+def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
+    """Return signal and noises of all samples together, summed for each tensor.
+
+    The three sums of a tensor are over the same samples, so that their ratios mean something: those in which
+    as much was measured of it as in any.
+    """
+    measured: dict[str, list[TensorNoise]] = {}
+    for sample in samples:
+        for name, noise in sample.tensors.items():
+            measured.setdefault(name, []).append(noise)
+    pooled = {}
+    for name, noises in measured.items():
+        rows = [astuple(noise) for noise in noises]
+        known = [tuple(figure is not None for figure in row) for row in rows]
+        most = max(known, key=sum)
+        columns = zip(*(row for row, kind in zip(rows, known, strict=True) if kind == most), strict=True)
+        pooled[name] = TensorNoise(*(None if column[0] is None else sum(column) for column in columns))
+    return pooled
+
+
+def changed_shapes(samples: Iterable[SampleNoise]) -> frozenset[str]:
+    """Return the tensors whose shape changed in any of the samples."""
+    return frozenset(name for sample in samples for name in sample.changed_shapes)
+
+
+# NaN and Inf -----------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class FirstNonFinite:
     """Where NaN or Inf first came up in a run.
@@ -449,6 +446,9 @@ class NonFinite:
         found = [first for first in (self.first, other.first) if first is not None]
         first = min(found, key=lambda f: (natural_key(f.sample), f.position), default=None)
         return NonFinite(self.samples | other.samples, first)
+
+
+# All of it -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -623,7 +623,7 @@ def describe(model: ModelId) -> str:
     return f"{model.file or 'model'} (structure {model.structure[:12]}, weights {model.weights[:12]})"
 
 
-# What can be done with a profile depends on which tool recorded it, and how much it recorded. Pure.
+# What can be done with a profile: it depends on which tool recorded it, and how much -----------------------
 
 
 def is_bound(profile: Profile) -> bool:

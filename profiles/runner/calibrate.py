@@ -64,11 +64,10 @@ def calibrate(
     The activations are outputs of one onnxruntime session; the observers read each in onnxruntime's memory
     and keep nothing of it. Threads run several samples at the same time, and each computes and counts one.
     Order, grouping and number of the samples between calls do not matter, nor do threads and passes: the
-        profile is the
-    same to the byte, and merged profiles of shards equal the profile of all. Shapes may differ between
-    samples. How rows are batched does not matter either, where the runtime computes a row to the same bits in
-    every batch; some of its kernels do not (sums over all axes but the batch, for one), and for them there is
-    `by_row`.
+    profile is the same to the byte, and merged profiles of shards equal the profile of all. Shapes may differ
+    between samples. How rows are batched does not matter either, where the runtime computes a row to the same
+    bits in every batch; some of its kernels do not (sums over all axes but the batch, for one), and for them
+    there is `by_row`.
 
     onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
     in the last bits from those of the graph as it is written, between kinds of processors, and between
@@ -116,7 +115,7 @@ def profile_samples(
     smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
-    run = _Run(model, samples, model_id, progress)
+    run = _CalibrationRun(model, samples, model_id, progress)
     for read in run.passes():
         outputs = [observation.source for observation in read if observation.source is not None]
         with session_for(model.graph, outputs, frugal=model.settings.memory_limit is not None) as session:
@@ -158,7 +157,7 @@ def _counted(
     return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1
 
 
-class _Run:
+class _CalibrationRun:
     """The state of a run: counts passes and samples, reports progress, writes checkpoints.
 
     Attributes:
@@ -184,11 +183,11 @@ class _Run:
         self._writer.check_passes(before, self._plan)
         self.threads, self.counted = self._plan.threads, before.samples
         self._pass, self._done = before.passes, 0
-        self._data = DataId() if before.profile is None else before.profile.data
-        self._profiles = {} if before.profile is None else _observed(before.profile)
-        self._non_finite = NonFinite() if before.profile is None else before.profile.non_finite
-        self._runs = 0 if before.profile is None else before.profile.runs
-        self._sizes = {} if before.profile is None else _sizes(before.profile)
+        nothing = Profile(model_id, DataId(), {})
+        counted = nothing if before.profile is None else before.profile
+        self._data, self._runs, self._non_finite = counted.data, counted.runs, counted.non_finite
+        self._profiles = _observed(counted)
+        self._sizes = {name: given.sizes for name, given in counted.inputs.items()}
         self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
 
     def passes(self) -> Iterator[list[Observation]]:
@@ -269,10 +268,6 @@ class _Run:
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
         return {o.name: counted.get(o.name) or empty_profile(o) for o in self._model.read}
-
-
-def _sizes(before: Profile) -> dict[str, Sizes | None]:
-    return {name: given.sizes for name, given in before.inputs.items()}
 
 
 def _observed(before: Profile) -> dict[str, TensorProfile]:
