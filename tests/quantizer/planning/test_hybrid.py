@@ -269,7 +269,7 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
         ),
         ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* did you mean 'dynamic'"),
         ({"inter_layer": "go"}, "inter_layer 'go' is not one of quantized, float"),
-        ({"block_size": 3.5}, "block_size must be a whole number, not 3.5"),
+        ({"block_size": 3.5}, "block_size must be a whole number from 0 on, not 3.5"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, object], sentence: str) -> None:
