@@ -1,4 +1,8 @@
-"""How much memory a noise model takes while it runs, from the sizes of the activations alone."""
+"""How quantization noise travels through a model, measured: copies with rounded values run beside it.
+
+One copy has its activations rounded and one its weights; outputs of this *noise model* are sums of squares.
+In order: the rounded weights, which shapes may change, the noise model, its runs on samples, and its memory.
+"""
 
 from __future__ import annotations
 
