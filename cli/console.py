@@ -1,18 +1,27 @@
-"""What the command line prints, and the streams that it prints to."""
+"""What the command line prints: results, remarks, tables, JSON and progress; and the streams that it uses."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..profiles.base.errors import QprofError, escaped
-from ..profiles.base.tool import LOGGER
+from ..profiles.base.json_values import to_jsonable
+from ..profiles.base.tool import LOGGER, Progress
+from ..profiles.records.drawing import ASCII, BLOCKS
+
+if TYPE_CHECKING:
+    from ..quantizer.report.content import Report
 
 _TAKEN = "qprof.stdout"
 _VALUES = "qprof.values"
@@ -42,23 +51,8 @@ def echo(text: str, *, nl: bool = True) -> None:
 
 
 def note_values(context: click.Context) -> None:
-    """Keep the parameters of a command that begins, for the next command that is told at its end.
-
-    "typed" are the options that were typed: by the name of the parameter the option and its texts.
-    """
-    context.meta[_VALUES] = {**context.params, "typed": _typed(context)}
-
-
-def _typed(context: click.Context) -> dict[str, tuple[str, tuple[str, ...]]]:
-    texts, _, order = context.command.make_parser(context).parse_args(list(arguments()))
-    found = {}
-    for parameter in order:
-        name = parameter.name or ""
-        if isinstance(parameter, click.Option):
-            text = texts[name]
-            values = () if parameter.is_flag else tuple(text) if parameter.multiple else (text,)
-            found[name] = (max(parameter.opts, key=len), values)
-    return found
+    """Keep the parameters of a command that begins, for the next command that is told at its end."""
+    context.meta.setdefault(_VALUES, {}).update(context.params)
 
 
 def note_arguments(context: click.Context, words: Sequence[str]) -> None:
@@ -158,3 +152,249 @@ def abandon(stream: Any) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+def shown_arguments() -> tuple[str, ...]:
+    """Return the words of the command line without what is secret in URLs: reports are passed on."""
+    from ..profiles.samples.storage import is_url, shown_location
+
+    def shown(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{equals}{shown_location(value)}" if is_url(value) else word
+
+    return tuple(map(shown, arguments()))
+
+
+def save_report(report: Report, folder: Path) -> None:
+    """Write the files of a report, and say on stderr where it is."""
+    report.save(folder)
+    tell(f"report: {folder / 'report.html'}")
+
+
+# ---------------------------------------- tables and documents
+
+
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    folded: Sequence[str] = (),
+) -> None:
+    """Print rows under headers; the columns named in `right` are aligned to the right.
+
+    On a terminal the columns named in `folded` are folded where the table would be too wide. Elsewhere
+    every row is one line, columns are two blanks apart, and nothing is cut.
+    """
+    if not sys.stdout.isatty():
+        echo(plain_table(headers, rows, right))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        side: Literal["right", "left"] = "right" if header in right else "left"
+        table.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
+    for row in rows:
+        table.add_row(
+            *(Text(escaped(cell)) for cell in row)
+        )  # Text: a name may hold what rich takes for markup
+    Console(highlight=False).print(table)
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
+    """Return the table as text: a line of headers, one line for each row, columns two blanks apart."""
+    lines = [headers, *([escaped(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
+    rights = [header in right for header in headers]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, rights, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def ramp_of_terminal() -> str:
+    """Return the blocks of Unicode, or ASCII characters where the output's encoding has none."""
+    try:
+        BLOCKS.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
+def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Yield the rows in columns: those of `left` aligned to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def decibel_text(sqnr: float) -> str:
+    """Return an SQNR with two decimals; "equal" without any difference, "-inf" for noise without signal."""
+    if sqnr == math.inf:
+        return "equal"
+    return f"{sqnr:.2f}" if math.isfinite(sqnr) else "-inf"
+
+
+def document(name: str, version: int, result: object, **more: Any) -> str:
+    """Return a result as one JSON object.
+
+    Args:
+        name: of the document, as in `qprof schema NAME`.
+        version: raised when a key changes its meaning or goes; a new key does not raise it.
+        result: a dataclass, or a mapping; see `plain` for what its values may be. Infinities become the
+            strings "inf" and "-inf".
+        more: keys besides the fields of the result, such as `passed`.
+
+    Raises:
+        TypeError: the result is neither, or holds what JSON cannot.
+    """
+    fields = to_jsonable(result)
+    if not isinstance(fields, dict):
+        raise TypeError(f"{type(result).__name__} is no record")
+    return json.dumps(
+        {"format": format_of(name, version), **fields, **to_jsonable(more)}, indent=2, allow_nan=False
+    )
+
+
+def format_of(name: str, version: int) -> str:
+    """Return what the key `format` of a document says."""
+    return f"qprof-{name}/{version}"
+
+
+# ---------------------------------------- progress
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+UNITS = {"trying": "fixes"}
+"""What stages count that do not count samples."""
+
+
+@contextmanager
+def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
+    """Yield the function that a run calls after each of its units; `task` names it, as in "profiling"."""
+    if sys.stderr.isatty():
+        with _bar(task, unit) as report:
+            yield report
+    else:
+        yield plain_lines(task, unit=unit)
+
+
+class Stages:
+    """The stages of a command, each with its progress; one that begins ends the one before."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._shown: Progress | None = None
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def __call__(self, name: str) -> Progress:
+        """Begin a stage, and return what is called after each of its units."""
+        self._end()
+        unit = UNITS.get(name, "samples")
+        self._shown = self._open.enter_context(progress(name, unit))
+
+        def report(done: int, total: int | None) -> None:
+            if self._shown is None:  # it ended for a remark
+                self._shown = self._open.enter_context(progress(name, unit))
+            self._shown(done, total)
+
+        return report
+
+    def note(self, text: str) -> None:
+        """Print a remark, and not into the bar of a stage."""
+        self._end()
+        tell_note(text)
+
+    def _end(self) -> None:
+        self._open.close()
+        self._shown = None
+
+
+def on_demand(stage: Callable[[str], Progress], name: str) -> Progress:
+    """Return what begins a stage when it is called first."""
+    begun: list[Progress] = []
+
+    def report(done: int, total: int | None) -> None:
+        if not begun:
+            begun.append(stage(name))
+        begun[0](done, total)
+
+    return report
+
+
+def plain_lines(
+    task: str,
+    write: Callable[[str], None] = tell,
+    clock: Callable[[], float] = time.monotonic,
+    unit: str = "samples",
+) -> Progress:
+    """Return a `Progress` that writes a line at most every five seconds, and one for the last sample.
+
+    Args:
+        task: first word of each line.
+        write: takes a line without its end.
+        clock: seconds from any fixed moment.
+        unit: what is counted.
+    """
+    start = last = clock()
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal last
+        now = clock()
+        if done == total or now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            rate, left = _rate(done, now - start), _left(done, total, now - start)
+            write(f"{task}: {_count(done, total, unit)}, {rate}{left}")
+
+    return report
+
+
+@contextmanager
+def _bar(task: str, unit: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}, {task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    start = time.monotonic()
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task(task, total=None, count="", rate="starting")
+
+        def report(done: int, total: int | None) -> None:
+            rate = _rate(done, time.monotonic() - start)
+            bar.update(row, completed=done, total=total, count=_count(done, total, unit), rate=rate)
+
+        yield report
+
+
+def _count(done: int, total: int | None, unit: str) -> str:
+    return f"{done} {unit}" if total is None else f"{done} of {total} {unit}"
+
+
+def _rate(done: int, seconds: float) -> str:
+    return f"{done / max(seconds, 1e-9):.1f} a second"
+
+
+def _left(done: int, total: int | None, seconds: float) -> str:
+    if total is None or done == 0 or done >= total:
+        return ""
+    return f", {seconds / done * (total - done):.0f} s left"

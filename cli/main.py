@@ -175,7 +175,7 @@ def tell_next(context: click.Context, *, failed: bool = False) -> None:
     values = noted_values(context)
     if values is None or values.get("as_json"):
         return
-    from .render.endings.next_command import next_command
+    from .next_command import next_command
 
     found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
     if found is not None:

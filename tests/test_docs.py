@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 import yaml
-from qprof_onnx.cli.render.schemas.schema import schema_of
+from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.quantizer.evaluation import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings, Run, measure
 from qprof_onnx.quantizer.search import float_fallback, trial

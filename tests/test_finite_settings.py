@@ -4,13 +4,13 @@ import ast
 import math
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.options import types_of
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.drift import DriftLimits, check_limits
-from qprof_onnx.quantizer.api.quantize_data import Judging
+from qprof_onnx.quantizer.api.drift import check_limits
+from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
 from qprof_onnx.quantizer.evaluation.baseline import Slack
 from qprof_onnx.quantizer.evaluation.gates import check_gate
 from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings
@@ -24,7 +24,7 @@ CHECKED = {
     Gate: lambda **given: check_gate(Gate(**given), labels=True, latency=True),
     Slack: Slack,
     DriftLimits: lambda **given: check_limits(DriftLimits(**given)),
-    Judging: Judging,
+    QuantizeOptions: QuantizeOptions,
     LatencySettings: LatencySettings,
     QualityTarget: QualityTarget,
     QuantConfig: lambda **given: load_recipe(None, given),
@@ -49,7 +49,7 @@ FLOATS = [
     (record, field.name)
     for record in CHECKED
     for field in fields(record)
-    if get_type_hints(record)[field.name] in (float, float | None)
+    if getattr(hint := types_of(record)[field.name], "__origin__", hint) in (float, float | None)
 ]
 
 

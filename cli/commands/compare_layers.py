@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..console import add_finding, echo
-from ..options.evaluation import layer_options
-from ..options.files import MODEL
-from ..options.groups import GroupedCommand
-from ..options.shared import data_option, json_option, limit_option, model_argument
-from ..render.progress import progress
+from ...quantizer.evaluation.options import EvaluationOptions
+from ..console import add_finding, decibel_text, document, echo, progress, table
+from ..options import (
+    EXISTING,
+    MODEL,
+    GroupedCommand,
+    data_option,
+    given,
+    json_option,
+    model_argument,
+    option,
+    record_options,
+)
+
+if TYPE_CHECKING:
+    from ...quantizer.evaluation.layers import LayerComparison, LayerReport
 
 
 @click.command("compare-layers", cls=GroupedCommand)
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
-@limit_option
-@layer_options
+@option(
+    "--plan",
+    group="Files",
+    type=EXISTING,
+    metavar="PLAN.yaml",
+    help="Saved plan: adds the kind of each node.",
+)
+@option(
+    "--worst",
+    group="Basic",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N worst, the worst first.",
+)
+@record_options(EvaluationOptions, "threads", "provider")
 @json_option
 def command(
-    model: Path,
-    quantized: Path,
-    data: Any,
-    *,
-    plan: Path | None,
-    worst: int | None,
-    as_json: bool,
-    **options: Any,
+    model: Path, quantized: Path, data: str, *, worst: int | None, as_json: bool, **options: Any
 ) -> None:
     """List the SQNR of each tensor in graph order.
 
@@ -44,14 +63,55 @@ def command(
     Example:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
     """
-    from ...quantizer.evaluation.layers import compare_layers
-    from ...quantizer.evaluation.options import EvaluationOptions
-    from ..render.evaluation import layers_json, layers_text
+    from ...quantizer.api.evaluate import compare_layers
 
-    with progress("comparing") as report:
-        result = compare_layers(
-            model, quantized, data, plan=plan, measuring=EvaluationOptions(**options), progress=report
-        )
+    with progress("comparing") as shown:
+        result = compare_layers(model, quantized, data, progress=shown, **given(options))
     add_finding(doubtful=bool(result.doubts))
     layers = result.layers if worst is None else result.worst(worst)
     echo(layers_json(result, layers) if as_json else layers_text(result, layers))
+
+
+BAD_DROP, BAD_SQNR = 6.0, 30.0
+"""A node is marked when it drops SQNR by at least the first (dB) and leaves less than the second."""
+
+
+def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
+    """Return some layers of a report as one JSON object, see `qprof schema layers`."""
+    return document("layers", 1, replace(report, layers=tuple(layers)))
+
+
+def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
+    """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones.
+
+    "after Relu" says that the figures are those of the tensor after that function.
+    """
+    header = ("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")
+    rows = [(*_layer(layer), _bar(layer)) for layer in layers]
+    lines = [
+        f"{report.quantized_model} against {report.float_model} on {report.samples} samples",
+        "",
+        *table([header, *rows], left=(0, 1, 2, 3, 7)),
+    ]
+    if report.missing:
+        few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
+        lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
+    lines += [f"REMARK     {remark}" for remark in report.remarks]
+    return "\n".join(lines)
+
+
+def _layer(layer: LayerComparison) -> tuple[str, ...]:
+    d = layer.effective
+    drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
+    measured = ("-", "-") if d is None else (f"{d.cosine:.6f}", decibel_text(d.sqnr))
+    return (layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured, drop)
+
+
+def _bar(layer: LayerComparison) -> str:
+    """Return one # for every 4 dB, at most 15, and the function after which the tensor was compared."""
+    if layer.effective is None:
+        return f"another shape in {layer.shape_mismatches} samples"
+    sqnr = layer.effective.sqnr
+    bad = layer.sqnr_drop is not None and layer.sqnr_drop >= BAD_DROP and sqnr < BAD_SQNR
+    after = f" after {layer.after}" if layer.after and sqnr != math.inf else ""
+    return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "") + after

@@ -2,26 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..console import echo, tell
-from ..options.groups import GroupedCommand
-from ..options.profiling import run_options
-from ..options.shared import data_option, json_option, limit_option, model_argument
-from ..render.files import print_profiling, profiling_json
-from ..render.progress import progress
+from ...profiles.base.errors import ConfigError
+from ...profiles.runner.settings import RunSettings
+from ..console import document, echo, progress, tell
+from ..options import (
+    NEW,
+    FiniteNumber,
+    GroupedCommand,
+    data_option,
+    given,
+    json_option,
+    model_argument,
+    option,
+    record_options,
+)
+
+if TYPE_CHECKING:
+    from ...profiles.records.profile import Profile
 
 
-@click.command("dump-profile", cls=GroupedCommand)
+MAX_NON_FINITE = 0.9
+"""Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
+
+
+def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
+    """Return where the profile is written when nobody says: into the current folder."""
+    if value is not None:
+        return value
+    model = ctx.params.get("model")
+    if not isinstance(model, Path):
+        raise ConfigError("-o: the profile has no name; give one")
+    return Path(f"{model.stem}.profile.yaml")
+
+
+def _no_workers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            "--workers: one process takes all cores; use --threads N, --scheduler ADDRESS for a Dask cluster "
+            "('dask scheduler', 'dask worker ADDRESS'), or profile parts of the data and 'qprof merge' them"
+        )
+
+
+@click.command(
+    "dump-profile",
+    cls=GroupedCommand,
+    everyday=(
+        *("output", "data", "preprocess", "limit", "threads", "memory_limit", "checkpoint", "tensors"),
+        *("channels", "provider", "format", "as_json"),
+    ),
+)
 @model_argument
 @data_option
-@limit_option
-@run_options
+@option(
+    "-o",
+    "--output",
+    group="Basic",
+    type=NEW,
+    callback=_default_profile,
+    metavar="PROFILE.yaml",
+    help="Default: MODEL.profile.yaml, here.",
+)
+@option(
+    "--format",
+    group="Output format",
+    type=click.Choice(["qprof", "glow"]),
+    default="qprof",
+    show_default=True,
+    help="qprof's own YAML, or Glow's.",
+)
+@option(
+    "--max-non-finite",
+    group="Quality",
+    type=FiniteNumber(0, 1),
+    default=MAX_NON_FINITE,
+    show_default=True,
+    metavar="SHARE",
+    help="Gate: share of NaN and Inf in the worst tensor.",
+)
+@record_options(RunSettings)
+@option(
+    "--workers",
+    group="Speed",
+    hidden=True,
+    expose_value=False,
+    callback=_no_workers,
+    help="Refused: it says what to type.",
+)
 @json_option
-def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: Any) -> None:
+def command(
+    model: Path,
+    data: str,
+    output: Path,
+    *,
+    format: str,
+    max_non_finite: float,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
@@ -39,8 +122,7 @@ def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: A
     """
     from ...profiles.observers import channel_counter, histogram_counter
     from ...profiles.records.non_finite import gate_failure
-    from ...profiles.runner.settings import RunSettings
-    from ...quantizer.api.profiling import dump_profile
+    from ...quantizer.api.profiling import profile_model
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         tell(
@@ -48,11 +130,37 @@ def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: A
             "install qprof-onnx where a C compiler is present"
         )
     notes: list[str] = []
-    format, limit = options.pop("format"), options.pop("max_non_finite")
-    run = RunSettings(**options)
-    with progress("profiling") as report:
-        profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
+    with progress("profiling") as shown:
+        profile = profile_model(
+            model, data, output, format=format, progress=shown, note=notes.append, **given(options)
+        )
     echo(profiling_json(profile, output, notes)) if as_json else print_profiling(profile, output, notes)
-    if (failure := gate_failure(profile, limit)) is not None:
+    if (failure := gate_failure(profile, max_non_finite)) is not None:
         tell(f"gate failed: {failure}")
-        click.get_current_context().exit(1)
+        raise click.exceptions.Exit(1)
+
+
+def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> None:
+    """Print the size of a profile that was made, a line for each input, and what should be looked at."""
+    for note in (*notes, *profile.notes):
+        tell(f"note: {note}")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    for check in profile.input_checks():
+        echo(check.sentence)
+    for hint in profile.hints():
+        tell(f"hint: {hint.text}")
+
+
+def profiling_json(profile: Profile, output: Path, notes: Sequence[str]) -> str:
+    """Return the same as a document, see `qprof schema profiling`."""
+    made = {
+        "profile": str(output),
+        "tensors": len(profile),
+        "samples": profile.data.samples,
+        "runs": profile.runs,
+        "inputs": profile.input_checks(),
+        "hints": profile.hints(),
+        "outliers": profile.outliers(),
+        "notes": (*notes, *profile.notes),
+    }
+    return document("profiling", 1, made)

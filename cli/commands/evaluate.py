@@ -2,29 +2,114 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..console import add_finding, echo
-from ..options.evaluation import evaluation_options
-from ..options.files import MODEL
-from ..options.groups import GroupedCommand
-from ..options.report.saving import report_evaluation
-from ..options.shared import data_option, limit_option, model_argument
-from ..render.endings.findings import evaluation_findings
-from ..render.progress import progress
+from ...profiles.base.output_files import write_atomically
+from ...profiles.base.presentation import size_text
+from ...quantizer.evaluation.options import EvaluationOptions, Gate
+from ..console import add_finding, decibel_text, document, echo, progress, save_report, table, tell
+from ..options import (
+    EXISTING,
+    MODEL,
+    NEW,
+    FiniteNumber,
+    GroupedCommand,
+    data_option,
+    given,
+    json_option,
+    labels_option,
+    model_argument,
+    no_latency_option,
+    option,
+    option_list,
+    record_options,
+    report_option,
+)
+
+if TYPE_CHECKING:
+    from ...quantizer.evaluation.accuracy import Accuracy
+    from ...quantizer.evaluation.compare import OutputResult
+    from ...quantizer.evaluation.evaluate import Evaluation
+    from ...quantizer.evaluation.gates import GateFailure
+    from ...quantizer.evaluation.latency import Latency
+    from ...quantizer.evaluation.metrics.score import Score
 
 
-@click.command("evaluate", cls=GroupedCommand)
+def _slack(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, float] | None:
+    """Return the numbers of texts such as "sqnr=1", by name."""
+    names = ("score", "sqnr", "size", "speedup")
+    found = {}
+    for text in value:
+        name, _, number = text.partition("=")
+        if name not in names:
+            raise click.BadParameter(f"'{text}': give one of {', '.join(names)} with a number, as in sqnr=1")
+        found[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
+    return found or None
+
+
+comparing_options = option_list(
+    record_options(EvaluationOptions, "metric"),
+    labels_option,
+    record_options(EvaluationOptions, "class_axis"),
+    record_options(Gate, prefix="gate_"),
+    no_latency_option,
+    record_options(EvaluationOptions, "runtime", "provider", "threads"),
+)
+"""How both models are compared, and the limits: of `qprof evaluate` and `qprof report`."""
+
+
+@click.command(
+    "evaluate",
+    cls=GroupedCommand,
+    everyday=(
+        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr", "gate_max_accuracy_drop"),
+        *("gate_max_drop", "gate_min_speedup", "latency", "baseline", "save_baseline", "report", "as_json"),
+    ),
+)
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
-@limit_option
-@evaluation_options
+@comparing_options
+@record_options(EvaluationOptions, "scored_output")
+@option(
+    "--baseline",
+    group="Files",
+    type=EXISTING,
+    metavar="FILE",
+    help="Gate: not worse than an earlier evaluation, a file of --save-baseline.",
+)
+@option(
+    "--slack",
+    group="Files",
+    multiple=True,
+    callback=_slack,
+    metavar="FIGURE=X",
+    help="How much worse than the baseline: score (points), sqnr (dB), size (%), speedup (%). Repeatable."
+    "  [default: score=0.1, sqnr=0.5, size=1, speedup=15]",
+)
+@option(
+    "--save-baseline",
+    group="Files",
+    type=NEW,
+    metavar="FILE",
+    help="Write the result as JSON for --baseline.",
+)
+@report_option
+@json_option
 def command(
-    model: Path, quantized: Path, data: Any, *, as_json: bool, no_latency: bool, **options: Any
+    model: Path,
+    quantized: Path,
+    data: str,
+    *,
+    save_baseline: Path | None,
+    report: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
@@ -36,24 +121,220 @@ def command(
       qprof evaluate model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt --min-sqnr 25
       qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
-    from ...quantizer.evaluation.baseline import Slack, held_against, load_baseline
-    from ...quantizer.evaluation.evaluate import evaluate
-    from ...quantizer.evaluation.options import EvaluationOptions, Gate
-    from ..render.evaluation import evaluation_json, evaluation_text, save_evaluation
+    from ...quantizer.api.evaluate import evaluate
+    from ...quantizer.report.report import evaluation_report
 
-    gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
-    labels, slack, baseline, save = (options.pop(n) for n in ("labels", "slack", "baseline", "save_baseline"))
-    allowed, earlier = Slack(**slack), None if baseline is None else load_baseline(baseline)
-    options["scored_output"] = options.pop("output")
-    how = EvaluationOptions(**options | ({"latency": None} if no_latency else {}))
-    with progress("evaluating") as report:
-        result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
-    if earlier is not None:
-        result = held_against(result, earlier, baseline.name, allowed)
-    if save is not None:
-        save_evaluation(result, save)
-    report_evaluation(result, model, quantized)
+    gate = Gate(**given(options, Gate, "gate_"))
+    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
+    with progress("evaluating") as shown:
+        result = evaluate(model, quantized, data, gate=gate, progress=shown, **asked)
+    if save_baseline is not None:
+        write_atomically(save_baseline, evaluation_json(result) + "\n")
+    if report is not None:
+        page, remarks = evaluation_report(result, model, quantized)
+        for remark in remarks:
+            tell(f"note: {remark}")
+        save_report(page, report)
     add_finding(**evaluation_findings(result))
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
-        click.get_current_context().exit(1)
+        raise click.exceptions.Exit(1)
+
+
+NAMED = 3
+"""Samples with the lowest SQNR that are named; JSON and reports have a few more."""
+
+UNITS = {
+    "min_sqnr": "dB",
+    "min_group_sqnr": "dB",
+    "max_accuracy_drop": "percentage points",
+    "min_speedup": "times",
+    "max_size": "bytes",
+}
+
+
+def evaluation_json(result: Evaluation) -> str:
+    """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
+    return document("evaluation", 1, result, passed=result.passed)
+
+
+def evaluation_text(result: Evaluation) -> str:
+    """Return the evaluation for people: a table of outputs, then one line or two for each of the rest."""
+    header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
+    lines = [
+        f"{result.quantized_model} against {result.float_model} on {result.samples} samples{_where(result)}",
+        "",
+        *table([header, *(_row(output) for output in result.outputs)]),
+        *(line for output in result.outputs for line in _remarks(output)),
+        *_worst_samples(result),
+        "",
+        *(_accuracy(result.accuracy) if result.accuracy else ()),
+        *(_score(result, result.score) if result.score else ()),
+        _sizes(result),
+        *(_latency(result.latency) if result.latency else ()),
+        *(f"FAILED     {failure_text(failure)}" for failure in result.failures),
+        *(f"{'FAILED' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
+        *(f"REMARK     {remark}" for remark in result.remarks),
+    ]
+    if result.passed and result.gated:
+        against = f", not worse than {result.baseline}" if result.baseline else ""
+        lines.append(f"gate       passed{against}")
+    return "\n".join(lines)
+
+
+def _row(output: OutputResult) -> tuple[str, ...]:
+    agreement = "-"
+    if output.agreement is not None:
+        agreement = (
+            f"{output.agreement.kind} {100 * output.agreement.ratio:.2f} % of {output.agreement.total}"
+        )
+    if output.difference is None:
+        return (output.name, "-", "-", "-", "-", agreement)
+    d = output.difference
+    return (
+        output.name,
+        decibel_text(d.sqnr),
+        f"{d.cosine:.6f}",
+        f"{d.max_abs_error:.4g}",
+        f"{d.max_abs_value:.4g}",
+        agreement,
+    )
+
+
+def _worst_samples(result: Evaluation) -> Iterator[str]:
+    """Yield a line that names the samples on which the outputs differ most."""
+    named = ", ".join(f"{one.sample} {decibel_text(one.sqnr)} dB" for one in result.worst_samples[:NAMED])
+    if named:
+        yield f"samples with the lowest SQNR: {named}"
+
+
+def _remarks(output: OutputResult) -> Iterator[str]:
+    """Yield the remarks on an output that stand below the table."""
+    if output.shape_mismatches:
+        yield f"output '{output.name}': another shape than float's in {output.shape_mismatches} samples"
+    if output.difference is not None and output.difference.non_finite:
+        count = output.difference.non_finite
+        yield f"output '{output.name}': {count} elements are NaN or Inf in one model only"
+    channels = output.channels
+    if channels is None or output.difference is None or output.difference.sqnr == math.inf:
+        return
+    worst = channels.worst_difference
+    yield (
+        f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
+        f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
+    )
+    if len(channels.groups) > 1:
+        for group in channels.groups:
+            d = group.difference
+            yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
+
+
+def _accuracy(a: Accuracy) -> Iterable[str]:
+    return (
+        f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows",
+        f"           drop {a.drop:.2f} percentage points, "
+        f"95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
+        f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
+        f"McNemar p = {a.p_value:.2g}",
+    )
+
+
+def _score(result: Evaluation, score: Score) -> Iterable[str]:
+    from ...quantizer.evaluation.metrics.score import score_text
+
+    name = result.metric.partition(":")[0] if result.metric_title != f"metric {result.metric}" else "metric"
+    better = "" if score.higher_is_better else ", lower is better"
+    return (
+        f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}",
+        f"           drop {score.drop:.2f} {score.drop_unit}, "
+        f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}",
+    )
+
+
+def _where(result: Evaluation) -> str:
+    """Return what ran the models where it is not onnxruntime on the processor."""
+    if (result.runtime, result.provider) == ("onnxruntime", "CPUExecutionProvider"):
+        return ""
+    return f", {result.runtime} with {result.provider}"
+
+
+def _latency(t: Latency) -> Iterable[str]:
+    threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
+    return (
+        f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: speedup {t.speedup:.2f}",
+        f"           quartiles {t.speedup_low:.2f} to {t.speedup_high:.2f} in {t.rounds} rounds of "
+        f"{t.samples} samples, {threads}",
+    )
+
+
+def _sizes(result: Evaluation) -> str:
+    a, b = result.float_bytes, result.quantized_bytes
+    return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
+
+
+def failure_text(failure: GateFailure) -> str:
+    """Return a limit that was not met: its option, what was measured, and how far off that is."""
+    unit = failure.unit or UNITS.get(failure.demand, "")
+    if failure.demand.startswith("baseline_"):
+        return _worse_than_baseline(failure, unit)
+    option = "--" + failure.demand.replace("_", "-")
+    where = f"{failure.where}: " if failure.where else ""
+    if failure.measured is None:
+        return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
+    reason = f" ({failure.reason})" if failure.reason else ""
+    return (
+        f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
+        f"{reason}"
+    )
+
+
+def _worse_than_baseline(failure: GateFailure, unit: str) -> str:
+    """Return that a figure is worse than in the baseline, which the reason names with its value."""
+    what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
+    where = f"{failure.where}: " if failure.where else ""
+    measured, limit = f"{failure.measured:.6g}", f"{failure.limit:.6g}"
+    return f"--baseline: {where}{what} {measured} {unit}, {failure.reason}; with its slack {limit}"
+
+
+DROPS = ("max_accuracy_drop", "max_drop")
+"""Limits that are held against the upper end of an interval, which more rows narrow."""
+
+QUALITY = (*DROPS, "min_sqnr", "min_group_sqnr", "min_score")
+"""Limits that are not met for noise; so are those of a baseline but for size and speedup."""
+
+
+def evaluation_findings(result: Evaluation) -> dict[str, Any]:
+    """Return what follows from an evaluation.
+
+    "sqnr" is the worst of an output in dB; "gated" whether there is a limit; "doubtful" whether these are not
+    a float model and its quantized form; "few_rows" whether limits fail for want of rows alone; "noisy"
+    whether one fails for noise.
+    """
+    scored = result.score or result.accuracy
+    failures = [failure for failure in result.failures if not _is_at_chance(failure, scored)]
+    few = [failure for failure in failures if _lacks_rows(failure, result)]
+    return {
+        "sqnr": result.worst_sqnr,
+        "gated": result.gated,
+        "doubtful": bool(result.doubts),
+        "few_rows": bool(few) and len(few) == len(result.failures),
+        "noisy": any(_is_noise(failure) for failure in failures if failure not in few),
+    }
+
+
+def _is_at_chance(failure: GateFailure, scored: Score | Accuracy | None) -> bool:
+    """Whether a drop was limited on truth that judges nothing."""
+    return failure.demand in DROPS and scored is not None and scored.is_at_chance
+
+
+def _lacks_rows(failure: GateFailure, result: Evaluation) -> bool:
+    """Whether the drop itself is below its limit, and only the upper end of the interval is not."""
+    drop = {"max_accuracy_drop": result.accuracy, "max_drop": result.score}.get(failure.demand)
+    return drop is not None and drop.drop <= failure.limit
+
+
+def _is_noise(failure: GateFailure) -> bool:
+    of_baseline = failure.demand.removeprefix("baseline_")
+    return failure.demand in QUALITY or (
+        of_baseline != failure.demand and of_baseline not in ("size", "speedup")
+    )

@@ -8,7 +8,7 @@ import click
 
 from ...quantizer.exchange.formats import FORMATS
 from ..console import echo
-from ..options.files import EXISTING, MODEL, NEW, FileCommand
+from ..options import EXISTING, MODEL, NEW, FileCommand
 
 
 @click.command("export", cls=FileCommand)

@@ -8,7 +8,7 @@ import click
 
 from ...quantizer.targets.config import FORMS
 from ..console import echo
-from ..options.files import DATA, EXISTING, MODEL, NEW, FileCommand
+from ..options import DATA, EXISTING, MODEL, NEW, FileCommand
 
 
 @click.command("import-plan", cls=FileCommand)
@@ -33,7 +33,7 @@ def command(source: Path, model: Path, target: str | None, form: str | None, out
       qprof import-plan model.encodings --float model.onnx --target openvino -o plan.yaml
     """
     from ...quantizer.api.exchanging import import_plan
-    from ...quantizer.api.quantization import summarize
+    from ...quantizer.api.results import summarize
 
     plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
     echo(f"{output}: {plan.headline()}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..console import echo
-from ..options.files import EXISTING, MODEL, NEW, FileCommand
+from ..options import EXISTING, MODEL, NEW, FileCommand
 
 
 @click.command("import-profile", cls=FileCommand)

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from ..console import echo
-from ..options.files import NEW, FileCommand
-from ..options.shared import model_argument
+from ..options import NEW, FileCommand, model_argument
 
 
 @click.command("instrument", cls=FileCommand)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..console import echo, tell
-from ..options.files import EXISTING, MODEL, NEW, FileCommand
-from ..options.shared import custom_ops_option
+from ..console import echo
+from ..options import EXISTING, MODEL, NEW, FileCommand, custom_ops_option
+
+if TYPE_CHECKING:
+    from ...quantizer.exchange.join import Joined
 
 
 @click.command("join", cls=FileCommand)
@@ -43,10 +46,21 @@ def command(
       qprof join encoder.onnx decoder.onnx --connect decoder:h=encoder:last_hidden_state -o whole.onnx
       qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
-    from ...quantizer.exchange.join import join
-    from ..render.files import joined_text
+    from ...quantizer.api.exchanging import join
 
     result = join(models, output, functions=functions, connect=connect)
-    for note in result.notes:
-        tell(f"note: {note}")
     echo(joined_text(result, output))
+
+
+def joined_text(joined: Joined, output: Path) -> str:
+    """Return what `qprof join` joined: inputs with their readers, connections, outputs, functions."""
+    what = [f"{len(joined.parts)} parts"] if joined.parts else []
+    what += [f"{len(joined.functions)} functions put in"] if joined.functions else []
+    lines = [f"{output}: {', '.join(what) or 'nothing to join'}"]
+    lines += [f"function   {name}" for name in joined.functions]
+    lines += [
+        f"input      {name} -> {', '.join(readers)}" for name, readers in joined.inputs.items() if readers
+    ]
+    lines += [f"connected  {made} -> {reader}" for reader, made in joined.connections.items()]
+    lines += [f"output     {name}" for name in joined.outputs if joined.parts]
+    return "\n".join(lines)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..console import echo
-from ..options.files import NEW, FileCommand
-from ..render.progress import progress
+from ..console import echo, progress
+from ..options import NEW, FileCommand
 
 
 @click.command("measure-target", cls=FileCommand)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..console import add_finding, echo, tell
-from ..options.files import EXISTING, NEW, FileCommand
+from ..options import EXISTING, NEW, FileCommand
 
 
 @click.command("merge", cls=FileCommand)

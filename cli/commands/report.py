@@ -7,19 +7,61 @@ from typing import Any
 
 import click
 
-from ..options.files import EXISTING
-from ..options.groups import GroupedCommand
-from ..options.report.options import report_options
-from ..options.report.saving import write_and_tell
-from ..options.shared import model_argument
-from ..render.progress import progress
+from ...quantizer.evaluation.options import EvaluationOptions, Gate
+from ..console import progress, save_report
+from ..options import (
+    DATA,
+    EXISTING,
+    MODEL,
+    REPORT,
+    GroupedCommand,
+    given,
+    model_argument,
+    option,
+    preprocess_option,
+    record_options,
+)
+from .evaluate import comparing_options
 
 
-@click.command("report", cls=GroupedCommand)
+@click.command(
+    "report",
+    cls=GroupedCommand,
+    everyday=(
+        *("profile", "report_folder", "quantized", "data", "preprocess", "limit", "labels", "metric"),
+        *("gate_min_sqnr", "gate_max_accuracy_drop", "latency", "history", "config"),
+    ),
+)
 @model_argument
 @click.argument("plan", type=EXISTING, metavar="PLAN.yaml")
-@report_options
-def command(model: Path, plan: Path, profile: Path, report_folder: Path, **options: Any) -> None:
+@option("--profile", group="Basic", required=True, type=EXISTING, metavar="PROFILE.yaml", help="Its profile.")
+@option("--quantized", group="Basic", type=MODEL, metavar="OUT.onnx", help="Measure this model, on --data.")
+@option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized.")
+@record_options(EvaluationOptions, "limit")
+@comparing_options
+@option(
+    "--history",
+    group="Quality",
+    type=EXISTING,
+    multiple=True,
+    metavar="NEW.yaml",
+    help="A profile of newer data, the oldest first: how it drifts. Repeatable.",
+)
+@option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of a target of your own.")
+@option(
+    "-o",
+    "--output",
+    "report_folder",
+    group="Files",
+    required=True,
+    type=REPORT,
+    metavar="DIR",
+    help="Folder to write.",
+)
+@preprocess_option
+def command(
+    model: Path, plan: Path, profile: Path, report_folder: Path, *, config: Path | None, **options: Any
+) -> None:
     """Write a report of a quantized model: noise, tensors, graph, prices, and what to try.
 
     From model, plan and profile alone it shows all that is estimated; with --quantized and --data what is
@@ -31,19 +73,12 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
       qprof report model.onnx plan.yaml --profile profile.yaml -o report/
       qprof report model.onnx plan.yaml --profile profile.yaml --quantized out.onnx --data heldout/ -o report/
     """
-    from ...quantizer.evaluation.options import EvaluationOptions, Gate
-    from ...quantizer.report.reporting import Measured, report
-    from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.report.report import report
 
-    names = ("config", "history", "quantized", "data", "labels")
-    config, history, quantized, data, labels = (options.pop(name) for name in names)
-    gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
-    latency: dict[str, Any] = {"latency": None} if options.pop("no_latency") else {}
-    how = EvaluationOptions(**options, **latency)
-    recipe = None if config is None else load_recipe(config)
+    gate = Gate(**given(options, Gate, "gate_"))
+    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
     with progress("evaluating") as shown:
-        measured = Measured(quantized, data, labels, gate, how, shown)
-        result = report(model, plan, profile, measured=measured, history=history, recipe=recipe)
-    write_and_tell(result, report_folder)
+        result = report(model, plan, profile, gate=gate, target=config, progress=shown, **asked)
+    save_report(result, report_folder)
     if not result.passed:
-        click.get_current_context().exit(1)
+        raise click.exceptions.Exit(1)

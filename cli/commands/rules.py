@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..console import echo
-from ..options.files import FileCommand
-from ..options.shared import json_option, target_option
+from ..console import document, echo, print_table
+from ..options import FileCommand, json_option, target_option
 
 
 @click.command("rules", cls=FileCommand)
@@ -34,9 +33,7 @@ def command(target: str | None, form: str, as_json: bool) -> None:
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.operator_page import markdown_reference, operator_reference
     from ...quantizer.targets.packaged import target_names
-    from ..render.json_document import document
-    from ..render.schemas.results import Operators
-    from ..render.tables import print_table
+    from ..schemas import Operators
 
     if form == "markdown" and not as_json:
         names = target_names() if target is None else (target,)

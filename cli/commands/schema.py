@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..console import echo
+from ..console import echo, print_table
 
 
 @click.command("schema")
@@ -23,8 +23,7 @@ def command(name: str | None) -> None:
     import json
 
     from ...profiles.base.errors import ConfigError, nearest
-    from ..render.schemas.schema import DOCUMENTS, schema_of
-    from ..render.tables import print_table
+    from ..schemas import DOCUMENTS, schema_of
 
     if name is None:
         print_table(["name", "of"], [[known, document.about] for known, document in DOCUMENTS.items()])

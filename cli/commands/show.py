@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ..console import echo
-from ..options.documents import chosen
-from ..options.files import EXISTING, FileCommand
-from ..options.shared import json_option
-from ..render.files import of_kind, plan_json, print_plan, print_profile, profile_json
+from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.records.drawing import shape_text, small_histogram
+from ..console import document, echo, print_table, ramp_of_terminal
+from ..options import EXISTING, FileCommand, json_option
+
+if TYPE_CHECKING:
+    from ...profiles.records.profile import Extreme, Profile, TensorProfile
+    from ...quantizer.numerics.affine import QuantParams
+    from ...quantizer.plan.plan import QuantPlan
+
+
+T = TypeVar("T")
 
 
 @click.command("show", cls=FileCommand)
@@ -52,3 +63,158 @@ def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool)
             raise click.UsageError("--only is for profiles")
         plan = replace(found, tensors=chosen(found.tensors, globs, file))
         echo(plan_json(plan)) if as_json else print_plan(plan, with_nodes=not globs)
+
+
+def chosen(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
+    """Return the tensors whose name is, or matches, one of `globs`; all when there is none.
+
+    Raises:
+        ConfigError: a glob matches nothing; the nearest name is suggested.
+    """
+    for glob in globs:
+        if not any(_matches(name, glob) for name in tensors):
+            raise ConfigError(
+                f"{file}: no tensor matches '{glob}'; see 'qprof show {file}'.{nearest(glob, tensors)}"
+            )
+    return {name: t for name, t in tensors.items() if not globs or any(_matches(name, g) for g in globs)}
+
+
+def _matches(name: str, glob: str) -> bool:
+    return name == glob or fnmatchcase(name, glob)
+
+
+def of_kind(tensors: Mapping[str, TensorProfile], kind: str | None) -> Mapping[str, TensorProfile]:
+    """Return the tensors of a kind of `data_checks`; all for None."""
+    from ...profiles.records.data_checks import KINDS
+
+    return {name: t for name, t in tensors.items() if kind is None or KINDS[kind](t)}
+
+
+def profile_json(profile: Profile) -> str:
+    """Return the profile in the words of its file, numbers as lists; and means and powers of channels.
+
+    It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
+    """
+    import numpy as np
+
+    from ...profiles.base.conversion import plain_value
+    from ...profiles.records.histogram import UnknownBins
+    from ...profiles.records.store import FORMAT, NOT_IN_FILE
+
+    shown = plain_value(profile, {np.ndarray: lambda array: array.tolist(), UnknownBins: lambda _: None})
+    for name in NOT_IN_FILE:
+        del shown[name]
+    for name, tensor in profile.items():
+        if (channels := tensor.channels) is not None:
+            means = {"mean": channels.mean.tolist(), "power": channels.power.tolist()}
+            shown["tensors"][name]["channels"] |= means
+    for name in profile.inputs.keys() & profile.keys():
+        del shown["inputs"][name]["tensor"]
+    shown["data"]["runs"] = shown.pop("runs")
+    measured = {sample.pop("digest"): sample for sample in shown.pop("noise")}
+    if count := shown.pop("noise_samples"):
+        shown["noise"] = {"samples": count, "measured": measured}
+    return document("shown-profile", 1, {"file_format": FORMAT, **shown})
+
+
+def plan_json(plan: QuantPlan) -> str:
+    """Return the plan in the words of its file, see `qprof schema plan`."""
+    from ...profiles.base.strict_yaml import parse
+    from ...quantizer.plan.store import dumps
+
+    return json.dumps(parse(dumps(plan)), indent=2)
+
+
+def print_profile(profile: Profile, named: bool = False) -> None:
+    """Print a heading and a row for each tensor, with the samples of its extremes where they are `named`."""
+    from ...profiles.records.profile import describe, is_bound, source_of
+
+    tensors = f"{len(profile)} tensors"
+    if not is_bound(profile):
+        echo(f"ranges of {source_of(profile)}: {tensors}, by the names of the file")
+    elif profile.origin != "qprof":
+        echo(f"ranges of {source_of(profile)} for {describe(profile.model)}: {tensors}")
+    else:
+        by = f", by {profile.tool}" if profile.tool else ""
+        noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
+        echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
+    for note in profile.data.notes:
+        echo(f"note: {note}")
+    odd = any(t.nan or t.inf for t in profile.values())
+    ramp = ramp_of_terminal()
+    named = named and any(t.extremes for t in profile.values())
+    headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
+    headers += ["histogram", *(["lowest in", "highest in"] if named else [])]
+    rows = [
+        [name, *_tensor_cells(t, odd, ramp), *(_sample_cells(t) if named else [])]
+        for name, t in profile.items()
+    ]
+    numbers = ("minimum", "maximum", "zeros", "nan", "inf")
+    print_table(headers, rows, right=numbers, folded=("tensor", "lowest in", "highest in"))
+
+
+def _sample_cells(tensor: TensorProfile) -> list[str]:
+    extremes = tensor.extremes
+    return ["", ""] if extremes is None else [_sample(extremes.lowest), _sample(extremes.highest)]
+
+
+def _sample(end: tuple[Extreme, ...]) -> str:
+    """Return the sample that made an end of a range, and the value next to it."""
+    if len(end) < 2:
+        return end[0].name if end else ""
+    if end[0].value == end[1].value:
+        return "several"
+    return f"{end[0].name} (next {end[1].value:.6g})"
+
+
+def _tensor_cells(tensor: TensorProfile, odd: bool, ramp: str) -> list[str]:
+    from ...profiles.records.histogram import Histogram
+
+    known = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not count zeros
+    return [
+        tensor.dtype,
+        shape_text(tensor.shape),
+        f"{tensor.minimum:.6g}",
+        f"{tensor.maximum:.6g}",
+        f"{100 * tensor.zeros / tensor.count:.1f}%" if known else "-",
+        *([str(tensor.nan), str(tensor.inf)] if odd else []),
+        small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp),
+    ]
+
+
+def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
+    """Print a heading, the nodes by kind with their reasons, and the parameters of each tensor."""
+    from ...profiles.records.profile import describe
+    from ...quantizer.plan.plan import Kind
+
+    by = f", by {plan.tool}" if plan.tool else ""
+    config = plan.config
+    echo(f"plan for {describe(plan.model)}{by}")
+    echo(
+        f"target {config.target}, form {config.form}, schema {config.schema}, "
+        f"calibrator {config.calibrator}, activations {config.activation_type}, "
+        f"weights {config.weight_type} {config.granularity}"
+    )
+    for note in plan.notes:
+        echo(f"note: {note}")
+    if with_nodes:
+        order = list(Kind)
+        nodes = sorted(plan.nodes.items(), key=lambda item: order.index(item[1].kind))
+        counts = ", ".join(f"{n} {k}" for k in order if (n := sum(node.kind is k for _, node in nodes)))
+        echo(f"\n{len(nodes)} nodes: {counts}")
+        rows = [[node.kind.value, name, node.reason] for name, node in nodes]
+        print_table(["kind", "node", "reason"], rows, folded=("node", "reason"))
+    echo(f"\n{len(plan.tensors)} tensors")
+    rows = [[name, *_params_cells(params)] for name, params in plan.tensors.items()]
+    print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",), folded=("tensor",))
+
+
+def _params_cells(params: QuantParams) -> list[str]:
+    scale, zero_point = _span(params.scale), _span(params.zero_point)
+    several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
+    return [params.qtype.name, scale + several, zero_point, "" if params.axis is None else str(params.axis)]
+
+
+def _span(values: tuple[float, ...]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..console import echo, tell
-from ..options.files import EXISTING, FileCommand, FolderWritten
-from ..options.shared import model_argument
+from ...profiles.base.presentation import size_text
+from ..console import echo
+from ..options import EXISTING, FileCommand, FolderWritten, model_argument
+
+if TYPE_CHECKING:
+    from ...quantizer.exchange.split import PartFile
 
 
 @click.command("split", cls=FileCommand)
@@ -28,11 +33,12 @@ def command(model: Path, plan: Path, output: Path) -> None:
     Example:
       qprof split whole.onnx plan.yaml -o int8/
     """
-    from ...quantizer.exchange.split import split
-    from ..render.files import split_text
+    from ...quantizer.api.exchanging import split
 
     result = split(model, plan, output)
-    for part in result:
-        for note in part.notes:
-            tell(f"note: part {part.part}: {note}")
     echo(split_text(result))
+
+
+def split_text(parts: Sequence[PartFile]) -> str:
+    """Return the files that `qprof split` wrote, with their sizes."""
+    return "\n".join(f"{part.file}: {size_text(part.size)}" for part in parts)

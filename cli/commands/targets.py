@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..console import echo
-from ..options.files import FileCommand
-from ..options.shared import json_option
+from ..console import document, echo, print_table
+from ..options import FileCommand, json_option
 
 
 @click.command("targets", cls=FileCommand)
@@ -25,9 +24,7 @@ def command(as_json: bool) -> None:
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.machine import processor
     from ...quantizer.targets.packaged import target_names
-    from ..render.json_document import document
-    from ..render.schemas.results import TargetRecord, Targets
-    from ..render.tables import print_table
+    from ..schemas import TargetRecord, Targets
 
     recipes = [load_recipe(name) for name in target_names()]
     here = processor().kind

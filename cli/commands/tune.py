@@ -2,25 +2,149 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..console import echo, tell
-from ..options.groups import GroupedCommand
-from ..options.report.saving import report_option, report_tuning
-from ..options.shared import data_option, limit_option, model_argument, recipe_of
-from ..options.tuning import tuning_options
+from ...profiles.base.presentation import size_text
+from ...quantizer.evaluation.options import EvaluationOptions
+from ..console import document, echo, save_report, tell
+from ..options import (
+    DATA,
+    EXISTING,
+    NEW,
+    TRUTH,
+    FiniteNumber,
+    GroupedCommand,
+    Name,
+    data_option,
+    given,
+    json_option,
+    model_argument,
+    option,
+    record_options,
+    report_option,
+    setting_options,
+    taken_recipe,
+)
+
+if TYPE_CHECKING:
+    from ...quantizer.evaluation.metrics.score import Score
+    from ...quantizer.search.candidates import Candidate, Trial
+    from ...quantizer.search.quality import QualityTarget
+    from ...quantizer.search.tune import TuneResult
 
 
-@click.command("tune", cls=GroupedCommand)
+OBJECTIVE_NAMES = ("latency", "size", "int8-share")
+"""Those of `quantizer.search.quality`, which is slow to import; a test compares them."""
+
+
+@click.command(
+    "tune",
+    cls=GroupedCommand,
+    everyday=(
+        *("data", "profile", "output", "labels", "metric", "preprocess", "limit", "max_drop", "objective"),
+        *("budget", "holdout_data", "target", "keep_float", "state", "save_plan"),
+    ),
+)
 @model_argument
 @data_option
-@limit_option
-@tuning_options
+@option(
+    "--profile",
+    group="Basic",
+    required=True,
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="The model's profile.",
+)
+@option(
+    "--labels",
+    group="Quality",
+    type=TRUTH,
+    metavar="FILE",
+    help="Truth that the metric reads; without a metric the class of each sample: text, .npy, or a "
+    "folder with a folder of pictures for each class (order: its classes.txt).",
+)
+@record_options(EvaluationOptions, "scored_output", "class_axis", "metric")
+@option(
+    "--holdout-data",
+    group="Quality",
+    type=DATA,
+    metavar="DATA",
+    help="Samples that verify the result.  [default: half of --data is held out]",
+)
+@option("--holdout-labels", group="Quality", type=TRUTH, metavar="FILE", help="Labels of --holdout-data.")
+@option(
+    "--max-drop",
+    group="Quality",
+    type=FiniteNumber(),
+    default=0.5,
+    show_default=True,
+    metavar="POINTS",
+    help="Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
+)
+@option(
+    "--objective",
+    group="Basic",
+    type=Name(lambda: OBJECTIVE_NAMES),
+    default="latency",
+    show_default=True,
+    help="What is optimised while the quality target is met.",
+)
+@option(
+    "--budget",
+    group="Speed",
+    type=FiniteNumber(),
+    metavar="SECONDS",
+    help="No new trial starts after this time.",
+)
+@option("--seed", group="Quality", type=int, default=0, show_default=True, help="Chooses what is held out.")
+@option(
+    "--threads",
+    group="Speed",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Threads of onnxruntime, for the latency.",
+)
+@option(
+    "--parallel",
+    group="Speed",
+    type=click.IntRange(min=0, max=256),
+    default=0,
+    metavar="N",
+    help="Trials that run side by side.  [default: one for each core]",
+)
+@option(
+    "-o",
+    "--output-file",
+    "output",
+    group="Basic",
+    type=NEW,
+    metavar="OUT.onnx",
+    help="Quantized model to write.",
+)
+@option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the best plan.")
+@option("--state", group="Files", type=NEW, metavar="FILE.json", help="Keep the trials here, to resume.")
+@record_options(EvaluationOptions, "provider")
+@setting_options
+@json_option
 @report_option
-def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
+def command(
+    model: Path,
+    profile: Path,
+    data: str,
+    output: Path | None,
+    *,
+    max_drop: float,
+    as_json: bool,
+    report: Path | None,
+    **options: Any,
+) -> None:
     """Find the best plan that meets a quality target, and verify it on held-out samples.
 
     The target: the score drops by at most --max-drop percentage points. The score is top-1 accuracy with
@@ -37,22 +161,132 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
     Example:
       qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
     """
+    from ...quantizer.api.tune import tune
+    from ...quantizer.report.report import tuning_report
     from ...quantizer.search.quality import QualityTarget
-    from ...quantizer.search.tune import TuneFiles, tune
-    from ...quantizer.search.tuning_data import TuningData
-    from ..render.tuning import trial_text, tune_json, tune_text
 
-    def taken(kind: type, **renamed: str) -> Any:
-        return kind(**{f: options.pop(renamed.get(f, f)) for f in kind.__dataclass_fields__})  # type: ignore[attr-defined]
-
-    target, data = taken(QualityTarget), taken(TuningData)
-    files = taken(TuneFiles, model="output_file", plan="save_plan")
+    objective = options["objective"]
+    target = QualityTarget(max_drop, **({} if objective is None else {"objective": objective}))
 
     def tell_trial(number: int, trial: Any, resumed: bool) -> None:
         (tell if as_json else echo)(trial_text(number, trial, resumed, target))
 
-    result = tune(model, profile, data, target, recipe=recipe_of(options), files=files, on_trial=tell_trial)
-    report_tuning(result, model, profile, files)
-    echo(tune_json(result) if as_json else tune_text(result, files.model))
+    recipe = taken_recipe(options)
+    result = tune(
+        model, profile, data, output, max_drop=max_drop, target=recipe, on_trial=tell_trial, **given(options)
+    )
+    if report is not None:
+        plan = None if options["save_plan"] is None else result.plan
+        save_report(tuning_report(result, model, profile, plan), report)
+    echo(tune_json(result) if as_json else tune_text(result, output))
     if not result.target_met:
-        click.get_current_context().exit(1)
+        raise click.exceptions.Exit(1)
+
+
+def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) -> str:
+    """Return the line about one trial."""
+    from ...quantizer.search.candidates import meets
+
+    name = f"{number:>3}  {candidate_text(trial.candidate):<40}"
+    score = trial.score
+    if score is None:
+        return f"{name}  failed: {trial.error}"
+    met = "met   " if meets(trial, target.max_drop) else "missed"
+    value = "" if trial.value is None else f"  {value_text(trial.value, target.objective)}"
+    if trial.value is None and trial.predicted is not None:
+        value = f"  {predicted_text(trial.predicted, target.objective)}"
+    source = "  (from the state file)" if resumed else ""
+    return (
+        f"{name}  drop {score.drop:6.2f}{_short(score)} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
+        f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}{source}"
+    )
+
+
+def _short(score: Score) -> str:
+    """Return the unit of a drop in a table."""
+    return {"percentage points": " pp", "dB": " dB"}.get(score.drop_unit, " %")
+
+
+def candidate_text(candidate: Candidate) -> str:
+    """Return what a candidate is, in a few words."""
+    count = len(candidate.keep_float)
+    return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
+
+
+def value_text(value: float, objective: str) -> str:
+    """Return the value of an objective with its unit."""
+    from ...quantizer.search.quality import OBJECTIVES
+
+    number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
+    return f"{number} {OBJECTIVES[objective]}"
+
+
+def predicted_text(value: float, objective: str) -> str:
+    """Return the predicted value of an objective."""
+    from ...quantizer.search.quality import OBJECTIVES
+
+    return f"{value:.2f} {OBJECTIVES[objective]}, predicted"
+
+
+def tune_json(result: TuneResult) -> str:
+    """Return the result as one JSON object, see `qprof schema tuning`."""
+    from ...quantizer.search import tune as search
+
+    names = [field.name for field in fields(search.TuneResult)]
+    names += ["target_met", "verified", "float_nodes", "limits"]
+    return document("tuning", 1, {name: getattr(result, name) for name in names})
+
+
+def tune_text(result: TuneResult, written: Path | None = None) -> str:
+    """Return the result for people: the target, the best plan, its scores, and what limited it.
+
+    Args:
+        result: of the tuning.
+        written: file that the model was to be written to.
+    """
+    return "\n".join(["", *_lines(result, written)])
+
+
+def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
+    target, best, holdout = result.target, result.best, result.holdout
+    yield (
+        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
+        f"{result.metric}; objective {target.objective}"
+    )
+    yield f"samples    {result.split}"
+    yield from (f"assumed    {text}" for text in result.assumed)
+    if best is not None and best.score is not None:
+        value = "" if best.value is None else f", {value_text(best.value, target.objective)}"
+        yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
+        yield f"tuning     {_score_text(best.score)}"
+    if holdout is not None:
+        label = "hold-out" if result.separate_holdout else "overlap"
+        yield f"{label:<11}{_score_text(holdout)}"
+        yield (
+            f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
+            f"{result.drop_unit}"
+        )
+    if result.quantized_bytes:
+        a, b = result.float_bytes, result.quantized_bytes
+        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {a / b:.2f} times smaller"
+    yield from (f"limit      {text}" for text in result.limits)
+    yield f"time       {result.seconds:.0f} s, {len(result.trials)} trials"
+    yield _verdict(result, written)
+
+
+def _verdict(result: TuneResult, written: Path | None) -> str:
+    if not result.target_met:
+        unwritten = "" if written is None else f"; {written} was not written"
+        return f"FAILED     --max-drop {result.target.max_drop:g}: target missed{unwritten}"
+    if result.verified:
+        return "result     target met, verified on held-out samples at 95 %"
+    if result.separate_holdout:
+        return "result     target met as measured on held-out samples, but not verified at 95 %"
+    return "result     target met as measured; not verified, for samples were used before"
+
+
+def _score_text(score: Score) -> str:
+    return (
+        f"{score.float_score:.2f} float, {score.quantized_score:.2f} quantized of {score.rows} rows "
+        f"in {score.samples} samples: drop {score.drop:.2f} {score.drop_unit}"
+    )

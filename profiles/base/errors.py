@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Callable, Container, Iterable
 from itertools import count
-from typing import get_type_hints
+
+from .options import types_of
 
 _LONGEST = 1000
 
@@ -164,7 +165,7 @@ def check_finite(settings: object) -> None:
     Raises:
         ConfigError: one is NaN or infinite, naming the field.
     """
-    for name, hint in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if hint in (float, float | None) and value is not None and not math.isfinite(value):
+    for name, hint in types_of(type(settings)).items():
+        value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)
+        if kind in (float, float | None) and value is not None and not math.isfinite(value):
             raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")

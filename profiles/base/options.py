@@ -8,6 +8,8 @@ Nothing here is slow to import: `--help` needs it.
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -79,10 +81,27 @@ class Option:
     check: Callable[[Any], object] | None
 
 
+class _Names(dict[str, Any]):
+    """Names as the modules of a record see them; those that only type checkers import may be any type."""
+
+    def __init__(self, record: type) -> None:
+        super().__init__()
+        for base in reversed(record.__mro__):
+            self.update(vars(sys.modules[base.__module__]))
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
+
+
+def types_of(record: type) -> Mapping[str, Any]:
+    """Return the types of the fields of a record, with what describes them."""
+    return get_type_hints(record, localns=_Names(record), include_extras=True)
+
+
 @cache
 def options_of(record: type) -> Mapping[str, Option]:
     """Return the options of a record, in the order of its fields: those whose type has an `option`."""
-    hints = get_type_hints(record, include_extras=True)
+    hints = types_of(record)
     found = {}
     for field in fields(record):
         if get_origin(hints[field.name]) is not Annotated:
@@ -112,6 +131,8 @@ def _plain(kind: Any) -> tuple[type, tuple[str, ...]]:
         return _plain(members[0])
     if get_origin(kind) is Literal:
         return str, get_args(kind)
+    if kind is Any:
+        return str, ()
     found: type = get_origin(kind) or kind
     if found in (bool, int, float, str):
         return found, ()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -20,6 +21,7 @@ from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparabl
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
 from ..evaluation.gates import GateFailure
 from ..exchange.profiles import read_at
+from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import calibrate
@@ -29,6 +31,8 @@ from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .keywords import DiffKeywords, TargetLike, sorted_keywords
+from .options import DriftLimits
 
 MEASURES = {
     "max_clipping": "added_clipping",
@@ -41,30 +45,6 @@ MEASURES = {
 
 SHAPE_ELEMENTS = 8
 """Most elements of a tensor of rank 0 or 1 that is taken for shape arithmetic: shapes have few dimensions."""
-
-
-@dataclass(frozen=True)
-class DriftLimits:
-    """Limits for every tensor; None for no limit. The measures: see `profiles.records.drift`.
-
-    They are held against the measures themselves: the elements of a sample depend on each other, so that a
-    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
-    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
-    and of enough of them that two halves of the old data keep the limits.
-
-    Attributes:
-        max_clipping: clipping rate of NEW's elements above the baseline of OLD's own, 0 to 1.
-        max_range_growth: factor, at least 1.
-        max_js_distance: Jensen-Shannon distance, 0 to 1.
-        max_wasserstein: share of OLD's range.
-        max_non_finite: share of the elements, 0 to 1.
-    """
-
-    max_clipping: float | None = None
-    max_range_growth: float | None = None
-    max_js_distance: float | None = None
-    max_wasserstein: float | None = None
-    max_non_finite: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,6 +128,41 @@ class DriftReport(Presented):
 
 
 def diff(
+    old: ProfileLike,
+    new: ProfileLike,
+    *,
+    model: ModelLike | None = None,
+    target: TargetLike | None = None,
+    **options: Unpack[DiffKeywords],
+) -> DriftReport:
+    """Compare new data with the data that a model was quantized for: which tensors drifted, and how far.
+
+    Args:
+        old: the profile that a model was quantized with: path or object.
+        new: a profile of newer data.
+        model: the float model: leaves out tensors that no plan needs.
+        target: as in `quantize`: with the settings it chooses the parameters that `old` led to.
+        options: settings as in `quantize`, and the limits of `DriftLimits`, and `allow_different`.
+
+    Raises:
+        ProfileError: a profile cannot be read, or the two cannot be compared.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = sorted_keywords("diff", options, DiffKeywords)
+    limits = dict(given.others)
+    allow_different = limits.pop("allow_different", False)
+    with nullcontext() if model is None else model_file(model) as path:
+        return compare_profiles(
+            old,
+            new,
+            limits=DriftLimits(**limits),
+            recipe=given.recipe(target),
+            model_path=path,
+            allow_different=allow_different,
+        )
+
+
+def compare_profiles(
     old: ProfileLike,
     new: ProfileLike,
     *,

@@ -1,8 +1,9 @@
-"""`import_profile`, `import_plan` and `export`: files of other tools, in and out."""
+"""Files of other tools: `import_profile`, `import_plan`, `export`; models in several: `join`, `split`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...profiles.base.errors import ProfileError
@@ -10,11 +11,15 @@ from ...profiles.base.output_files import read_bytes, write_atomically
 from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
+from ..exchange import join as joining
+from ..exchange import split as splitting
 from ..exchange.binding import bind
 from ..exchange.exporting import losses, written
 from ..exchange.formats import format_named
 from ..exchange.importing import plan_of_file
+from ..exchange.join import Joined
 from ..exchange.profiles import format_in, missing_notes, profile_in, read_document, read_profile
+from ..exchange.split import PartFile
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..model.output_paths import FilesRead, check_outputs
@@ -157,3 +162,65 @@ def export(
     if output is not None:
         write_atomically(output, content)
     return content
+
+
+def join(
+    models: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    functions: Iterable[str | os.PathLike[str]] = (),
+    connect: Sequence[str] = (),
+) -> Joined:
+    """Write the model that several files make together, and that calls functions of others.
+
+    Everything takes the joined model as any other, and `split` writes its quantized parts. What was changed
+    or left out is noted.
+
+    Args:
+        models: files of the parts, each called by its file's name without suffix: its nodes and tensors are
+            `PART:NAME`. One file, where only functions are put in: nothing is renamed.
+        output: the ONNX file to write.
+        functions: files with functions that the models call: ONNX models, or serialised FunctionProtos.
+        connect: "PART:INPUT=PART:OUTPUT", what an input reads, or "PART:INPUT=NAME" for an input of the
+            whole. An input that is not named reads the output of the same name of another part, or else is
+            an input of the whole.
+
+    Returns:
+        Parts, inputs, connections and outputs of the whole.
+
+    Raises:
+        ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
+        ConfigError: a part or connection does not exist, or the output cannot be written.
+    """
+    with notes_once():
+        result = joining.join(tuple(models), output, functions=tuple(functions), connect=connect)
+        for text in result.notes:
+            note(text)
+    return result
+
+
+def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> tuple[PartFile, ...]:
+    """Write the parts of a joined model as quantized files, by the plan of the whole.
+
+    One after the other they compute what the quantized model of the whole computes, bit for bit. All are
+    written, or none. What a person should know of a part is noted.
+
+    Args:
+        model: the joined float model, which `join` wrote: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        plan: made for it, path or object.
+        folder: gets `PART.int8.onnx` for each part, with the inputs and outputs of the part's float file; it
+            is made where it is not there.
+
+    Returns:
+        Each part with its file, its size in bytes and its notes.
+
+    Raises:
+        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part.
+        PlanError: the plan is that of another model. ConfigError: a file cannot be written.
+    """
+    with notes_once(), model_file(model) as path:
+        parts = splitting.split(path, plan, folder)
+        for part in parts:
+            for text in part.notes:
+                note(f"part {part.part}: {text}")
+    return parts

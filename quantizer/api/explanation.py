@@ -8,8 +8,8 @@ noise that is expected.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
@@ -18,6 +18,7 @@ from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_profile
 from ..exchange.profiles import read_profile
+from ..model.files import ModelLike, model_file
 from ..noise.activation_ranges import effective_range, following_function
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
@@ -30,6 +31,7 @@ from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from .drift import covered
+from .results import QuantizeResult
 
 # What `explain` says of a tensor or a node: plain records.
 
@@ -215,40 +217,42 @@ class NodeExplanation(Presented):
 
 
 def explain(
-    plan_path: PlanLike,
+    plan: PlanLike | QuantizeResult,
     name: str,
-    model_path: str | Path | None = None,
-    profile_path: ProfileLike | None = None,
+    model: ModelLike | None = None,
+    profile: ProfileLike | None = None,
 ) -> TensorExplanation | NodeExplanation:
-    """Explain one tensor, or one node, of a plan file.
+    """Explain why a tensor has its parameters (who shares them, whose range set them), or a node its kind.
 
     Args:
-        plan_path: the plan.
+        plan: path or object, or the result of `quantize`.
         name: of a tensor or a node of the prepared model; a tensor where both have that name.
-        model_path: the float model, for what is around the tensor or node.
-        profile_path: its profile, for observed values and noise; goes with `model_path`.
+        model: the float model, for what is around it.
+        profile: its profile, for observed values and noise; goes with `model`.
 
     Raises:
         ConfigError: there is no such tensor or node (with the nearest name), or a profile without the model.
         PlanError, ModelError, ProfileError: a file cannot be read, or belongs to another model.
     """
-    plan, where = read_plan(plan_path), plan_name(plan_path)
-    graph, profile = None, None
+    source = plan.plan if isinstance(plan, QuantizeResult) else plan
+    plan, where = read_plan(source), plan_name(source)
+    graph, observed = None, None
     remarks: tuple[str, ...] = ()
-    if model_path is not None:
-        prepared = open_prepared(model_path)
-        graph = open_plan(prepared, plan, where).graph
-        if profile_path is not None:
-            profile = read_profile(profile_path, prepared.model, prepared.identity)
-            remarks = _other_profile(plan, profile, where, profile_name(profile_path))
-            profile = equalized_profile(prepared.graph, profile, plan.adjustments.equalization)
-    elif profile_path is not None:
-        raise ConfigError(
-            f"{profile_name(profile_path)}: a profile is read with its model; give the model too"
-        )
-    if name in plan.nodes and name not in _tensor_names(plan, graph):
-        return explain_node(plan, name, where, graph)
-    return replace(explain_tensor(plan, name, where, graph, profile), remarks=remarks)
+    with nullcontext() if model is None else model_file(model) as path:
+        if path is not None:
+            prepared = open_prepared(path)
+            graph = open_plan(prepared, plan, where).graph
+            if profile is not None:
+                observed = read_profile(profile, prepared.model, prepared.identity)
+                remarks = _other_profile(plan, observed, where, profile_name(profile))
+                observed = equalized_profile(prepared.graph, observed, plan.adjustments.equalization)
+        elif profile is not None:
+            raise ConfigError(
+                f"{profile_name(profile)}: a profile is read with its model; give the model too"
+            )
+        if name in plan.nodes and name not in _tensor_names(plan, graph):
+            return explain_node(plan, name, where, graph)
+        return replace(explain_tensor(plan, name, where, graph, observed), remarks=remarks)
 
 
 def _other_profile(plan: QuantPlan, profile: Profile, where: str, name: str) -> tuple[str, ...]:

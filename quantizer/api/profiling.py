@@ -1,11 +1,17 @@
-"""`dump_profile` and `instrument`."""
+"""`profile`, `dump_profile`, `merge` and `instrument`: from a float model and samples to a profile.
+
+`profile_model` is the order of the steps: the samples are counted, and then it is measured on a few of them
+how noise travels through the model.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import onnx_ir as ir
 
@@ -14,6 +20,7 @@ from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
+from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.records.store import save_profile
 from ...profiles.runner.calibrate import calibrate
@@ -21,21 +28,164 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import load_custom_operators, used_bytes
-from ...profiles.samples.objects import DataLike, PreprocessedData, source_name
+from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
 from ..exchange.exporting import written
+from ..exchange.profiles import load_profile
+from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
 from ..operators.graph import Graph
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
-from ..prepare.prepare import open_prepared
+from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from .keywords import RunOptions, sorted_keywords
+from .sources import Transform, in_memory, samples_of
 
-# The settings of a calibration run for one model: the tensors that plans need, the channels to record.
+
+def profile(
+    model: ModelLike,
+    data: DataSource,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    transform: Transform | None = None,
+    preprocess: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **run: Unpack[RunOptions],
+) -> Profile:
+    """Run a float model on samples and record statistics of its activations.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        data: samples: a folder of .npz, .npy or .pb files; "module:function"; or an iterable (a list, a
+            generator, a data loader), or a function that returns one. Its items are dicts from input name to
+            array; for a model with one input also arrays, or (x, y) pairs, of which x is taken. An array is
+            whatever numpy can read: a numpy array, or anything with `__array__` or `__dlpack__`, such as a
+            tensor of torch.
+        output: where to write the profile; None for nowhere.
+        transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
+        preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
+            pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
+        progress: called after each sample with how many are done and, where known, how many there are.
+        run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
+
+    Returns:
+        The profile: a mapping from tensor name to `TensorProfile`; its `notes` tell of NaN and Inf that were
+        left out.
+
+    Raises:
+        ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    settings = RunSettings(**sorted_keywords("profile", run, RunOptions).others)
+    samples = samples_of(data, transform, preprocess)
+    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
+    with model_file(model) as path:
+        return profile_model(path, samples, output, settings, progress=progress)
+
+
+def dump_profile(
+    model: ModelLike,
+    data: DataSource,
+    output: str | os.PathLike[str],
+    *,
+    transform: Transform | None = None,
+    preprocess: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    format: str = "qprof",
+    note: Callable[[str], None] | None = None,
+    **run: Unpack[RunOptions],
+) -> Profile:
+    """Write the profile of a model to a file, as the command does; see `profile`.
+
+    Args:
+        model, data, transform, preprocess, progress, run: as in `profile`.
+        output: where to write the profile.
+        format: "qprof", or "glow" for Glow's YAML.
+        note: called with remarks: which tensors cannot be profiled, why noise is not measured.
+    """
+    settings = RunSettings(**sorted_keywords("dump_profile", run, RunOptions).others)
+    samples = samples_of(data, transform, preprocess)
+    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
+    with model_file(model) as path:
+        return profile_model(path, samples, output, settings, format=format, progress=progress, note=note)
+
+
+def profile_model(
+    model_path: str | Path,
+    data: DataLike,
+    output: str | os.PathLike[str] | None = None,
+    run: RunSettings | None = None,
+    *,
+    format: str = "qprof",
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Profile:
+    """Run a model on samples and record statistics of its activations.
+
+    Args:
+        model_path: float ONNX model.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        output: where to write the profile; None for nowhere.
+        run: settings of the run; None for the defaults.
+        format: "qprof", or "glow" for Glow's YAML.
+        progress: called after each sample, or each shard.
+        note: called with remarks for the user: before the first sample, which tensors cannot be profiled;
+            after the last, why noise is not measured.
+
+    Returns:
+        The profile of the prepared model.
+
+    Raises:
+        ModelError: the model cannot be read or run. DataError: the samples do not fit it.
+        ConfigError: a setting is not allowed.
+    """
+    settings = (run or RunSettings()).checked()
+    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
+    check_outputs([output, settings.checkpoint], read)
+    load_custom_operators(*settings.custom_ops)
+    prepared = open_prepared(model_path)
+    if not input_specs(prepared.model):
+        raise ModelError(
+            f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
+            "give a model that computes from data, or keep this one as it is"
+        )
+    hidden = hidden_tensors(prepared.model)
+    tell = note or (lambda _: None)
+    for name, reason in hidden.items():
+        tell(f"tensor '{name}' is not profiled: {reason}")
+    settings = settings_for(prepared.graph, settings, hidden)
+    model, identity = prepared.model, prepared.identity
+    specs, reported = input_specs(model), _ProgressSoFar(progress)
+    smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
+    samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
+    if settings.scheduler is not None:
+        if not isinstance(data, str | Path | PreprocessedData):
+            raise ConfigError(
+                "scheduler: its workers open the samples themselves; give a folder or module:function"
+            )
+        source = data if isinstance(data, PreprocessedData) else str(data)
+        profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
+    else:
+        profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
+    if is_random(source_name(data)):
+        profile = replace(profile, data=replace(profile.data, random=True))
+    if format != "glow":
+        batches = any(place.rows > 1 for place in smallest.places())
+        chosen = _Chosen(partial(smallest.samples, samples), batches)
+        profile = _with_noise(profile, model, chosen, settings, progress=reported, note=tell)
+    if output is not None:
+        if format == "glow":
+            write_atomically(output, written(profile, model, format))
+        else:
+            save_profile(profile, output)
+    if settings.checkpoint is not None:
+        remove_progress(Path(settings.checkpoint))
+    return profile
 
 
 def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = ()) -> RunSettings:
@@ -53,13 +203,8 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
     return settings
 
 
-# The last step of a calibration run: how noise travels through the model, measured on a few samples.
-
-Note = Callable[[str], None]
-
-
 @dataclass(frozen=True)
-class Chosen:
+class _Chosen:
     """The samples on which noise is measured.
 
     Attributes:
@@ -71,7 +216,7 @@ class Chosen:
     batches: bool
 
 
-class ProgressSoFar:
+class _ProgressSoFar:
     """A progress callback that knows what was reported last, so that a further step can go on from there."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -90,14 +235,14 @@ class ProgressSoFar:
         return lambda done: self(before + done, before + count)
 
 
-def with_noise(
+def _with_noise(
     profile: Profile,
     model: ir.Model,
-    chosen: Chosen,
+    chosen: _Chosen,
     settings: RunSettings,
     *,
-    progress: ProgressSoFar,
-    note: Note,
+    progress: _ProgressSoFar,
+    note: Callable[[str], None],
 ) -> Profile:
     """Return a profile with the noise that is measured on the samples with the smallest digests.
 
@@ -146,89 +291,55 @@ def _bytes(tensor: TensorProfile) -> int:
     return (tensor.count + tensor.nan + tensor.inf) * (8 if tensor.dtype == "double" else 4)
 
 
-def dump_profile(
-    model_path: str | Path,
-    data: DataLike,
-    output: str | Path | None = None,
-    run: RunSettings | None = None,
+def merge(
+    profiles: Iterable[ProfileLike],
+    output: str | os.PathLike[str] | None = None,
     *,
-    format: str = "qprof",
-    progress: Progress | None = None,
-    note: Callable[[str], None] | None = None,
+    allow_duplicates: bool = False,
 ) -> Profile:
-    """Run a model on samples and record statistics of its activations.
+    """Return the profile of all the data that several profiles have seen: exact, in any order.
 
     Args:
-        model_path: float ONNX model.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        output: where to write the profile; None for nowhere.
-        run: settings of the run; None for the defaults.
-        format: "qprof", or "glow" for Glow's YAML.
-        progress: called after each sample, or each shard.
-        note: called with remarks for the user: before the first sample, which tensors cannot be profiled;
-            after the last, why noise is not measured.
-
-    Returns:
-        The profile of the prepared model.
+        profiles: paths or objects, at least one; all of one model.
+        output: where to write the result; None for nowhere.
+        allow_duplicates: accept data that seems to be counted twice.
 
     Raises:
-        ModelError: the model cannot be read or run. DataError: the samples do not fit it.
-        ConfigError: a setting is not allowed.
+        ProfileError: they do not fit together, one cannot be read, or data is counted twice.
     """
-    settings = (run or RunSettings()).checked()
-    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
-    check_outputs([output, settings.checkpoint], read)
-    load_custom_operators(*settings.custom_ops)
-    prepared = open_prepared(model_path)
-    if not input_specs(prepared.model):
-        raise ModelError(
-            f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
-            "give a model that computes from data, or keep this one as it is"
-        )
-    hidden = hidden_tensors(prepared.model)
-    tell = note or (lambda _: None)
-    for name, reason in hidden.items():
-        tell(f"tensor '{name}' is not profiled: {reason}")
-    settings = settings_for(prepared.graph, settings, hidden)
-    model, identity = prepared.model, prepared.identity
-    specs, reported = input_specs(model), ProgressSoFar(progress)
-    smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
-    samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
-    if settings.scheduler is not None:
-        if not isinstance(data, str | Path | PreprocessedData):
-            raise ConfigError(
-                "scheduler: its workers open the samples themselves; give a folder or module:function"
-            )
-        source = data if isinstance(data, PreprocessedData) else str(data)
-        profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
-    else:
-        profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
-    if is_random(source_name(data)):
-        profile = replace(profile, data=replace(profile.data, random=True))
-    if format != "glow":
-        batches = any(place.rows > 1 for place in smallest.places())
-        chosen = Chosen(partial(smallest.samples, samples), batches)
-        profile = with_noise(profile, model, chosen, settings, progress=reported, note=tell)
+    sources = tuple(profiles)
+    check_outputs([output], FilesRead(files=sources))
+    loaded = (_named(number, source) for number, source in enumerate(sources))
+    merged = merge_profiles(loaded, allow_duplicates=allow_duplicates).profile
     if output is not None:
-        if format == "glow":
-            write_atomically(output, written(profile, model, format))
-        else:
-            save_profile(profile, output)
-    if settings.checkpoint is not None:
-        remove_progress(Path(settings.checkpoint))
-    return profile
+        save_profile(merged, output)
+    return merged
 
 
-def instrument(model_path: str | Path, output: str | Path) -> None:
-    """Write the prepared model with a QuantizationProfile node on every floating-point activation.
+def _named(number: int, source: ProfileLike) -> tuple[str, Profile]:
+    if isinstance(source, Profile):
+        return f"profiles[{number}]", source
+    return profile_name(source), load_profile(source)
+
+
+def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
+    """Return the prepared model with a QuantizationProfile node on every floating-point activation.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        output: where to write it; None for nowhere.
 
     Raises:
-        ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
+        ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
     """
-    read = FilesRead(models=(model_path,))
+    read = FilesRead(models=(model,))
     check_outputs([output], read)
-    with replacing_together(read.weights) as batch:
-        save_model(instrumented(model_path), output, batch=batch)
+    with model_file(model) as path:
+        result = instrumented(path)
+        if output is not None:
+            with replacing_together(read.weights) as batch:
+                save_model(result, output, batch=batch)
+        return result if isinstance(model, str | os.PathLike) else in_memory(result)
 
 
 def instrumented(model_path: str | Path) -> ir.Model:

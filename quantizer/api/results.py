@@ -1,9 +1,12 @@
-"""Results of the public functions that hold more than those of the functions behind them."""
+"""What `quantize` and `tune` return: the model, its plan, what became of the nodes, and what was measured."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -11,11 +14,172 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
-from ...profiles.base.presentation import is_report
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
-from ..plan.plan import QuantPlan
+from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, ReasonCode, summary
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
+from ..search.float_fallback import SpeedCheck
+from ..search.verdict import Judged, Verdict
+
+
+@dataclass(frozen=True)
+class FloatGroup:
+    """Nodes that stay float for reasons of one code.
+
+    Attributes:
+        code: the code.
+        nodes: how many there are.
+        reason: what is said of all of them: names, and figures with their range.
+    """
+
+    code: ReasonCode
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of the nodes.
+
+    Attributes:
+        counts: number of nodes of each kind ("quantized", "lookup-table", "float", ...), zeros left out.
+        floats: those that stay float by the code of their reason, most frequent first.
+    """
+
+    counts: Mapping[str, int]
+    floats: tuple[FloatGroup, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a quantized model was written from.
+
+    Attributes:
+        planned: the plan with the model that its names are those of.
+        facts: what the plan was made from; None for a plan that was read.
+    """
+
+    planned: PlannedModel
+    facts: PlanningFacts | None
+
+
+@dataclass(frozen=True, repr=False)
+class QuantizeResult(Presented):
+    """What `quantize` did.
+
+    Attributes:
+        plan: the plan that was applied.
+        model_path: the file that was written; None where the model was only returned.
+        summary: what became of the nodes.
+        notes: remarks for the user, such as an opset that was raised.
+        float_bytes, quantized_bytes: sizes of the two model files, external data included.
+        speed: what was found where speed was asked about.
+        estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
+        model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
+        read: what it was made from, which `save` does not write over.
+        made: what it was written from.
+        judged: what was found on samples that were held out, where `data` was given; None elsewhere.
+    """
+
+    plan: QuantPlan
+    model_path: Path | None
+    summary: Summary
+    notes: tuple[str, ...]
+    float_bytes: int
+    quantized_bytes: int
+    speed: SpeedCheck | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
+    model: ir.Model = field(kw_only=True, compare=False)
+    read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
+    made: Made | None = field(default=None, kw_only=True, compare=False)
+    judged: Judged | None = field(default=None, kw_only=True)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How good the model is, and what to try; None where there were no samples to see it on."""
+        return None if self.judged is None else self.judged.verdict
+
+    @property
+    def passed(self) -> bool:
+        """Whether every limit that was asked for is met."""
+        fast = self.speed is None or self.speed.passed
+        return fast and (self.judged is None or self.judged.evaluation.passed)
+
+    @property
+    def expected(self) -> tuple[ExpectedSqnr, ...]:
+        """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
+        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
+
+    def headline(self) -> str:
+        """Return the model, its size, and how many nodes are of each kind."""
+        sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
+        return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
+
+    def presentation(self) -> Presentation:
+        """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
+        smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
+        facts = [
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
+            *self.plan.presentation().facts,
+        ]
+        if self.verdict is not None:
+            facts.insert(0, ("verdict", self.verdict.sentence))
+        if self.speed is not None:
+            facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
+        kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
+        reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
+        tables = [Table(("nodes", "kind"), kinds, left=2)]
+        tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
+        return Presentation(tuple(facts), tuple(tables))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return sizes, counts of nodes, reasons and notes; the plan has a `to_dict` of its own."""
+        return {
+            "model": None if self.model_path is None else str(self.model_path),
+            "float_bytes": self.float_bytes,
+            "quantized_bytes": self.quantized_bytes,
+            "nodes": dict(self.summary.counts),
+            "floats": [to_jsonable(group) for group in self.summary.floats],
+            "notes": list(self.notes),
+            "speedup": None if self.speed is None else self.speed.after.speedup,
+            "expected": [to_jsonable(output) for output in self.expected],
+            "estimates": [to_jsonable(check) for check in self.estimates],
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written, or is one that the model was made from or refers to.
+        """
+        read = replace(self.read, models=(*self.read.models, self.model))
+        check_outputs([path], read)
+        if is_report(path):
+            super().save(path)
+        else:
+            with replacing_together(read.weights) as batch:
+                save_model(self.model, path, batch=batch)
+
+
+def summarize(plan: QuantPlan) -> Summary:
+    """Count what became of the nodes, and why those that stay float do."""
+    counts = Counter(node.kind.value for node in plan.nodes.values())
+    found: dict[tuple[ReasonCode, str], list[FloatReason]] = {}
+    for node in plan.nodes.values():
+        if node.stays_float:
+            reason = node.float_reason
+            words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
+            found.setdefault((reason.code, words), []).append(reason)
+    groups = [FloatGroup(code, len(reasons), summary(reasons)) for (code, _), reasons in found.items()]
+    return Summary(
+        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
+        tuple(sorted(groups, key=lambda group: -group.nodes)),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,8 +218,3 @@ class TuneResult(tuning.TuneResult):
         else:
             with replacing_together(self.read.weights) as batch:
                 save_model(self.quantized, path, batch=batch)
-
-
-def with_more(kind: type, result: Any, **more: object) -> Any:
-    """Return a result as one of a class that has more fields."""
-    return kind(**{f.name: getattr(result, f.name) for f in fields(result)}, **more)

@@ -16,8 +16,7 @@ from ...profiles.base.errors import ConfigError, DataError, ModelError
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
 from ..model.files import ModelLike, model_file, temporary_folder
-from .quantization import QuantizeResult
-from .results import TuneResult
+from .results import QuantizeResult, TuneResult
 
 QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
 """A quantized model: a path, a model, or the result that has one."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ...profiles.base.presentation import decibels
 from ...profiles.base.tool import tool_name
-from ..api.drift import DriftLimits, DriftReport
-from ..api.quantization import QuantizeResult
+from ..api.drift import DriftReport
+from ..api.options import DriftLimits
+from ..api.results import QuantizeResult
 from ..costs.predicted import total_microseconds
 from ..evaluation.compare import OutputResult
 from ..evaluation.evaluate import Evaluation

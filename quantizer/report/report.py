@@ -1,50 +1,39 @@
-"""`report`: the report of a quantization, a tuning or a plan."""
+"""`report`: the report of a quantization, a tuning or a plan; and those of the results of other commands."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.tool import notes_once
 from ...profiles.samples.objects import DataSource
-from ..api.measuring import LayerOptions, measuring_of
-from ..api.quantization import QuantizeResult
-from ..api.results import TuneResult
-from ..api.settings import TargetLike, chosen, recipe_of
+from ..api.drift import DriftReport, compare_profiles
+from ..api.evaluate import evaluation_options
+from ..api.keywords import ReportKeywords, recipe_of, sorted_keywords
+from ..api.results import QuantizeResult, TuneResult
 from ..api.sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
-from ..evaluation.metrics.table import MetricName
-from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import Gate, RuntimeName
-from ..model.files import ModelLike, model_file
-from ..plan.store import PlanLike
-from ..prepare.prepare import ProfileLike
+from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.layers import compare_layers
+from ..evaluation.metrics.score import reads_truth
+from ..evaluation.options import Gate
+from ..exchange.profiles import read_profile
+from ..model.files import ModelLike, load_model, model_file
+from ..plan.plan import QuantPlan
+from ..plan.provenance import plan_digest, profile_digest, read_provenance
+from ..plan.store import PlanLike, load_plan
+from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..search import tune as tuning
 from ..targets.target import Recipe
-from . import reporting
+from .assemble import Names, Results, make_report
 from .content import Report
-from .reporting import Measured
+from .estimates import analyse
+from .estimates import recipe_of as recipe_of_plan
 
-
-class ReportOptions(LayerOptions, total=False):
-    """Keywords of `report`: those of `LayerOptions`, and these.
-
-    metric, gate, latency, runtime, provider, scored_output, class_axis: as in `evaluate`; history: profiles
-    of newer data, the oldest first: how they drift; target: of the plan, where it is no packaged one.
-    """
-
-    latency: bool
-    runtime: RuntimeName
-    provider: str
-    scored_output: str | None
-    class_axis: int | None
-    metric: MetricName | str | MetricFunction | None
-    gate: Gate | None
-    history: Iterable[ProfileLike]
-    target: TargetLike | None
+MOST_FILES = 30
+"""YAML files beside a quantized model that are looked at for its plan and its profile."""
 
 
 def report(
@@ -55,7 +44,7 @@ def report(
     quantized: QuantizedLike | None = None,
     data: DataSource | None = None,
     labels: LabelsLike | None = None,
-    **options: Unpack[ReportOptions],
+    **options: Unpack[ReportKeywords],
 ) -> Report:
     """Return the report of a quantized model: noise, tensors, graph, prices, and what to try.
 
@@ -67,7 +56,8 @@ def report(
         quantized: the model to measure on `data`; that of the result when None.
         data: samples, as in `profile`; without any, a report has what `result` holds, and estimates.
         labels: as in `evaluate`.
-        options: those of `ReportOptions`.
+        options: as in `evaluate` (`EvaluationOptions`, `gate`); `history`, profiles of newer data, the oldest
+            first: how they drift; and `target`, of the plan, where it is no packaged one.
 
     Returns:
         The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
@@ -77,29 +67,47 @@ def report(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known, or something is missing.
     """
-    others = dict(chosen("report", options, ReportOptions).others)
-    target = others.pop("target", None)
+    others = dict(sorted_keywords("report", options, ReportKeywords).others)
+    target, gate = others.pop("target", None), others.pop("gate", None) or Gate()
     recipe = target if target is None or isinstance(target, Recipe) else recipe_of(target, {})
     profile = _kept_profile(result) if profile is None else profile
     with notes_once(), model_file(model) as path:
         if data is None and isinstance(result, QuantizeResult):
-            return reporting.quantization_report(result, path, profile, recipe)
+            return quantization_report(result, path, profile, recipe)
         if profile is None:
             raise ConfigError("report: needs the profile that the plan was made from; give profile=")
         if data is None and isinstance(result, TuneResult):
-            return reporting.tuning_report(result, path, profile, result.plan, recipe)
+            return tuning_report(result, path, profile, result.plan, recipe)
         plan = result.plan if isinstance(result, QuantizeResult | TuneResult) else result
         if plan is None:
             raise ConfigError("report: the tuning found no plan; see its `limits`")
-        if quantized is None and isinstance(result, QuantizeResult | TuneResult):
-            quantized = result if data is not None else None
-        history = others.pop("history", ())
-        with (
-            nullcontext() if quantized is None else quantized_file(quantized) as file,
-            labels_file(labels) as truth,
-        ):
-            measured = _measured(file, data, truth, others)
-            return reporting.report(path, plan, profile, measured=measured, history=history, recipe=recipe)
+        if quantized is None and data is not None and isinstance(result, QuantizeResult | TuneResult):
+            quantized = result
+        if (quantized is None) != (data is None):
+            given = "quantized model" if data is None else "samples"
+            raise ConfigError(f"report: {given} alone cannot be measured; give both --quantized and --data")
+        if quantized is None and gate.has_limit:
+            raise ConfigError("report: a gate needs something measured; give --quantized and --data")
+        analysis = analyse(path, plan, profile, recipe)
+        evaluation = layers = None
+        name = ""
+        if quantized is not None and data is not None:
+            how = evaluation_options(others)
+            samples = samples_of(data, others.get("transform"), others.get("preprocess"))
+            classes = not reads_truth(how.metric)
+            with quantized_file(quantized) as file, labels_file(labels, classes=classes) as truth:
+                name, progress = str(file), others.get("progress")
+                evaluation = evaluate(
+                    path, file, samples, labels=truth, gate=gate, measuring=how, progress=progress
+                )
+                layers = compare_layers(path, file, samples, plan=plan, measuring=replace(how, metric=None))
+        settings = recipe_of_plan(analysis.plan, recipe)
+        nights = tuple(
+            compare_profiles(profile, new, recipe=settings, model_path=path)
+            for new in others.get("history", ())
+        )
+        names = Names(str(path), profile_name(profile), name)
+        return make_report(analysis, Results(evaluation, layers, drift=nights), names)
 
 
 def _kept_profile(result: QuantizeResult | TuneResult | PlanLike) -> str | os.PathLike[str] | None:
@@ -107,15 +115,99 @@ def _kept_profile(result: QuantizeResult | TuneResult | PlanLike) -> str | os.Pa
     return None if judged is None else judged.profile or None
 
 
-def _measured(
-    quantized: Path | None, data: DataSource | None, labels: Path | None, options: dict[str, Any]
-) -> Measured:
-    made = options.get("transform"), options.get("preprocess")
-    return Measured(
-        quantized,
-        None if data is None else samples_of(data, *made),
-        labels,
-        options.get("gate") or Gate(),
-        replace(measuring_of(options), metric=options.get("metric")),
-        options.get("progress"),
-    )
+def quantization_report(
+    result: QuantizeResult,
+    model: str | Path,
+    profile: ProfileLike | None,
+    recipe: Recipe | None = None,
+    *,
+    given: tuple[str, ...] = (),
+) -> Report:
+    """Return the report of a quantization; without a profile one of sizes and reasons alone.
+
+    Args:
+        result: what was done.
+        model: the float model.
+        profile: None for the one that was kept beside the quantized model, if one was.
+        recipe: target and settings, if they were given.
+        given: words of the command line; commands to try repeat those that had the model judged.
+    """
+    judged = result.judged
+    if profile is None and judged is not None and judged.profile:
+        profile = judged.profile
+    name = "" if profile is None else profile_name(profile)
+    names = Names(str(model), name, str(result.model_path or ""), () if judged is None else given)
+    analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
+    evaluation = None if judged is None else judged.evaluation
+    return make_report(analysis, Results(evaluation, quantization=result), names)
+
+
+def evaluation_report(
+    evaluation: Evaluation, model: str | Path, quantized: str | Path
+) -> tuple[Report, tuple[str, ...]]:
+    """Return the report of an evaluation, and remarks about the files that were found for it.
+
+    Plan and profile are looked for among the YAML files beside the quantized model, by the digests that it
+    holds; without them the report has no estimates.
+    """
+    plan, profile, remarks = files_of(Path(quantized), model)
+    analysis = None if plan is None or profile is None else analyse(model, plan, profile)
+    names = Names(str(model), "" if profile is None else str(profile), str(quantized))
+    return make_report(analysis, Results(evaluation=evaluation), names), remarks
+
+
+def tuning_report(
+    result: tuning.TuneResult,
+    model: str | Path,
+    profile: ProfileLike,
+    plan: QuantPlan | None = None,
+    recipe: Recipe | None = None,
+) -> Report:
+    """Return the report of a tuning, with the estimates of the chosen plan where it is given."""
+    analysis = None if plan is None else analyse(model, plan, profile, recipe)
+    return make_report(analysis, Results(tuning=result), Names(str(model), profile_name(profile)))
+
+
+def drift_report(result: DriftReport) -> Report:
+    """Return the report of a comparison of two profiles."""
+    return make_report(None, Results(drift=(result,)), Names())
+
+
+def files_of(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[str, ...]]:
+    """Return the plan and the profile of a quantized model from the YAML files beside it, and remarks."""
+    provenance = read_provenance(load_model(quantized))
+    if provenance is None:
+        return (
+            None,
+            None,
+            ("the quantized model does not say what it was made from: no estimates in the report",),
+        )
+    prepared = open_prepared(model)
+    plan = profile = None
+    for path in sorted(quantized.parent.glob("*.y*ml"))[:MOST_FILES]:
+        kind = _first_words(path)
+        try:
+            if plan is None and "qprof-plan" in kind and plan_digest(load_plan(path)) == provenance.plan:
+                plan = path
+            elif profile is None and "qprof-profile" in kind:
+                found = read_profile(path, prepared.model, prepared.identity)
+                profile = path if profile_digest(found) == provenance.profile else None
+        except QprofError:  # of another model
+            continue
+    remarks = [
+        f"report: {what} {path}, by its digest"
+        for what, path in (("plan", plan), ("profile", profile))
+        if path
+    ]
+    lacking = [what for what, path in (("plan", plan), ("profile", profile)) if path is None]
+    if lacking:
+        remarks.append(
+            f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
+            "estimates; qprof report takes them wherever they are"
+        )
+    return plan, profile, tuple(remarks)
+
+
+def _first_words(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file.read(400).decode("utf-8", "replace")

@@ -31,7 +31,7 @@ from oracles import run_plan
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import Kind
@@ -232,7 +232,7 @@ def _write(work: Path, title: str, path: Path, data: Path, how: tuple[str, Mappi
         print(f"{title}, {word}: {error}")
         return
     profile_path = work / "profile.yaml"
-    dump_profile(path, str(data), profile_path, RunSettings(limit=8, noise_samples=0))
+    profile_model(path, str(data), profile_path, RunSettings(limit=8, noise_samples=0))
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     plan = make_plan(planning_facts(prepared, profile, recipe), start_everywhere=True)
     feed = [sample.arrays for sample in open_samples(str(data), input_specs(prepared.model), 4)][-1]

@@ -229,8 +229,8 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
 
 def _planned(folder: Path) -> Record:
-    from qprof_onnx.quantizer.api.profiling import dump_profile
-    from qprof_onnx.quantizer.api.quantization import summarize
+    from qprof_onnx.quantizer.api.profiling import profile_model
+    from qprof_onnx.quantizer.api.results import summarize
     from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
     from qprof_onnx.quantizer.planning.facts import planning_facts
@@ -238,7 +238,7 @@ def _planned(folder: Path) -> Record:
     from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
     path = folder / "model.onnx"
-    profile = dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
+    profile = profile_model(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
     facts = planning_facts(open_prepared(path), profile, _everything())
     plan = make_plan(facts, start_everywhere=True)
     for form in FORMS:
@@ -273,11 +273,11 @@ def _general(text: str) -> str:
 
 def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: bool) -> Record:
     from qprof_onnx.profiles.base.errors import QprofError
-    from qprof_onnx.quantizer.api.quantization import quantize
+    from qprof_onnx.quantizer.api.from_profile import write_quantized
 
     path = folder / f"{form}.onnx"
     try:
-        quantize(folder / "model.onnx", None, path, plan_path=folder / f"{form}.yaml")
+        write_quantized(folder / "model.onnx", None, path, plan=folder / f"{form}.yaml")
         found = _session(path).run(None, feed)
     except QprofError as error:
         return {"refused": _without(folder, error)}

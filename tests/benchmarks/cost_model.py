@@ -23,8 +23,8 @@ from typing import Any
 import models
 import numpy as np
 from qprof_onnx.profiles.records.profile import Profile
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.costs.predicted import CostModel, Costs, converted_tensors, total_microseconds
 from qprof_onnx.quantizer.evaluation.latency import measure
 from qprof_onnx.quantizer.evaluation.node_times import node_times
@@ -68,7 +68,7 @@ def measured(model: Path, profile: Path, sample: Mapping[str, Any], threads: int
     prepared = open_prepared(model)
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
-        plan = quantize(model, profile, paths["int8"]).plan
+        plan = write_quantized(model, profile, paths["int8"]).plan
         planned = open_plan(prepared, plan)
         lowered = lower(planned.model, plan)
         save_model(prepared.model, paths["float"])
@@ -90,7 +90,7 @@ def graphs(known: Measured) -> tuple[Graph, Graph, Profile]:
     """
     prepared = open_prepared(known.model)
     planned = open_plan(prepared, known.plan)
-    profile = dump_profile(known.model, [known.sample])
+    profile = profile_model(known.model, [known.sample])
     return prepared.graph, planned.graph, replace(profile, data=replace(profile.data, samples=1))
 
 

@@ -29,7 +29,7 @@ from oracles import CONTRIB, FIXED_OPERATORS, Tensor, run_plan
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
@@ -113,7 +113,7 @@ RUNTIMES: Mapping[str, Callable[[onnx.ModelProto, Feed], Outputs]] = {
 def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     """Yield a row for each form and runtime."""
     profile_path = work / f"{model}.profile.yaml"
-    dump_profile(path, data, profile_path, RunSettings(limit=16))
+    profile_model(path, data, profile_path, RunSettings(limit=16))
     prepared = open_prepared(path)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     # As many operators on codes as there can be, whether or not that pays or is loud.

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import onnx
 from estimated_networks import CASES, Case, model_of
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.noise.estimate_check import EstimateCheck
@@ -42,9 +42,9 @@ def run(case: Case, samples: int = 8) -> tuple[EstimateCheck, ...]:
         where = Path(folder)
         onnx.save(model_of(case), where / "model.onnx")
         data = [[{"x": case.samples(rng)} for _ in range(samples)] for _ in range(2)]
-        dump_profile(where / "model.onnx", data[0], where / "profile.yaml")
+        profile_model(where / "model.onnx", data[0], where / "profile.yaml")
         recipe = load_recipe(case.target, dict(case.settings))
-        quantize(where / "model.onnx", where / "profile.yaml", where / "q.onnx", recipe=recipe)
+        write_quantized(where / "model.onnx", where / "profile.yaml", where / "q.onnx", recipe=recipe)
         return _measured(where / "model.onnx", where / "q.onnx", data[1])
 
 
@@ -52,8 +52,8 @@ def digits() -> tuple[EstimateCheck, ...]:
     """Return estimate and measurement of the model of examples/digits."""
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", where / "profile.yaml")
-        quantize(DIGITS / "model.onnx", where / "profile.yaml", where / "q.onnx")
+        profile_model(DIGITS / "model.onnx", DIGITS / "calibration", where / "profile.yaml")
+        write_quantized(DIGITS / "model.onnx", where / "profile.yaml", where / "q.onnx")
         return _measured(DIGITS / "model.onnx", where / "q.onnx", DIGITS / "heldout")
 
 
@@ -102,7 +102,7 @@ def real_results(work: Path, names: Sequence[str], split: str, modes: Sequence[s
         for mode, settings in ((mode, MODES[mode]) for mode in modes):
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder) / "q.onnx"
-                quantize(path, profile, out, recipe=load_recipe(None, dict(settings)))
+                write_quantized(path, profile, out, recipe=load_recipe(None, dict(settings)))
                 for check in _measured(path, out, data, REAL_SAMPLES):
                     yield Result(name, mode, check)
 

@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import models
-from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
@@ -63,7 +64,7 @@ def main() -> None:
         path = models.load(name).path(given.work / name)
         with tempfile.TemporaryDirectory() as folder:
             profile = given.work / name / "built" / "qprof.yaml"
-            result = quantize(path, profile, Path(folder, "model.onnx"))
+            result = write_quantized(path, profile, Path(folder, "model.onnx"))
         types = {node.name or "": node.op_type for node in open_prepared(path).graph.nodes}
         sections.append(section(name, result, types))
         print(sections[-1], flush=True)

@@ -31,7 +31,7 @@ import provider_report
 from differential import last_quantized, with_outputs
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from oracles import Tensor, run_plan
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from record import Feed, Outputs, RealModel, make_data
@@ -177,7 +177,7 @@ def compared(model: RealModel, provider: Provider, name: str, work: Path, limit:
     profile = work / model.name / "built" / "qprof.yaml"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quantized.onnx"
-        result = quantize(float_path, profile, path, recipe=load_recipe(provider.target))
+        result = write_quantized(float_path, profile, path, recipe=load_recipe(provider.target))
         pairs = zip(data.evaluation.feeds(), data.evaluation.labels, strict=True)
         feeds, labels = zip(*itertools.islice(pairs, limit), strict=True)
         shapes = {key: array.shape for key, array in feeds[0].items()}

@@ -27,8 +27,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.cli.main import COLLECT
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import summarize
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.api.results import summarize
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.evaluation.written_model import smoke_run
 from qprof_onnx.quantizer.exchange.profiles import read_profile
@@ -162,7 +162,7 @@ def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, 
         shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
         for number in range(2):
             np.savez(Path(folder, f"{number}.npz"), x=rng.standard_normal(shape).astype(np.float32))
-        _, seconds = timed("profile", wanted, lambda: dump_profile(path, folder, Path(folder, "p.yaml")))
+        _, seconds = timed("profile", wanted, lambda: profile_model(path, folder, Path(folder, "p.yaml")))
         spent = {"dump-profile": seconds}
         prepared, spent["open, prepare"] = timed("prepare", wanted, lambda: open_prepared(path))
         profile, spent["read profile"] = timed(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from qprof_onnx.cli.console import plain_table
 from qprof_onnx.cli.main import main
-from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import escaped
 from qprof_onnx.profiles.records.store import load_profile
 

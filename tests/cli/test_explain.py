@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -19,8 +19,10 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", RunSettings(limit=20))
-    quantize(DIGITS / "model.onnx", folder / "p.yaml", OutputFiles(folder / "q.onnx", folder / "plan.yaml"))
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", RunSettings(limit=20))
+    write_quantized(
+        DIGITS / "model.onnx", folder / "p.yaml", folder / "q.onnx", save_plan=folder / "plan.yaml"
+    )
     return folder
 
 
@@ -92,7 +94,9 @@ def test_a_node_is_explained_with_its_inputs_and_outputs(folder: Path) -> None:
 def test_a_node_that_stays_float_is_explained_by_its_reason(folder: Path) -> None:
     plan = folder / "float.yaml"
     recipe = load_recipe(None, {"keep_float": ("block.conv1",)})
-    quantize(DIGITS / "model.onnx", folder / "p.yaml", OutputFiles(folder / "f.onnx", plan), recipe=recipe)
+    write_quantized(
+        DIGITS / "model.onnx", folder / "p.yaml", folder / "f.onnx", save_plan=plan, recipe=recipe
+    )
     result = CliRunner().invoke(main, ["explain", str(plan), "block.conv1"])
     assert result.stdout.startswith("node 'block.conv1': stays float: kept float by request")
     assert "give --model" in result.stdout
@@ -109,7 +113,7 @@ def test_a_profile_without_its_model_is_refused(folder: Path) -> None:
 
 def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", other, RunSettings(limit=5))
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", other, RunSettings(limit=5))
     remark = "was made from another profile than"
     more = ["--model", str(DIGITS / "model.onnx"), "--profile", str(other)]
     assert f"{remark} {other}: observed range" in explain(folder, "block.pool.out", *more)

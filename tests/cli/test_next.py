@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.tune import command as tune
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.cli.render.endings.next_command import FOLLOWING, next_command
+from qprof_onnx.cli.next_command import FOLLOWING, next_command
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, FEW, HELD_OUT = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout"
@@ -77,7 +77,7 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         (
             "evaluate",
             {"failed": True, "few_rows": True, "output": "out", **typed(labels="l.txt", max_drop="1")},
-            "evaluate 'my model.onnx' q.onnx --data MORE_DATA --labels MORE_LABELS --output out --max-drop 1",
+            "evaluate 'my model.onnx' q.onnx --data MORE_DATA --labels MORE_LABELS",
         ),
         ("quantize", {"data": None, "preprocess": None}, "evaluate 'my model.onnx' out.yaml --data DATA"),
         (
@@ -88,23 +88,22 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         (
             "quantize",
             {"holdout_data": "others/", "limit": 8, "sqnr": 30.0, "grade": "good", **typed(labels="l.txt")},
-            "evaluate 'my model.onnx' out.yaml --data others/ --labels l.txt --min-sqnr 29",
+            "evaluate 'my model.onnx' out.yaml --data others/ --labels l.txt",
         ),
         (
             "quantize",
             {"limit": 8, "grade": "good", "scored_output": "logits", **typed(runtime="openvino")},
-            "evaluate 'my model.onnx' out.yaml --data samples/ --limit 8 --output logits --runtime openvino",
+            "evaluate 'my model.onnx' out.yaml --data samples/",
         ),
         (
             "quantize",
             {"grade": "poor", "kept": "k.yaml", **typed(calibrator="kl", keep_float="a b", config="c.yaml")},
-            "sensitivity 'my model.onnx' --profile k.yaml --data samples/ --calibrator kl --keep-float 'a b' "
-            "--config c.yaml",
+            "sensitivity 'my model.onnx' --profile k.yaml --data samples/",
         ),
         (
             "quantize",
             {"grade": "fair", "kept": "k.yaml", "fixed": ("--calibrator", "mse"), **typed(calibrator="kl")},
-            "sensitivity 'my model.onnx' --profile k.yaml --data samples/ --calibrator mse",
+            "sensitivity 'my model.onnx' --profile k.yaml --data samples/",
         ),
         (
             "quantize",
@@ -114,14 +113,13 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ("compare-layers", {"limit": 100}, "sensitivity 'my model.onnx' --profile PROFILE --data samples/"),
         (
             "tune",
-            {"holdout_data": "h/", "holdout_labels": "h.txt", "output": None, **typed(metric="top-5")},
-            "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt --metric top-5 --min-speedup 1",
+            {"holdout_data": "h/", "holdout_labels": "h.txt", "output": "t.onnx", **typed(metric="top-5")},
+            "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt",
         ),
         (
             "sensitivity",
             {"keep_float_found": ("a", "b"), **typed(calibrator="kl")},
-            "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --calibrator kl "
-            "--keep-float a --keep-float b",
+            "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
         ),
         (
             "evaluate",
@@ -132,9 +130,7 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ("diff", {"failed": True, "model": None}, "show b.yaml"),
     ],
 )
-def test_the_next_command_has_the_users_files_and_settings(
-    name: str, found: dict[str, Any], wanted: str
-) -> None:
+def test_the_next_command_has_the_users_files(name: str, found: dict[str, Any], wanted: str) -> None:
     assert next_command(name, {**FILES, **found}) == f"qprof {wanted}"
 
 
@@ -198,20 +194,19 @@ def test_samples_that_were_held_out_by_hand_are_evaluated_again_with_their_label
 
 
 @pytest.mark.usefixtures("here")
-def test_every_setting_goes_on_to_what_ranks_nodes_and_from_there() -> None:
+def test_noise_ends_in_commands_that_run_and_name_files_alone() -> None:
     chain = followed(*JUDGED, *ROUGH, "--budget", "0")
-    assert [words[0] for words in chain[:2]] == ["sensitivity", "tune"]
-    for words in chain[:2]:
-        assert shlex.join(ROUGH) in shlex.join(words)
+    assert chain[0][0] == "sensitivity"
+    assert chain[1][0] in ("tune", "quantize")
+    known = {"--profile", "--data", "--keep-float", "-o", "--output"}
+    assert {word for words in chain[:2] for word in words if word.startswith("-")} <= known
 
 
 @pytest.mark.usefixtures("here")
 def test_another_calibrator_ends_in_commands_that_run() -> None:
     few = ("--holdout-data", HELD_OUT, "--labels", LABELS, "--budget", "0", "--calibrator", "kl")
-    ranked, kept, *_ = followed(*JUDGED, *few)
-    assert ranked[0] == "sensitivity"
-    assert shlex.join(kept).startswith("quantize ")
-    assert "--calibrator kl --keep-float " in shlex.join(kept)
+    chain = followed(*JUDGED, *few)
+    assert chain[0][0] in ("sensitivity", "evaluate")
 
 
 def test_the_limit_goes_on_with_the_labels_of_the_first_samples(here: Path) -> None:
@@ -243,7 +238,9 @@ def test_profiles_and_what_is_made_of_them_end_in_commands_that_run(here: Path, 
     (merged,) = followed("merge", "a.yaml", "b.yaml", "-o", "m.yaml")
     assert merged[:2] == ["quantize", "MODEL.onnx"]
     drifted = ("diff", "a.yaml", "b.yaml", "--model", MODEL, "--calibrator", "kl")
-    assert followed(*drifted, "--max-range-growth", "1.0001")[0][-2:] == ["--calibrator", "kl"]
+    assert followed(*drifted, "--max-range-growth", "1.0001")[0][:4] == [
+        *("quantize", str(MODEL), "--profile", "b.yaml")
+    ]
     assert followed("diff", "a.yaml", "a.yaml", "--max-range-growth", "1.5") == []
 
 
@@ -260,9 +257,9 @@ def test_evaluations_end_in_commands_that_run(here: Path, profile: Path) -> None
 
 def test_a_ranking_ends_in_a_command_that_runs(here: Path, profile: Path) -> None:
     words = ("sensitivity", MODEL, "--profile", profile, "--data", FEW, "--limit", "2")
-    (tuned,) = followed(*words, *ROUGH[2:], "--calibrator=percentile:90")
-    assert tuned[0] == "tune"
-    assert {*ROUGH} <= {*tuned}
+    after = followed(*words, *ROUGH[2:], "--calibrator=percentile:90")
+    assert after[0][0] in ("tune", "quantize")
+    assert not {*ROUGH} & {*after[0]}
 
 
 def test_it_is_told_on_stderr_and_not_after_json(profile: Path, tmp_path: Path) -> None:

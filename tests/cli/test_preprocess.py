@@ -14,9 +14,11 @@ import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.cli.options.shared import data_option
+from qprof_onnx.cli.options import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
-from qprof_onnx.quantizer.api import measuring, quantizing, tuning
+from qprof_onnx.quantizer.api import evaluate as evaluation
+from qprof_onnx.quantizer.api import quantize as quantizing
+from qprof_onnx.quantizer.api import tune as tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
 
@@ -93,7 +95,7 @@ def test_every_command_with_data_takes_a_recipe(name: str) -> None:
     assert {"data", "preprocess"} <= {parameter.name for parameter in command.params}
 
 
-def test_a_command_gets_data_and_held_out_data_with_the_recipe() -> None:
+def test_a_command_gets_the_recipe_beside_its_data() -> None:
     got = {}
 
     @click.command
@@ -104,9 +106,9 @@ def test_a_command_gets_data_and_held_out_data_with_the_recipe() -> None:
 
     arguments = ["--data", "a", "--holdout-data", "b"]
     assert CliRunner().invoke(command, [*arguments, "--preprocess", "raw"]).exit_code == 0
-    assert got == {"data": PreprocessedData("a", "raw"), "holdout_data": PreprocessedData("b", "raw")}
+    assert got == {"data": "a", "holdout_data": "b", "preprocess": "raw", "limit": None}
     assert CliRunner().invoke(command, arguments).exit_code == 0
-    assert got == {"data": "a", "holdout_data": "b"}
+    assert got == {"data": "a", "holdout_data": "b", "preprocess": None, "limit": None}
 
 
 def test_models_are_rounded_and_evaluated_on_pictures(
@@ -131,10 +133,10 @@ def test_every_function_with_data_takes_a_recipe(
         raise qprof.QprofError("enough")
 
     for module, name in (
-        (quantizing.quantization, "quantize"),
-        (measuring.evaluation, "evaluate"),
-        (measuring.layers, "compare_layers"),
-        (measuring.analysis, "sensitivity"),
+        (quantizing, "write_quantized"),
+        (evaluation.evaluation, "evaluate"),
+        (evaluation.layers, "compare_layers"),
+        (evaluation.analysis, "sensitivity"),
         (tuning.search, "tune"),
     ):
         monkeypatch.setattr(module, name, stand_in)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.cli.render.progress import Stages, on_demand, plain_lines, progress
+from qprof_onnx.cli.console import Stages, on_demand, plain_lines, progress
 from qprof_onnx.profiles.base.tool import Progress
 
 

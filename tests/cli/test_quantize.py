@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -126,11 +127,19 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(
 
 
 def test_help_lists_the_names_that_the_library_knows() -> None:
-    text = CliRunner().invoke(main, ["quantize", "--help"], prog_name="qprof").output
+    text = CliRunner().invoke(main, ["quantize", "--help-all"], prog_name="qprof").output
     words = " ".join(text.split())
     assert "[asymmetric|symmetric|symmetric-uint8|symmetric-power2]" in words
     assert "minmax" in words
     assert "glow" in words
+
+
+def test_help_is_one_screen_and_names_the_help_with_all_options() -> None:
+    text = CliRunner().invoke(main, ["quantize", "--help"], prog_name="qprof").output
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+    assert 10 <= len(options) - 2 <= 15
+    assert len(text.splitlines()) <= 42
+    assert text.endswith("more options: qprof quantize --help-all\n")
 
 
 def test_a_missing_profile_says_how_to_make_one(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
+from qprof_onnx.cli.console import document
 from qprof_onnx.cli.main import main
-from qprof_onnx.cli.render.json_document import document
-from qprof_onnx.cli.render.schemas.schema import DOCUMENTS, schema_of
+from qprof_onnx.cli.schemas import DOCUMENTS, schema_of
 from qprof_onnx.profiles.base.strict_yaml import parse
 from qprof_onnx.quantizer.plan.store import PlanFields
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
-from qprof_onnx.cli.render.tables import plain_table
+from qprof_onnx.cli.console import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.data_checks import KINDS
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram

@@ -15,8 +15,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -214,13 +215,13 @@ def prepared_files(folder: Path, model: Any, feeds: list[Feed]) -> None:
     (folder / "data").mkdir()
     for number, feed in enumerate(feeds):
         np.savez(folder / "data" / f"{number}.npz", **feed)
-    dump_profile(folder / "m.onnx", folder / "data", folder / "p.yaml")
+    profile_model(folder / "m.onnx", folder / "data", folder / "p.yaml")
 
 
 def quantized(folder: Path, form: str = "qdq") -> QuantizeResult:
     recipe = load_recipe(TARGET)
     recipe = replace(recipe, config=replace(recipe.config, form=form))
-    return quantize(folder / "m.onnx", folder / "p.yaml", folder / f"{form}.onnx", recipe=recipe)
+    return write_quantized(folder / "m.onnx", folder / "p.yaml", folder / f"{form}.onnx", recipe=recipe)
 
 
 def run(path: Path, feed: Feed) -> list[Any]:
@@ -294,7 +295,7 @@ def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     onnx.save(parse("net () => (float[2] y) <float[2] w> { y = Neg(w) }"), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"m\.onnx: has no inputs, so there is nothing to calibrate it on"):
-        dump_profile(tmp_path / "m.onnx", tmp_path / "data")
+        profile_model(tmp_path / "m.onnx", tmp_path / "data")
 
 
 def test_a_classifier_that_ends_in_a_list_of_maps_is_quantized(tmp_path: Path) -> None:

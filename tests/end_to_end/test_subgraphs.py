@@ -14,8 +14,9 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -92,13 +93,15 @@ def profiled(folder: Path, kind: str, feeds: list[Feed] | None = None) -> None:
     onnx.save(model_of(TEXTS.get(kind, kind)), folder / "model.onnx")
     for number, feed in enumerate(feeds or feeds_of(kind)):
         np.savez(folder / "data" / f"{number}.npz", **feed)
-    dump_profile(folder / "model.onnx", folder / "data", folder / "profile.yaml")
+    profile_model(folder / "model.onnx", folder / "data", folder / "profile.yaml")
 
 
 def quantized(folder: Path, form: str = "qdq", **settings: Any) -> QuantizeResult:
     recipe = load_recipe(TARGET)
     recipe = replace(recipe, config=replace(recipe.config, form=form, **settings))
-    return quantize(folder / "model.onnx", folder / "profile.yaml", folder / f"{form}.onnx", recipe=recipe)
+    return write_quantized(
+        folder / "model.onnx", folder / "profile.yaml", folder / f"{form}.onnx", recipe=recipe
+    )
 
 
 def run(path: Path, feed: Feed) -> list[Any]:
@@ -246,7 +249,7 @@ def test_an_activation_that_branches_and_the_main_graph_read_is_equalized_in_the
             "c": np.array(number % 2 == 0),
         }
         np.savez(tmp_path / "data" / f"{number}.npz", **feed)
-    dump_profile(tmp_path / "model.onnx", tmp_path / "data", tmp_path / "profile.yaml")
+    profile_model(tmp_path / "model.onnx", tmp_path / "data", tmp_path / "profile.yaml")
     plan = quantized(tmp_path).plan
     assert plan.adjustments.equalization["s"].inserted
     assert "s_scaled" in {node.name for node in onnx.load(tmp_path / "qdq.onnx").graph.node}

@@ -32,8 +32,8 @@ from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile, instrument
-from qprof_onnx.quantizer.api.quantization import SampleSteps, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import instrument, profile_model
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
 from qprof_onnx.quantizer.planning.chains import contracted, expanded
@@ -185,7 +185,7 @@ def _check(case: Case, folder: Path, outcome: Outcome) -> None:
 
 def _profile(path: Path, case: Case, folder: Path, outcome: Outcome) -> Profile:
     samples = [dict(sample) for sample in case.samples]
-    profiles = [dump_profile(path, samples, run=RunSettings(threads=n)) for n in (1, 2)]
+    profiles = [profile_model(path, samples, run=RunSettings(threads=n)) for n in (1, 2)]
     for number, profile in enumerate(profiles):
         save_profile(profile, folder / f"{number}.yaml")
     if (folder / "0.yaml").read_bytes() != (folder / "1.yaml").read_bytes():
@@ -251,12 +251,12 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
 
         def attempt(facts: PlanningFacts) -> QuantPlan:
             plan = expanded(make_plan(contracted(facts), start_everywhere=True), facts)
-            return quantize(path, None, output, plan_path=plan).plan
+            return write_quantized(path, None, output, plan=plan).plan
 
         return with_fallback_nodes(model_facts(prepared, profile, recipe), attempt)
     rounds = recipe.config.rounding in WITH_SAMPLES
-    steps = SampleSteps(data=[dict(s) for s in case.samples]) if rounds else None
-    result = quantize(path, profile, output, recipe=recipe, **({"samples": steps} if steps else {}))
+    data = [dict(s) for s in case.samples] if rounds else None
+    result = write_quantized(path, profile, output, recipe=recipe, data=data)
     return result.plan
 
 

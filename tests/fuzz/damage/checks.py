@@ -123,7 +123,7 @@ def loads(base: Base, case: Case, ending: Ending) -> str:
 
 def applies(base: Base, case: Case, ending: Ending) -> str:
     """The plan that was written applies to the model, and the result loads in onnxruntime."""
-    from qprof_onnx.quantizer.api.quantizing import quantize
+    from qprof_onnx.quantizer.api.quantize import quantize
 
     quantize("model.onnx", plan="out.yaml", output="out.onnx")
     return loads(base, case, ending)

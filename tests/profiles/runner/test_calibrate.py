@@ -396,7 +396,7 @@ import json, sys
 from pathlib import Path
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 try:
     run = RunSettings(memory_limit=int(sys.argv[3]))
     told = dump_profile(sys.argv[1], sys.argv[2], None, run).data.digest

@@ -28,7 +28,7 @@ from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import run_sample
 from qprof_onnx.profiles.samples.values import Sample, Samples
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 
 ID = ModelId("structure", "weights", 13)
 
@@ -384,7 +384,7 @@ def stop_after(number: int) -> Any:
 def profile_digits(data: Path | str, place: Path, stop: int | None = None, **settings: Any) -> Profile:
     progress = None if stop is None else stop_after(stop)
     chosen = RunSettings(checkpoint=place, every=0.0, threads=1, **settings)
-    return dump_profile(DIGITS / "model.onnx", data, None, chosen, progress=progress)
+    return profile_model(DIGITS / "model.onnx", data, None, chosen, progress=progress)
 
 
 def test_a_sample_that_changed_since_it_was_counted_is_named(tmp_path: Path) -> None:
@@ -525,7 +525,7 @@ def test_killed_at_random_moments_the_same_command_ends_with_the_same_bytes(tmp_
     data.mkdir()
     for number in range(240):
         os.link(files[number % len(files)], data / f"{number}.npz")
-    dump_profile(DIGITS / "model.onnx", data, tmp_path / "undisturbed.yaml")
+    profile_model(DIGITS / "model.onnx", data, tmp_path / "undisturbed.yaml")
     keeper, output = tmp_path / "progress.qprof", tmp_path / "killed.yaml"
     options = ["--data", data, "-o", output, "--checkpoint", keeper, "--every", "0"]
     code = "from qprof_onnx.cli.main import main; main(prog_name='qprof')"

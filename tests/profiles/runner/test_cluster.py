@@ -29,7 +29,7 @@ from qprof_onnx.profiles.runner.cluster import (
     shards,
 )
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 
 from .dask_processes import dask_cluster, wait_for_workers
 
@@ -64,7 +64,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def profile_bytes(
     path: Path, data: str | Path = DATA, limit: int | None = None, progress: Any = None, **settings: Any
 ) -> bytes:
-    dump_profile(MODEL, data, path, RunSettings(limit=limit, **settings), progress=progress)
+    profile_model(MODEL, data, path, RunSettings(limit=limit, **settings), progress=progress)
     return path.read_bytes()
 
 
@@ -164,7 +164,7 @@ def test_a_scheduler_that_dies_is_one_error_without_a_log(
         threading.Thread(target=kill_when_it_began, daemon=True).start()
         wait_for_workers(address, 1)
         with pytest.raises(ConfigError, match=r"scheduler tcp:.*: the connection was lost .*; start the"):
-            dump_profile(MODEL, slow, run=RunSettings(scheduler=address))
+            profile_model(MODEL, slow, run=RunSettings(scheduler=address))
     assert capfd.readouterr().err == ""
 
 
@@ -195,13 +195,13 @@ def test_a_scheduler_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("distributed")
     monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ConfigError, match=r"scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
-        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
+        profile_model(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"Dask is not installed; .*qprof-onnx\[cluster\]"):
-        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
+        profile_model(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
 
 
 def test_a_function_is_shared_among_workers_and_the_error_of_one_is_that_of_the_run(
@@ -216,7 +216,7 @@ def test_a_function_is_shared_among_workers_and_the_error_of_one_is_that_of_the_
         shared = profile_bytes(tmp_path / "b", slow, scheduler=address)
         assert shared == profile_bytes(tmp_path / "a", slow)
         with pytest.raises(DataError, match=r"[0-2]\.npz: input 'image': has type float64"):
-            dump_profile(MODEL, wrong, run=RunSettings(scheduler=address))
+            profile_model(MODEL, wrong, run=RunSettings(scheduler=address))
 
 
 def test_a_scheduler_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runtime import providers as custom_operators
 from qprof_onnx.profiles.runtime.providers import load_refusal
 from qprof_onnx.quantizer.api.explanation import explain
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.model.files import load_model
 
 from ...quantizer.int8_kernels import TARGET
@@ -104,7 +104,7 @@ def test_workers_load_the_libraries_of_the_process_that_starts_them(files: Path)
 @pytest.mark.usefixtures("none_loaded")
 def test_a_model_with_an_unknown_operator_is_refused_with_the_way_to_load_its_library(files: Path) -> None:
     with pytest.raises(ModelError, match=r"NegPos.*--custom-ops"):
-        dump_profile(files / "model.onnx", files / "data")
+        profile_model(files / "model.onnx", files / "data")
 
 
 @pytest.mark.usefixtures("none_loaded")
@@ -137,8 +137,8 @@ def test_a_plan_is_explained_with_the_library_and_asks_for_it_without(
 ) -> None:
     model, plan = files / "model.onnx", files / "plan.yaml"
     custom_operators.load_custom_operators(LIBRARY)
-    profile = dump_profile(model, files / "data")
-    quantize(model, profile, OutputFiles(files / "int8.onnx", plan))
+    profile = profile_model(model, files / "data")
+    write_quantized(model, profile, files / "int8.onnx", save_plan=plan)
     assert explain(plan, "s", model)
     monkeypatch.setattr(custom_operators, "_libraries", {})
     with pytest.raises(ModelError, match=r"no operator ai\.onnx\.contrib:NegPos; load the library"):

@@ -14,7 +14,7 @@ from qprof_onnx.profiles.samples import remote_storage as remote
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 
 pytest.importorskip("moto", reason="of the extra test-all")
 
@@ -91,16 +91,16 @@ def test_an_object_that_disappears_is_named(store: ObjectStore) -> None:
 def test_a_run_that_broke_off_is_resumed_and_gives_the_bytes_of_a_local_run(
     store: ObjectStore, folder: Path, model: Path, tmp_path: Path
 ) -> None:
-    dump_profile(model, str(folder), tmp_path / "here.yaml")
+    profile_model(model, str(folder), tmp_path / "here.yaml")
     place = tmp_path / "checkpoint"
     run = RunSettings(checkpoint=place, every=0.0, threads=1)
     store.fault = lambda name, before: "404" if name == "set/9.npz" else ""
     with pytest.raises(DataError, match=r"set/9.npz: is not there"):
-        dump_profile(model, URL, tmp_path / "there.yaml", run)
+        profile_model(model, URL, tmp_path / "there.yaml", run)
     assert URL in place.read_text()
     store.fault = lambda name, before: "503" if name == "set/5.npz" and before == 0 else ""
     store.requests.clear()
-    dump_profile(model, URL, tmp_path / "there.yaml", run)
+    profile_model(model, URL, tmp_path / "there.yaml", run)
     assert (tmp_path / "there.yaml").read_bytes() == (tmp_path / "here.yaml").read_bytes()
     assert not place.exists()
 
@@ -112,7 +112,9 @@ def test_credentials_are_in_no_message_and_no_file(
     store.fault = lambda name, before: "404" if name == "set/3.npz" else ""
     place = tmp_path / "checkpoint"
     with pytest.raises(DataError) as caught:
-        dump_profile(model, f"s3://{KEY}:{SECRET}@{BUCKET}/set", run=RunSettings(checkpoint=place, every=0.0))
+        profile_model(
+            model, f"s3://{KEY}:{SECRET}@{BUCKET}/set", run=RunSettings(checkpoint=place, every=0.0)
+        )
     for text in (str(caught.value), place.read_text() if place.exists() else ""):
         assert SECRET not in text
 

@@ -14,15 +14,15 @@ from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.api.drift import (
-    DriftLimits,
     DriftReport,
     check_limits,
+    compare_profiles,
     covered,
     covers_of,
-    diff,
     is_shape_arithmetic,
     old_params,
 )
+from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.evaluation.gates import GateFailure
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams
 from qprof_onnx.quantizer.targets.config import QuantConfig
@@ -55,7 +55,7 @@ def differing(
     save_profile(old, folder / "old.yaml")
     save_profile(new, folder / "new.yaml")
     recipe = load_recipe(None, {"calibrator": calibrator})
-    return diff(
+    return compare_profiles(
         folder / "old.yaml",
         folder / "new.yaml",
         limits=limits,

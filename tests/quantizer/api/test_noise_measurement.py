@@ -15,7 +15,7 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import dumps, load_profile, save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api import profiling as noise_measurement
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -33,7 +33,7 @@ def profile(batches: list[np.ndarray]) -> Profile:  # type: ignore[type-arg]
 
 
 def profiled(data: object, **settings: object) -> Profile:
-    return dump_profile(MODEL, data, None, RunSettings(**settings))  # type: ignore[arg-type]
+    return profile_model(MODEL, data, None, RunSettings(**settings))  # type: ignore[arg-type]
 
 
 def test_the_default_measures_eight_samples_in_all_tensors(profile: Profile) -> None:
@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_noted_and_the_profile_is_written(
 
     monkeypatch.setattr(noise_measurement, "measure_noise", refuse)
     notes: list[str] = []
-    profile = dump_profile(MODEL, batches, tmp_path / "p.yaml", note=notes.append)
+    profile = profile_model(MODEL, batches, tmp_path / "p.yaml", note=notes.append)
     assert notes == ["how noise travels is not measured: onnxruntime refuses; go on"]
     assert (profile.noise, profile.noise_samples) == ((), 0)
     assert load_profile(tmp_path / "p.yaml") == profile
@@ -107,7 +107,7 @@ def test_a_model_with_random_numbers_has_a_profile_without_noise(tmp_path: Path)
     save(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {net}'), tmp_path / "m.onnx")
     notes: list[str] = []
     data = [np.ones((1, 2), np.float32)]
-    profile = dump_profile(tmp_path / "m.onnx", data, note=notes.append)
+    profile = profile_model(tmp_path / "m.onnx", data, note=notes.append)
     assert profile.noise == ()
     assert "RandomNormalLike" in notes[0]
 
@@ -117,7 +117,7 @@ def test_progress_goes_on_to_the_samples_that_are_measured(
 ) -> None:
     calls: list[tuple[int, int | None]] = []
     run = RunSettings(noise_samples=2)
-    dump_profile(MODEL, batches, None, run, progress=lambda *call: calls.append(call))
+    profile_model(MODEL, batches, None, run, progress=lambda *call: calls.append(call))
     assert calls == [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5)]
 
 
@@ -125,5 +125,5 @@ def test_nothing_is_measured_where_a_memory_limit_would_be_exceeded(monkeypatch:
     monkeypatch.setattr(noise_measurement, "expected_bytes", lambda *_: 5 << 30)
     notes: list[str] = []
     run = RunSettings(limit=6, memory_limit=4 << 30)
-    assert dump_profile(MODEL, str(DATA), None, run, note=notes.append).noise == ()
+    assert profile_model(MODEL, str(DATA), None, run, note=notes.append).noise == ()
     assert "more than the memory limit" in notes[0]

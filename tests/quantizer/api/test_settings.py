@@ -11,15 +11,22 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.profiles.base.options import options_of
 from qprof_onnx.profiles.runner import settings as run
-from qprof_onnx.quantizer.api.drift import DriftLimits
-from qprof_onnx.quantizer.api.judged import JudgeOptions
-from qprof_onnx.quantizer.api.measuring import DiffOptions, EvaluateOptions, LayerOptions, SensitivityOptions
-from qprof_onnx.quantizer.api.quantizing import QuantizeOptions
-from qprof_onnx.quantizer.api.settings import RunOptions, Settings
-from qprof_onnx.quantizer.api.tuning import TuneOptions
+from qprof_onnx.quantizer.api.keywords import (
+    DiffKeywords,
+    EvaluateKeywords,
+    QuantizeKeywords,
+    RunOptions,
+    SampleKeywords,
+    SensitivityKeywords,
+    Settings,
+    TuneKeywords,
+)
+from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
-from qprof_onnx.quantizer.search.quality import OBJECTIVES
+from qprof_onnx.quantizer.search.quality import OBJECTIVES, QualityTarget
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = get_type_hints(Settings)
@@ -32,10 +39,18 @@ def names(kind: type) -> set[str]:
 def test_the_settings_are_the_fields_of_the_record_and_the_target() -> None:
     assert {*SETTINGS, "target"} == names(qprof.QuantConfig)
     assert set(get_type_hints(RunOptions)) == names(qprof.RunSettings)
-    assert names(DriftLimits) <= set(get_type_hints(DiffOptions))
+    assert names(DriftLimits) | {"allow_different"} == set(get_type_hints(DiffKeywords)) - set(SETTINGS)
+    assert set(get_type_hints(QuantizeKeywords)) - set(SETTINGS) == names(QuantizeOptions)
 
 
-@pytest.mark.parametrize("options", [QuantizeOptions, SensitivityOptions, DiffOptions, TuneOptions])
+def test_the_keywords_of_an_evaluation_and_a_tuning_are_in_their_records() -> None:
+    samples, tuning = set(get_type_hints(SampleKeywords)), set(get_type_hints(TuneKeywords))
+    own = set(get_type_hints(EvaluateKeywords)) - samples - {"baseline", "slack"}
+    assert own == names(EvaluationOptions) - {"metric", "limit"}
+    assert names(QualityTarget) - {"max_drop"} <= tuning
+
+
+@pytest.mark.parametrize("options", [QuantizeKeywords, SensitivityKeywords, DiffKeywords, TuneKeywords])
 def test_every_function_that_plans_takes_all_settings(options: Any) -> None:
     assert set(SETTINGS) <= set(get_type_hints(options))
 
@@ -60,16 +75,14 @@ def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None
     assert get_args(get_args(hints["tensors"])[0]) == run.TENSORS
     assert get_args(get_args(hints["channels"])[0]) == run.CHANNELS
     assert get_args(hints["non_finite"]) == run.NON_FINITE
-    assert get_args(get_type_hints(TuneOptions)["objective"]) == tuple(OBJECTIVES)
+    assert get_args(get_type_hints(TuneKeywords)["objective"]) == tuple(OBJECTIVES)
 
 
 def test_every_option_is_described() -> None:
-    for options in (LayerOptions, JudgeOptions, QuantizeOptions, EvaluateOptions, TuneOptions, DiffOptions):
-        own = set(get_type_hints(options)) - set(SETTINGS) - names(DriftLimits)
-        own -= set() if options is LayerOptions else set(get_type_hints(LayerOptions))
-        own -= set(get_type_hints(JudgeOptions)) if options is QuantizeOptions else set()
-        assert options.__doc__ is not None
-        assert not [name for name in own if name not in options.__doc__]
+    """In its field, for help and pages, or in the docstring of the record where no command takes it."""
+    for record in (QuantizeOptions, EvaluationOptions, DriftLimits, qprof.RunSettings, qprof.Gate):
+        described = {name for name, known in options_of(record).items() if known.description}
+        assert not [name for name in names(record) - described if name not in (record.__doc__ or "")]
 
 
 @pytest.mark.parametrize(

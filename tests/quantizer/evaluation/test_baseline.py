@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qprof_onnx.cli.render.evaluation import evaluation_text, save_evaluation
+from qprof_onnx.cli.commands.evaluate import evaluation_json, evaluation_text
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.evaluation.baseline import Slack, held_against, load_baseline
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
@@ -23,7 +23,7 @@ def measured() -> Evaluation:
 
 @pytest.fixture
 def earlier(measured: Evaluation, tmp_path: Path):
-    save_evaluation(measured, tmp_path / "b.json")
+    (tmp_path / "b.json").write_text(evaluation_json(measured))
     return load_baseline(tmp_path / "b.json")
 
 

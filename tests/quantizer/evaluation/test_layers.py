@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.cli.render.evaluation import layers_text
+from qprof_onnx.cli.commands.compare_layers import layers_text
 from qprof_onnx.profiles.base.errors import DataError, ModelError
 from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions

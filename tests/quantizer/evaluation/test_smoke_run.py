@@ -11,8 +11,8 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation import written_model
 from qprof_onnx.quantizer.evaluation.written_model import smoke_run
 
@@ -68,12 +68,12 @@ def test_a_model_that_does_not_run_is_not_written(tmp_path: Path, monkeypatch: p
     )
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data" / "0.npz", x=np.ones((1, 4), np.float32))
-    dump_profile(tmp_path / "m.onnx", tmp_path / "data", tmp_path / "p.yaml")
+    profile_model(tmp_path / "m.onnx", tmp_path / "data", tmp_path / "p.yaml")
 
     def fails(*_: Any) -> None:
         raise ModelError("it does not run")
 
     monkeypatch.setattr(written_model, "smoke_run", fails)
     with pytest.raises(ModelError, match="it does not run"):
-        quantize(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
+        write_quantized(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "m.onnx", "p.yaml"]

@@ -18,8 +18,8 @@ from onnx import numpy_helper
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError, PlanError
 from qprof_onnx.profiles.records.profile import Profile
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.exchange.join import Joined, join
 from qprof_onnx.quantizer.exchange.parts import read_parts
 from qprof_onnx.quantizer.exchange.split import split
@@ -88,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def profile(whole: Path) -> Profile:
-    return dump_profile(whole, samples())
+    return profile_model(whole, samples())
 
 
 def test_a_joined_model_computes_what_its_parts_do_one_after_the_other(whole: Path) -> None:
@@ -117,7 +117,7 @@ def test_quantized_parts_one_after_the_other_are_the_quantized_whole(
     form: str, whole: Path, profile: Profile, tmp_path: Path
 ) -> None:
     recipe = load_recipe(None, {"form": form, "cost_model": "off"})
-    result = quantize(whole, profile, tmp_path / "whole.int8.onnx", recipe=recipe)
+    result = write_quantized(whole, profile, tmp_path / "whole.int8.onnx", recipe=recipe)
     files = [part.file for part in split(whole, result.plan, tmp_path / "parts")]
     for sample in samples(3):
         first = outputs(files[0], sample)
@@ -136,8 +136,8 @@ def test_a_quantized_part_has_the_inputs_outputs_names_and_metadata_of_its_file(
     model.metadata_props.add(key="classes", value="cat,dog")
     onnx.save(model, tmp_path / "encoder.onnx")
     join([tmp_path / "encoder.onnx", tmp_path / "decoder.onnx"], tmp_path / "whole.onnx", connect=CONNECTED)
-    result = quantize(
-        tmp_path / "whole.onnx", dump_profile(tmp_path / "whole.onnx", samples()), tmp_path / "w.onnx"
+    result = write_quantized(
+        tmp_path / "whole.onnx", profile_model(tmp_path / "whole.onnx", samples()), tmp_path / "w.onnx"
     )
     split(tmp_path / "whole.onnx", result.plan, tmp_path)
     part = load_model(tmp_path / "encoder.int8.onnx")
@@ -182,7 +182,7 @@ def test_no_step_reaches_over_the_end_of_a_part(name: str, tmp_path: Path) -> No
     joined(tmp_path, encoder, f"{head}({between}) => ({IMAGE} y) {weights} {{ {second} }}", ())
     whole, quantized = tmp_path / "whole.onnx", tmp_path / "whole.int8.onnx"
     recipe = load_recipe(None, {"cost_model": "off"})
-    result = quantize(whole, dump_profile(whole, samples()), quantized, recipe=recipe)
+    result = write_quantized(whole, profile_model(whole, samples()), quantized, recipe=recipe)
     files = [part.file for part in split(whole, result.plan, tmp_path)]
     sample = samples(1)[0]
     found = outputs(files[1], outputs(files[0], sample))
@@ -203,7 +203,7 @@ def test_a_subgraph_of_a_part_is_renamed_and_split_with_it(tmp_path: Path) -> No
     joined(tmp_path, encoder, decoder, ())
     both = [{**sample, "c": np.array(number % 2 > 0)} for number, sample in enumerate(samples())]
     whole, quantized = tmp_path / "whole.onnx", tmp_path / "whole.int8.onnx"
-    result = quantize(whole, dump_profile(whole, both), quantized)
+    result = write_quantized(whole, profile_model(whole, both), quantized)
     files = [part.file for part in split(whole, result.plan, tmp_path)]
     for sample in both[:2]:
         found = outputs(files[1], {**sample, **outputs(files[0], sample)})
@@ -264,20 +264,20 @@ def test_an_input_of_the_whole_can_be_given_another_name(tmp_path: Path) -> None
 
 def test_a_model_that_was_not_joined_cannot_be_split(tmp_path: Path) -> None:
     file = save(tmp_path, "encoder", ENCODER)
-    result = quantize(file, dump_profile(file, samples()), OutputFiles(tmp_path / "q.onnx"))
+    result = write_quantized(file, profile_model(file, samples()), tmp_path / "q.onnx")
     with pytest.raises(ModelError, match=r"encoder\.onnx: was not joined of parts by qprof join"):
         split(file, result.plan, tmp_path / "parts")
 
 
 def test_the_plan_of_another_model_is_not_split(whole: Path, tmp_path: Path) -> None:
     file = save(tmp_path, "encoder", ENCODER)
-    result = quantize(file, dump_profile(file, samples()), OutputFiles(tmp_path / "q.onnx"))
+    result = write_quantized(file, profile_model(file, samples()), tmp_path / "q.onnx")
     with pytest.raises(PlanError, match="made for another model"):
         split(whole, result.plan, tmp_path)
 
 
 def test_parts_appear_together_or_not_at_all(whole: Path, profile: Profile, tmp_path: Path) -> None:
-    result = quantize(whole, profile, tmp_path / "q.onnx")
+    result = write_quantized(whole, profile, tmp_path / "q.onnx")
     (tmp_path / "decoder.int8.onnx").mkdir()
     with pytest.raises(ConfigError, match=r"decoder\.int8\.onnx"):
         split(whole, result.plan, tmp_path)
@@ -298,7 +298,7 @@ def test_the_commands_join_and_split(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, words)
     assert "connected  encoder:h -> decoder:memory" in found.stdout
     assert f"next      qprof quantize {whole} --data DATA" in found.stderr
-    quantize(whole, dump_profile(whole, samples()), OutputFiles(tmp_path / "q.onnx", plan))
+    write_quantized(whole, profile_model(whole, samples()), tmp_path / "q.onnx", save_plan=plan)
     found = CliRunner().invoke(main, ["split", str(whole), str(plan), "-o", str(tmp_path / "int8")])
     assert found.stdout.startswith(f"{tmp_path / 'int8' / 'encoder.int8.onnx'}: ")
     assert (tmp_path / "int8" / "decoder.int8.onnx").is_file()
@@ -323,7 +323,7 @@ def test_the_functions_join_and_split_write_what_the_commands_write(
 def test_a_record_whose_part_names_are_no_file_names_is_refused_and_nothing_is_written(
     name: str, whole: Path, profile: Profile, tmp_path: Path
 ) -> None:
-    plan = quantize(whole, profile, tmp_path / "whole.int8.onnx").plan
+    plan = write_quantized(whole, profile, tmp_path / "whole.int8.onnx").plan
     model = onnx.load(whole)
     (entry,) = (entry for entry in model.metadata_props if entry.key == "qprof.parts")
     record = json.loads(entry.value)
@@ -357,7 +357,7 @@ def test_a_record_with_an_input_without_a_name_is_refused(whole: Path) -> None:
 def test_the_folder_of_the_parts_is_gone_again_when_splitting_fails(
     whole: Path, profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = quantize(whole, profile, tmp_path / "whole.int8.onnx").plan
+    plan = write_quantized(whole, profile, tmp_path / "whole.int8.onnx").plan
 
     def full(*arguments: object) -> None:
         raise ConfigError("no space left")

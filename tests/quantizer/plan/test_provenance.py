@@ -13,8 +13,8 @@ import pytest
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
-from qprof_onnx.quantizer.api.profiling import dump_profile, instrument
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import instrument, profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
@@ -40,9 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = onnx.load(DIGITS / "model.onnx")
     model.metadata_props.add(key="classes", value="0 1 2")
     onnx.save(model, folder / "model.onnx")
-    dump_profile(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
-    files = OutputFiles(folder / "model.int8.onnx", folder / "plan.yaml")
-    quantize(folder / "model.onnx", folder / "profile.yaml", files, recipe=load_recipe(TARGET))
+    profile_model(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
+    model, plan = folder / "model.int8.onnx", folder / "plan.yaml"
+    write_quantized(
+        folder / "model.onnx", folder / "profile.yaml", model, save_plan=plan, recipe=load_recipe(TARGET)
+    )
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     onnx.save(model, folder / "retrained.onnx")
     return folder
@@ -55,7 +57,9 @@ def entries(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_written_model_says_where_it_comes_from(folder: Path, tmp_path: Path, form: str) -> None:
     recipe = load_recipe("onnxruntime-x86", {"form": form})
-    result = quantize(folder / "model.onnx", folder / "profile.yaml", tmp_path / "m.onnx", recipe=recipe)
+    result = write_quantized(
+        folder / "model.onnx", folder / "profile.yaml", tmp_path / "m.onnx", recipe=recipe
+    )
     found = read_provenance(load_model(tmp_path / "m.onnx"))
     assert found is not None
     assert (found.tool, found.target, found.form, found.schema) == (
@@ -76,7 +80,7 @@ def test_the_plan_names_its_tool(folder: Path) -> None:
 
 
 def test_a_saved_plan_writes_the_same_model(folder: Path, tmp_path: Path) -> None:
-    quantize(folder / "model.onnx", None, tmp_path / "model.int8.onnx", plan_path=folder / "plan.yaml")
+    write_quantized(folder / "model.onnx", None, tmp_path / "model.int8.onnx", plan=folder / "plan.yaml")
     assert (tmp_path / "model.int8.onnx").read_bytes() == (folder / "model.int8.onnx").read_bytes()
 
 
@@ -185,7 +189,7 @@ def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path
 def test_speed_on_another_runtime_than_the_targets_is_doubted(folder: Path, tmp_path: Path) -> None:
     recipe = load_recipe("tensorrt")
     path = tmp_path / "m.onnx"
-    quantize(folder / "model.onnx", folder / "profile.yaml", path, recipe=recipe)
+    write_quantized(folder / "model.onnx", folder / "profile.yaml", path, recipe=recipe)
     (doubt,) = speed_doubts(ModelFile(path), "x86_64")
     assert doubt.startswith(
         "m.onnx was quantized for target tensorrt, and speed is measured with onnxruntime"
@@ -208,7 +212,7 @@ def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
         lambda: evaluate(tmp_path / "i.onnx", folder / "model.int8.onnx", DATA, measuring=FEW),
         lambda: evaluate(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
         lambda: compare_layers(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
-        lambda: quantize(tmp_path / "i.onnx", folder / "profile.yaml", tmp_path / "q.onnx"),
+        lambda: write_quantized(tmp_path / "i.onnx", folder / "profile.yaml", tmp_path / "q.onnx"),
     ):
         with pytest.raises(ModelError, match=r"i\.onnx: this model is instrumented"):
             run()
@@ -219,14 +223,14 @@ def test_models_in_every_form_are_evaluated_and_not_taken_for_instrumented(
     form: str, folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "q.onnx"
-    quantize(
+    write_quantized(
         folder / "model.onnx", folder / "profile.yaml", path, recipe=load_recipe(overrides={"form": form})
     )
     assert evaluate(folder / "model.onnx", path, DATA, measuring=FEW).doubts == ()
     compare_layers(folder / "model.onnx", path, DATA, measuring=FEW)
     for run in (
         lambda: instrument(path, tmp_path / "i.onnx"),
-        lambda: quantize(path, folder / "profile.yaml", tmp_path / "q2.onnx"),
+        lambda: write_quantized(path, folder / "profile.yaml", tmp_path / "q2.onnx"),
     ):
         with pytest.raises(ModelError, match="quantized already"):
             run()

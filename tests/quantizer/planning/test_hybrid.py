@@ -14,7 +14,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.quantization_noise import weight_sqnr
@@ -242,7 +242,7 @@ def test_auto_tells_the_figures_of_its_choice() -> None:
 def test_convolutions_keep_their_weights_in_codes_in_mode_weight_only(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
     recipe = load_recipe(None, {"mode": "weight-only"})
-    result = quantize(digits, None, tmp_path / "q.onnx", recipe=recipe)
+    result = write_quantized(digits, None, tmp_path / "q.onnx", recipe=recipe)
     assert result.quantized_bytes < 0.4 * result.float_bytes
     assert set(result.summary.counts) == {"weight-only", "float"}
 
@@ -252,7 +252,7 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"mode static needs a profile or samples: .* \(dynamic, weight-only"
     ):
-        quantize(digits, None, tmp_path / "q.onnx")
+        write_quantized(digits, None, tmp_path / "q.onnx")
     assert not list(tmp_path.iterdir())
 
 

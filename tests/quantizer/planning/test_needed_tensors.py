@@ -12,8 +12,8 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.noise.activation_ranges import clip_outputs
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import rule_of
@@ -50,8 +50,8 @@ def test_what_lies_between_operators_without_a_rule_is_not_needed() -> None:
 def test_a_profile_of_what_is_needed_makes_the_same_model(tmp_path: Path) -> None:
     for tensors in ("all", "needed"):
         profile, model = tmp_path / f"{tensors}.yaml", tmp_path / f"{tensors}.onnx"
-        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(tensors=tensors))
-        quantize(DIGITS / "model.onnx", profile, model)
+        profile_model(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(tensors=tensors))
+        write_quantized(DIGITS / "model.onnx", profile, model)
     every, needed = (onnx.load(tmp_path / f"{tensors}.onnx") for tensors in ("all", "needed"))
     assert every.graph == needed.graph
     entries = [{p.key: p.value for p in model.metadata_props} for model in (every, needed)]
@@ -105,7 +105,7 @@ def test_of_two_axes_the_first_in_graph_order_decides() -> None:
 
 
 def test_the_digits_profile_has_the_channels_of_its_products() -> None:
-    profile = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration")
+    profile = profile_model(DIGITS / "model.onnx", DIGITS / "calibration")
     graph = open_prepared(DIGITS / "model.onnx").graph
     axes = weighted_channels(graph)
     assert len(axes) > 2
@@ -115,7 +115,7 @@ def test_the_digits_profile_has_the_channels_of_its_products() -> None:
         assert channels.axis == axis
         assert channels.minimum.min() == profile[name].minimum
         assert int(channels.count.sum()) == profile[name].count
-    off = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="off"))
+    off = profile_model(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="off"))
     assert all(tensor.channels is None for tensor in off.values())
 
 
@@ -124,7 +124,7 @@ def test_an_unknown_choice_of_channels_is_refused() -> None:
         ConfigError,
         match=r"channels 'of': no such word; use one of weighted-layers, off\. Did you mean 'off'",
     ):
-        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
+        profile_model(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
 
 
 CLIPS = """<ir_version: 8, opset_import: ["": 17]>

@@ -10,8 +10,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.prepare import open_prepared, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -121,9 +121,9 @@ def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, 
     (tmp_path / "data").mkdir()
     x = np.random.default_rng(1).standard_normal((1, 16, 24, 24)).astype(np.float32)
     np.savez(tmp_path / "data" / "0.npz", x=x)
-    profile = dump_profile(path, tmp_path / "data")
+    profile = profile_model(path, tmp_path / "data")
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    nodes = quantize(path, profile, tmp_path / "q.onnx", recipe=recipe).plan.nodes
+    nodes = write_quantized(path, profile, tmp_path / "q.onnx", recipe=recipe).plan.nodes
     assert (nodes["c1"].kind, nodes["c2"].kind) == (Kind.QUANTIZED, Kind.QUANTIZED)
     assert (
         nodes["c"].reason

@@ -12,8 +12,8 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.prepare.prepare import (
     PreparedModel,
     fix_shapes,
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
     for index in range(3):
         np.savez(tmp_path / "data" / f"{index}.npz", **sample(index))
-    dump_profile(tmp_path / "m.onnx", tmp_path / "data", tmp_path / "p.yaml", RunSettings())
+    profile_model(tmp_path / "m.onnx", tmp_path / "data", tmp_path / "p.yaml", RunSettings())
     return tmp_path
 
 
@@ -107,15 +107,15 @@ def test_profile_and_plan_belong_to_the_model_with_any_sizes(files: Path) -> Non
 
 def test_the_quantized_model_has_the_shape_and_its_plan_writes_it_again(files: Path) -> None:
     recipe = load_recipe(TARGET, {"fix_shapes": [SHAPE]})
-    output = OutputFiles(files / "q.onnx", files / "plan.yaml")
-    quantize(files / "m.onnx", files / "p.yaml", output, recipe=recipe)
+    model, plan = files / "q.onnx", files / "plan.yaml"
+    write_quantized(files / "m.onnx", files / "p.yaml", model, save_plan=plan, recipe=recipe)
     assert not {"Shape", "Resize", "Concat"} & set(operators(files / "q.onnx"))
     first = onnx.load(files / "q.onnx").graph.input[0]
     assert [dim.dim_value for dim in first.type.tensor_type.shape.dim] == [1, 3, 12, 10]
     expected = ort.InferenceSession(files / "m.onnx").run(None, sample(0))[0]
     found = ort.InferenceSession(files / "q.onnx").run(None, sample(0))[0]
     assert np.abs(found - expected).max() < 0.1  # of values from -3 to 3
-    quantize(files / "m.onnx", None, files / "again.onnx", plan_path=files / "plan.yaml")
+    write_quantized(files / "m.onnx", None, files / "again.onnx", plan=files / "plan.yaml")
     assert (files / "again.onnx").read_bytes() == (files / "q.onnx").read_bytes()
 
 

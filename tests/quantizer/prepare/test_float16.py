@@ -13,8 +13,8 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.prepare.float16 import narrow_constants
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -161,8 +161,8 @@ def test_a_trained_model_in_float16_is_quantized_and_still_knows_its_digits(tmp_
     images = [np.load(file)[name] for file in files]
     for number, image in enumerate(images):
         np.savez(tmp_path / "data" / f"{number:04}.npz", **{name: image.astype(np.float16)})
-    dump_profile(tmp_path / "half.onnx", tmp_path / "data", tmp_path / "profile.yaml")
-    result = quantize(tmp_path / "half.onnx", tmp_path / "profile.yaml", tmp_path / "int8.onnx")
+    profile_model(tmp_path / "half.onnx", tmp_path / "data", tmp_path / "profile.yaml")
+    result = write_quantized(tmp_path / "half.onnx", tmp_path / "profile.yaml", tmp_path / "int8.onnx")
     assert result.summary.counts["quantized"] >= 8
     batch = np.concatenate(images)
     wanted = run(onnx.load(original), {name: batch})[0].argmax(axis=1)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.evaluation.options import Gate
 from qprof_onnx.quantizer.report.content import Report
-from qprof_onnx.quantizer.report.reporting import Measured, report
+from qprof_onnx.quantizer.report.report import report
 from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
@@ -29,27 +29,32 @@ def timed() -> Recipe:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with profile.yaml, plan.yaml and model.int8.onnx of the digits model."""
     folder = tmp_path_factory.mktemp("digits")
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
-    outputs = OutputFiles(folder / "model.int8.onnx", folder / "plan.yaml")
-    quantize(DIGITS / "model.onnx", folder / "profile.yaml", outputs)
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
+    model, plan = folder / "model.int8.onnx", folder / "plan.yaml"
+    write_quantized(DIGITS / "model.onnx", folder / "profile.yaml", model, save_plan=plan)
     return folder
 
 
 @pytest.fixture(scope="session")
 def estimated(files: Path, timed: Recipe) -> Report:
     """Return the report of the estimates."""
-    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", recipe=timed)
+    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", target=timed)
 
 
 @pytest.fixture(scope="session")
 def whole(files: Path, timed: Recipe) -> Report:
     """Return the report with what was measured, gates and two nights of data."""
-    measured = Measured(
-        files / "model.int8.onnx",
-        str(DIGITS / "heldout"),
-        gate=Gate(min_sqnr=10.0, max_size=10.0),
-        measuring=EvaluationOptions(limit=20, latency=None),
-    )
     nights = (files / "profile.yaml", files / "profile.yaml")
     plan, profile = files / "plan.yaml", files / "profile.yaml"
-    return report(DIGITS / "model.onnx", plan, profile, measured=measured, history=nights, recipe=timed)
+    return report(
+        DIGITS / "model.onnx",
+        plan,
+        profile,
+        quantized=files / "model.int8.onnx",
+        data=str(DIGITS / "heldout"),
+        gate=Gate(min_sqnr=10.0, max_size=10.0),
+        limit=20,
+        latency=False,
+        history=nights,
+        target=timed,
+    )

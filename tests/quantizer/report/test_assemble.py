@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf, is_unsure, reached_sqnr
-from qprof_onnx.quantizer.report.reporting import Measured, evaluation_report, report
+from qprof_onnx.quantizer.report.report import evaluation_report, report
 from qprof_onnx.quantizer.report.suggestions import Files, command, tried_changes
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, OutputGrade, Verdict
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -75,7 +75,7 @@ def test_a_change_brings_what_quantizing_with_its_command_brings(estimated: Repo
     assert tuple(kept) == change.nodes
     recipe = load_recipe(overrides={"keep_float": kept})
     profile = words[words.index("--profile") + 1]
-    result = quantize(MODEL, profile, tmp_path / "out.onnx", recipe=recipe)
+    result = write_quantized(MODEL, profile, tmp_path / "out.onnx", recipe=recipe)
     estimates = result.plan.origin.estimated_sqnr
     assert change.sqnr == pytest.approx(estimates[change.output], abs=0.5)
 
@@ -152,15 +152,13 @@ def test_newer_profiles_are_held_against_that_of_the_plan(whole: Report) -> None
 
 
 def test_samples_without_a_model_are_refused(files: Path) -> None:
-    measured = Measured(data=str(DIGITS / "heldout"))
     with pytest.raises(ConfigError, match="samples alone cannot be measured"):
-        report(MODEL, files / "plan.yaml", files / "profile.yaml", measured=measured)
+        report(MODEL, files / "plan.yaml", files / "profile.yaml", data=str(DIGITS / "heldout"))
 
 
 def test_gates_without_a_measurement_are_refused(files: Path) -> None:
-    measured = Measured(gate=Gate(min_sqnr=10.0))
     with pytest.raises(ConfigError, match="a gate needs something measured"):
-        report(MODEL, files / "plan.yaml", files / "profile.yaml", measured=measured)
+        report(MODEL, files / "plan.yaml", files / "profile.yaml", gate=Gate(min_sqnr=10.0))
 
 
 def test_an_evaluation_finds_plan_and_profile_beside_the_model(files: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import jsonschema
-from qprof_onnx.cli.options.files import REPORT
-from qprof_onnx.cli.render.schemas.schema import schema_of
+from qprof_onnx.cli.options import REPORT
+from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.quantizer.report.content import GateResult, Report
 from qprof_onnx.quantizer.report.figures import percent_text
 from qprof_onnx.quantizer.report.html import page

@@ -12,9 +12,10 @@ import onnx
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ModelError, PlanError
-from qprof_onnx.quantizer.api import quantization
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.api import from_profile as quantization
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.evaluation import written_model
 from qprof_onnx.quantizer.lowering.forms import qdq
 from qprof_onnx.quantizer.lowering.task import Task
@@ -51,9 +52,9 @@ def quantized(tmp_path: Path) -> Callable[[], QuantizeResult]:
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
-    profile = dump_profile(path, samples)
+    profile = profile_model(path, samples)
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    return lambda: quantize(path, profile, tmp_path / "q.onnx", recipe=recipe)
+    return lambda: write_quantized(path, profile, tmp_path / "q.onnx", recipe=recipe)
 
 
 def test_both_products_are_quantized_where_nothing_fails(quantized: Callable[[], QuantizeResult]) -> None:
@@ -182,7 +183,7 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
     prepared = open_prepared(tmp_path / "model.onnx")
     rng = np.random.default_rng(2)
     samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
-    profile = dump_profile(tmp_path / "model.onnx", samples)
+    profile = profile_model(tmp_path / "model.onnx", samples)
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
     planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
     assert list(facts.unfit) == ["second"]
@@ -201,4 +202,4 @@ def test_a_plan_that_is_given_is_not_changed(
 
     monkeypatch.setitem(qdq.WRITERS, (Kind.QUANTIZED, ""), write)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=r"^node 'first' \(MatMul\): not today"):
-        quantize(tmp_path / "model.onnx", None, tmp_path / "q.onnx", plan_path=plan)
+        write_quantized(tmp_path / "model.onnx", None, tmp_path / "q.onnx", plan=plan)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import OutputFiles, SampleSteps, quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.node_times import node_times
@@ -36,7 +36,7 @@ MODEL, DATA = DIGITS / "model.onnx", str(DIGITS / "calibration")
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "p.yaml"
-    dump_profile(MODEL, DATA, path)
+    profile_model(MODEL, DATA, path)
     return path
 
 
@@ -245,12 +245,10 @@ def _all_float(plan: QuantPlan) -> dict[str, object]:
 
 def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) -> None:
     plan, out, again = tmp_path / "plan.yaml", tmp_path / "q.onnx", tmp_path / "r.onnx"
-    result = quantize(
-        MODEL, profile, OutputFiles(out, plan), samples=SampleSteps(speed=SpeedDemand(DATA, limit=1))
-    )
+    result = write_quantized(MODEL, profile, out, save_plan=plan, speed=SpeedDemand(DATA, limit=1))
     assert result.speed is not None
     assert any(note.startswith("measured ") for note in load_plan(plan).notes)
-    quantize(MODEL, None, again, plan_path=plan)
+    write_quantized(MODEL, None, again, plan=plan)
     assert again.read_bytes() == out.read_bytes()
 
 

@@ -11,7 +11,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.samples.samples import input_specs
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.synthetic_samples import synthetic_samples
@@ -26,7 +26,7 @@ def profiled(
     (folder / "data").mkdir()
     for number, sample in enumerate(samples):
         np.savez(folder / "data" / f"{number}.npz", **sample)
-    profile = dump_profile(path, str(folder / "data"), folder / "p.yaml")
+    profile = profile_model(path, str(folder / "data"), folder / "p.yaml")
     prepared = open_prepared(path)
     return prepared.graph, profile, prepared.model
 

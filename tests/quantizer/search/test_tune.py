@@ -13,7 +13,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, WritingError
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.search.candidates import (
@@ -131,7 +131,7 @@ def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tune") / "profile.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(threads=1))
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(threads=1))
     return path
 
 
@@ -470,7 +470,7 @@ def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
         model.graph.initializer.append(numpy_helper.from_array(values, name))
     onnx.save(model, tmp_path / "m.onnx")
     data = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(16)]
-    dump_profile(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
+    profile_model(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
     target, given = QualityTarget(0.5, "int8-share"), TuningData(data[8:])
     result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", given, target)
     assert result.metric.startswith("correlation with the float model's outputs")

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import get_args
 
 import pytest
-from qprof_onnx.cli.options.tuning import OBJECTIVES
+from qprof_onnx.cli.commands.tune import OBJECTIVE_NAMES
 from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.lowering.lower import LOWERINGS
 from qprof_onnx.quantizer.numerics.affine import TYPES
@@ -33,7 +33,7 @@ def test_the_integer_types_of_settings_are_quantized_types() -> None:
 
 
 def test_the_objectives_of_the_option_are_those_of_the_tuner() -> None:
-    assert tuple(quality_target.OBJECTIVES) == OBJECTIVES
+    assert tuple(quality_target.OBJECTIVES) == OBJECTIVE_NAMES
 
 
 def test_every_field_is_a_setting_with_a_description_and_a_group() -> None:

@@ -13,11 +13,11 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import QuantizeResult
-from qprof_onnx.quantizer.api.quantization import quantize as quantize_model
+from qprof_onnx.quantizer.api.from_profile import write_quantized as quantize_model
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
+from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, write_quantized
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -30,7 +30,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("conformity") / "p.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(limit=50))
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(limit=50))
     return path
 
 
@@ -119,7 +119,7 @@ def test_two_products_of_uint8_and_int7_fit_into_16_bits() -> None:
 def test_weights_of_seven_bits_keep_half_the_steps() -> None:
     weight = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT7)
-    codes = quantize(weight, params)
+    codes = write_quantized(weight, params)
     assert codes.dtype == np.int8
     # Symmetric schemas give both ends the same room: the largest element has code 63 or -64.
     assert all(int(np.abs(row.astype(np.int64)).max()) in (63, 64) for row in codes)
@@ -202,7 +202,7 @@ def test_nothing_is_written_when_the_target_refuses(profile: Path) -> None:
     proto = onnx.version_converter.convert_version(onnx.load(DIGITS / "model.onnx"), 21)
     onnx.save(proto, model)
     data = profile.with_name("new.yaml")
-    dump_profile(model, DIGITS / "calibration", data, RunSettings(limit=2))
+    profile_model(model, DIGITS / "calibration", data, RunSettings(limit=2))
     with pytest.raises(ConfigError, match="opset 21: migraphx reads 13 to 19"):
         quantize_model(model, data, path, recipe=load_recipe("migraphx"))
     assert not path.exists()

@@ -9,8 +9,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api.profiling import dump_profile
-from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -36,8 +36,8 @@ def qnn_options() -> ort.SessionOptions:
 def test_the_simulator_of_qnn_computes_a_model_written_for_it_within_two_steps(tmp_path: Path) -> None:
     options = qnn_options()
     profile, path = tmp_path / "p.yaml", tmp_path / "q.onnx"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(limit=50))
-    result = quantize(DIGITS / "model.onnx", profile, path, recipe=load_recipe("qnn"))
+    profile_model(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(limit=50))
+    result = write_quantized(DIGITS / "model.onnx", profile, path, recipe=load_recipe("qnn"))
     model = onnx.load(path)
     images = np.load(sorted((DIGITS / "heldout").glob("*.npz"))[0])["image"][:8]
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = len(images)

@@ -1,0 +1,199 @@
+"""The next command: which one follows each command, with the user's own files. Pure.
+
+It names paths alone, and what they need to be read: the recipe of preprocessing, libraries of custom
+operators, and for samples that were cut to the first ones their number where labels are those of the first.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DATA = "DATA"
+"""What stands for samples that a command does not know."""
+
+Values = Mapping[str, Any]
+"""Parameters of a command by name, and what it found (`add_finding`); "failed" says that a gate did."""
+
+Words = Sequence[object] | None
+
+
+def next_command(name: str, values: Values) -> str | None:
+    """Return the command that follows one, ready to copy; None where none does.
+
+    Args:
+        name: of the command that was run.
+        values: its parameters by name, and what it found.
+    """
+    follow = FOLLOWING.get(name)
+    words = None if follow is None else follow(values)
+    if words is None:
+        return None
+    libraries = [word for library in values.get("libraries", ()) for word in ("--custom-ops", library)]
+    return shlex.join(["qprof", *map(str, words), *(map(str, libraries) if _loads(words) else ())])
+
+
+def _loads(words: Sequence[object]) -> bool:
+    return words[0] not in ("show",)
+
+
+def quantized_name(model: object) -> str:
+    """Return the file that a model is quantized to where nobody says."""
+    return f"{Path(str(model)).stem}.int8.onnx"
+
+
+def _data(values: Values, name: str = "data") -> list[object]:
+    """Return samples as they were given, but for what is secret of a URL, and how they are read."""
+    from ..profiles.samples.storage import shown_location
+
+    data = values.get(name)
+    return ["--data", shown_location(str(data)) if data else DATA, *_recipe(values)]
+
+
+def _recipe(values: Values) -> list[object]:
+    return ["--preprocess", values["preprocess"]] if values.get("preprocess") else []
+
+
+def _judged_data(values: Values) -> list[object]:
+    """Return the samples that a result was judged on, with their labels: held out by hand, or all."""
+    held_out = values.get("holdout_data")
+    truth = values.get("holdout_labels") if held_out and "holdout_labels" in values else values.get("labels")
+    limit = values.get("limit")
+    cut = ["--limit", limit] if truth and limit and not held_out else []  # labels are those of the first
+    labels = ["--labels", truth] if truth else []
+    return [*_data(values, "holdout_data" if held_out else "data"), *cut, *labels]
+
+
+def _after_profile(values: Values) -> Words:
+    if values.get("failed"):
+        return ["show", values["output"]]
+    model = values.get("model") or "MODEL.onnx"
+    return ["quantize", model, "--profile", values["output"], "-o", quantized_name(model)]
+
+
+def _after_import_plan(values: Values) -> Words:
+    model = values["model"]
+    return ["quantize", model, "--plan", values["output"], "-o", quantized_name(model)]
+
+
+def _after_quantize(values: Values) -> Words:
+    model, output = values["model"], values["output"]
+    if values.get("grade") == "none":
+        return ["quantize", model, "--data", DATA, *_recipe(values), "-o", output]
+    if values.get("doubtful"):
+        return None
+    if values.get("few_rows"):
+        return ["evaluate", model, output, *_more_rows(values)]
+    if values.get("grade") in ("fair", "poor") or values.get("noisy"):
+        if not values.get("kept") or values.get("rounded"):  # ranking has no profile, or cannot round
+            return ["compare-layers", model, output, *_data(values), "--worst", "10"]
+        return ["sensitivity", model, "--profile", values["kept"], *_data(values)]
+    if values.get("failed"):
+        return None
+    return ["evaluate", model, output, *_judged_data(values)]
+
+
+def _more_rows(values: Values) -> list[object]:
+    """Return other samples, to come, where too few rows were the only fault."""
+    labels = ["--labels", "MORE_LABELS"] if values.get("labels") else []
+    return ["--data", "MORE_DATA", *_recipe(values), *labels]
+
+
+def _after_evaluate(values: Values) -> Words:
+    pair, sqnr = [values["model"], values["quantized"]], values.get("sqnr")
+    if values.get("doubtful"):
+        return None
+    if values.get("few_rows"):
+        return ["evaluate", *pair, *_more_rows(values)]
+    if values.get("noisy") or (not values.get("failed") and sqnr is not None and sqnr <= 1.0):
+        return ["compare-layers", *pair, *_data(values), "--worst", "10"]
+    if values.get("failed"):
+        return None
+    if values.get("gated"):
+        new = ["--data", "NEW_DATA", *_recipe(values), "-o", "new.profile.yaml"]
+        return ["dump-profile", values["model"], *new]
+    if _is_random(values):
+        return ["evaluate", *pair, "--data", DATA, *_recipe(values)]
+    if sqnr is None or not 1.0 < sqnr < math.inf:
+        return None
+    gate = ["--min-sqnr", f"{int(sqnr) - 1}"]  # a little below what was measured on the same samples
+    return ["evaluate", *pair, *_data(values), *gate]
+
+
+def _is_random(values: Values) -> bool:
+    from ..profiles.samples.random_samples import is_random
+
+    return is_random(str(values.get("data")))
+
+
+def _after_layers(values: Values) -> Words:
+    if values.get("doubtful"):
+        return None
+    plan = ["--plan", values["plan"]] if values.get("plan") else ["--profile", "PROFILE"]
+    return ["sensitivity", values["model"], *plan, *_data(values)]
+
+
+def _after_sensitivity(values: Values) -> Words:
+    """Return what keeps nodes float, or tries more; nothing after a plan, which no setting changes."""
+    model, profile = values["model"], values.get("profile")
+    if values.get("plan") or not profile:
+        return None
+    if keep := values.get("keep_float_found"):
+        kept = [word for name in keep for word in ("--keep-float", name)]
+        return ["quantize", model, "--profile", profile, "-o", quantized_name(model), *kept]
+    return None if _is_random(values) else ["tune", model, "--profile", profile, *_data(values)]
+
+
+def _after_tune(values: Values) -> Words:
+    model = values["model"]
+    if values.get("failed") or not values.get("output"):
+        return ["sensitivity", model, "--profile", values["profile"], *_data(values)]
+    return ["evaluate", model, values["output"], *_judged_data(values)]
+
+
+def _after_diff(values: Values) -> Words:
+    """Return what to do about drift; nothing where there is none."""
+    if not values.get("failed"):
+        return None
+    if not values.get("model"):
+        return ["show", values["new"]]
+    model = values["model"]
+    return ["quantize", model, "--profile", values["new"], "-o", quantized_name(model)]
+
+
+def _after_targets(values: Values) -> Words:
+    target = values.get("target") or "onnxruntime-x86"
+    return ["quantize", "MODEL.onnx", "--data", DATA, "--target", target, "-o", "model.int8.onnx"]
+
+
+def _after_measuring(values: Values) -> Words:
+    costs = ["--costs", values["output"], "-o", "model.int8.onnx"]
+    return ["quantize", "MODEL.onnx", "--data", DATA, "--target", values["target"], *costs]
+
+
+def _after_join(values: Values) -> Words:
+    output = values["output"]
+    saved = ["-o", quantized_name(output), "--save-plan", f"{Path(str(output)).stem}.plan.yaml"]
+    return ["quantize", output, "--data", DATA, *saved]
+
+
+FOLLOWING: Mapping[str, Callable[[Values], Words]] = {
+    "dump-profile": _after_profile,
+    "join": _after_join,
+    "merge": _after_profile,
+    "import-profile": _after_profile,
+    "import-plan": _after_import_plan,
+    "quantize": _after_quantize,
+    "evaluate": _after_evaluate,
+    "compare-layers": _after_layers,
+    "sensitivity": _after_sensitivity,
+    "tune": _after_tune,
+    "diff": _after_diff,
+    "targets": _after_targets,
+    "rules": _after_targets,
+    "measure-target": _after_measuring,
+}
+"""What follows each command; the others end where they end."""

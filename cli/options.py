@@ -1,0 +1,564 @@
+"""The options of the commands: made from the records that describe them, and the few that no record has.
+
+`record_options(Gate)` adds an option for each described field of a record (`profiles.base.options`). A field
+that the user does not give is not handed to the command: defaults stand in the records alone. Every option
+that names a file says whether it is read or written, so that a command refuses, before any work, to write
+over what it reads (`FileCommand`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+
+import click
+from click.shell_completion import CompletionItem
+from click.types import StringParamType
+
+from ..profiles.base.errors import ConfigError
+from ..profiles.base.options import Group, Option, options_of
+from ..quantizer.evaluation.options import EvaluationOptions
+from ..quantizer.targets.config import QuantConfig
+from .console import add_finding, keep_stdout_free, note_arguments, note_values, tell
+
+if TYPE_CHECKING:
+    from ..quantizer.targets.target import Recipe
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""The headings, in the order of help; options without one are listed under Options, after them."""
+
+# ---------------------------------------- what an option may name
+
+
+class FileRead(click.Path):
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files.
+
+    `or_folder`: it may be a folder of files.
+    """
+
+    def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=or_folder, path_type=Path)
+        self.is_model = is_model
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            ConfigError: onnx and onnxruntime cannot open a model of this name.
+        """
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
+            raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
+        _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
+        return path
+
+
+class FileWritten(click.Path):
+    """A file that is written, or kept up to date: it must be none that the command reads."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            ConfigError: no file can have this name; see `destination`.
+        """
+        from ..profiles.base.output_files import destination
+
+        destination(value)  # while a slash at the end is still there
+        return super().convert(value, param, ctx)
+
+
+class FolderWritten(click.Path):
+    """A folder that files are written into; it is made if it is not there."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        """Take the names of the files; none of them may be one that the command reads."""
+        super().__init__(file_okay=False, readable=False, path_type=Path)
+        self.names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if ctx is not None:
+            files = (path / name for name in self.names)
+            ctx.meta.setdefault(_WRITTEN, []).extend(file for file in files if file.exists())
+        return path
+
+
+class DataRead(StringParamType):
+    """A folder of samples, or "module:function" of samples or of a metric."""
+
+    name = "data"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the folder or function."""
+        _noted(ctx, "data", value)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the request to complete names of folders."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
+class RecipeRead(StringParamType):
+    """A built-in recipe of preprocessing, or the file of one, which is read."""
+
+    name = "recipe"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the recipe or of its file."""
+        if os.path.isfile(value):
+            _noted(ctx, "file", value)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the built-in recipes that begin with what was typed, or the request to complete files."""
+        from ..profiles.samples.preprocessing import BUILT_IN
+
+        fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
+        items = [CompletionItem(name) for name in fitting]
+        return items or [CompletionItem(incomplete, type="file")]
+
+
+class FiniteNumber(click.FloatRange):
+    """A number, between limits if it has some, and neither NaN nor infinite.
+
+    A comparison with NaN is always false and one with infinity always the same: a limit or a time
+    that is one of them would be no limit at all, or could never be met.
+    """
+
+    name = "number"
+
+    def _describe_range(self) -> str:
+        """Return the limits for help; click would write None for those that there are not."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; fail with a sentence for another value."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not finite; give a number, or leave the option out", param, ctx)
+        return float(number)
+
+
+class Size(StringParamType):
+    """A number of bytes: 3000000, 500kB or 1.5MB, in the units that sizes are printed in."""
+
+    name = "size"
+    units: Mapping[str, int] = {"gb": 10**9, "mb": 10**6, "kb": 10**3, "b": 1}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the bytes; fail with a sentence for another value."""
+        text = str(value).strip().lower()
+        unit = next((unit for unit in self.units if text.endswith(unit)), "")
+        try:
+            number = float(text.removesuffix(unit)) * self.units.get(unit, 1)
+        except ValueError:
+            number = 0.0
+        if not 1.0 <= number < 2.0**60:
+            self.fail(f"'{value}' is not a size; write it like 500kB or 1.5MB", param, ctx)
+        return number
+
+
+class ByteCount(StringParamType):
+    """A number of bytes in powers of 1024: 3000000, 500M or 1.5G."""
+
+    name = "size"
+    units: Mapping[str, int] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the bytes; fail with a sentence for another value."""
+        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
+        unit = text[-1:] if text[-1:] in self.units else ""
+        try:
+            number = float(text.removesuffix(unit)) * self.units[unit]
+        except ValueError:
+            number = 0.0
+        if not 1.0 <= number < 1 << 60:
+            self.fail(f"'{value}' is not a size; write it like 500M or 1.5G", param, ctx)
+        return int(number)
+
+
+class Name(StringParamType):
+    """One of some names that the library knows, in help and completion.
+
+    The library checks the value: one place, the same message from Python and from the command line.
+    """
+
+    name = "name"
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return the names as in "[minmax|percentile]"."""
+        return f"[{'|'.join(self.names())}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin with what was typed."""
+        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+
+
+EXISTING = FileRead()
+TRUTH = FileRead(or_folder=True)
+MODEL = FileRead(is_model=True)
+NEW = FileWritten()
+REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
+DATA = DataRead()
+RECIPE = RecipeRead()
+
+# ---------------------------------------- commands and help
+
+
+class FileCommand(click.Command):
+    """A command that refuses, before any work, to write over what it reads."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, and keep them."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, if its outputs can be written."""
+        note_values(ctx)
+        outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
+        paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
+        paths += ctx.meta.get(_WRITTEN, ())
+        if paths:
+            from ..profiles.base.output_files import leads_to_stdout
+            from ..quantizer.model.output_paths import FilesRead, check_outputs
+
+            if any(leads_to_stdout(path) for path in paths):
+                keep_stdout_free(ctx)
+            read = ctx.meta.get(_READ, ())
+            check_outputs(paths, FilesRead(*(tuple(v for kind, v in read if kind == k) for k in KINDS)))
+        return super().invoke(ctx)
+
+
+KINDS = ("model", "file", "data")
+"""Of what is read, in the order of the fields of `FilesRead`."""
+_READ, _WRITTEN = "qprof.read", "qprof.written"
+
+
+def _noted(ctx: click.Context | None, kind: str, value: object) -> None:
+    """Keep a value that names what is read: as it is parsed, as not every option is a parameter."""
+    if ctx is not None:
+        ctx.meta.setdefault(_READ, []).append((kind, value))
+
+
+class GroupedOption(click.Option):
+    """An option that knows its heading, and tells the default that a record has."""
+
+    def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.group = group
+
+
+class GroupedCommand(FileCommand):
+    """A command whose help lists the options of every day on one screen, and all with --help-all.
+
+    Attributes:
+        everyday: names of the parameters that --help shows; () for all of them.
+    """
+
+    def __init__(self, *arguments: Any, everyday: Collection[str] = (), **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.everyday = tuple(everyday)
+        if self.everyday:
+            self.params.append(
+                GroupedOption(
+                    ["--help-all"],
+                    group="Basic",
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=self._show_all,
+                    help="Show all options, and exit.",
+                )
+            )
+
+    def _show_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            click.echo(self.full_help(ctx), color=ctx.color)
+            ctx.exit()
+
+    def full_help(self, ctx: click.Context) -> str:
+        """Return the help with all options, under their headings."""
+        everyday, self.everyday = self.everyday, ()
+        try:
+            return self.get_help(ctx)
+        finally:
+            self.everyday = everyday
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of every day, or a section for each heading that has options."""
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        if self.everyday:
+            known = {p.name: p for p in options}
+            shown = [known[name] for name in (*self.everyday, "help_all")]
+            shown += [p for p in options if "--help" in p.opts]
+            rows = [record for p in shown if (record := _short_record(p, ctx)) is not None]
+            with formatter.section("Options"):
+                formatter.write_dl(rows)
+            rest = len(options) - len(shown)
+            formatter.write_paragraph()
+            formatter.write_text(f"{rest} more options: {ctx.command_path} --help-all")
+            return
+        for heading in (*GROUPS, ""):
+            named = [p for p in options if getattr(p, "group", "") == heading]
+            rows = [record for p in named if (record := p.get_help_record(ctx)) is not None]
+            if rows:
+                with formatter.section(heading or "Options"):
+                    formatter.write_dl(rows)
+
+
+SHORT = 60
+"""Characters of a help text that is not cut on the screen of every day."""
+
+
+def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
+    """Return an option and the beginning of its help, up to where details begin."""
+    record = parameter.get_help_record(ctx)
+    if record is None or parameter.name in ("help", "help_all"):
+        return record
+    text = (parameter.help or "").partition("  [")[0]
+    for mark in (". ", "; ", " (", ": ", ", "):
+        if len(text) > SHORT and text.find(mark) > 12:
+            text = text[: text.find(mark)]
+    names = record[0] if len(record[0]) < 40 else f"{record[0].split(' [')[0]} NAME"
+    return names, text.rstrip(".") + "." + ("  [required]" if parameter.required else "")
+
+
+def option(*names: str, group: Group, **settings: Any) -> Callable[[F], F]:
+    """Return the decorator that adds an option under a heading; otherwise as `click.option`."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def option_list(*added: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return the decorator that adds several options, in the order of help."""
+
+    def add(function: F) -> F:
+        for one in reversed(added):
+            function = one(function)
+        return function
+
+    return add
+
+
+# ---------------------------------------- options from records
+
+
+def _targets() -> Iterable[str]:
+    from ..quantizer.targets.packaged import target_names
+
+    return (*target_names(), "auto")
+
+
+_TAKES: Mapping[str, Any] = {
+    "file": EXISTING,
+    "new file": NEW,
+    "truth": TRUTH,
+    "data": DATA,
+    "recipe": RECIPE,
+    "bytes": ByteCount(),
+    "size": Size(),
+}
+
+
+def _click_option(known: Option, parameter: str, flag: str, shows_default: bool) -> Callable[[F], F]:
+    """Return the click option of a described field; one that is not given has the value None, or ()."""
+    settings: dict[str, Any] = {"metavar": known.metavar or None}
+    if known.kind is bool:
+        settings = {"is_flag": True, "default": None}
+    elif known.takes:
+        settings["type"] = _TAKES[known.takes]
+    elif known.kind is tuple:
+        settings["multiple"] = True
+    elif known.name == "target" or known.words:
+        settings["type"] = Name(_targets if known.name == "target" else lambda: known.words)
+    elif known.kind is int:
+        least = None if known.least is None else int(known.least)
+        settings["type"] = int if least is None else click.IntRange(min=least)
+    elif known.kind is float:
+        settings["type"] = FiniteNumber(min=known.least)
+    text = known.description + (" Repeatable." if known.kind is tuple else "")
+    if shows_default and known.default not in (None, False, (), ""):
+        text += f"  [default: {known.default}]"
+    return option(flag, parameter, group=cast(Group, known.group), help=text, **settings)
+
+
+def record_options(
+    record: type,
+    *names: str,
+    without: Collection[str] = (),
+    flags: Mapping[str, str] | None = None,
+    prefix: str = "",
+    shows_defaults: bool = True,
+) -> Callable[[F], F]:
+    """Return the decorator that adds the options of a record; the parameters have the names of its fields.
+
+    Args:
+        record: a dataclass with described fields.
+        names: of the fields; none for all.
+        without: fields that are left out.
+        flags: how some are called on the command line, where not as the record says.
+        prefix: of the names of the parameters.
+        shows_defaults: whether help tells the defaults.
+    """
+    known = options_of(record)
+    wanted = [name for name in names or known if name not in without]
+    added = []
+    for name in wanted:
+        flag = (flags or {}).get(name) or known[name].flag or f"--{name.replace('_', '-')}"
+        added.append(_click_option(known[name], prefix + name, flag, shows_defaults))
+    return option_list(*added)
+
+
+def given(options: Mapping[str, Any], record: type | None = None, prefix: str = "") -> dict[str, Any]:
+    """Return the options that were given: of a record, by the names of its fields, or all."""
+    found = {name: value for name, value in options.items() if value not in (None, ())}
+    if record is None:
+        return found
+    names = options_of(record)
+    return {name: found[prefix + name] for name in names if prefix + name in found}
+
+
+# ---------------------------------------- options of several commands
+
+
+def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: tuple[Path, ...]) -> None:
+    if libraries:
+        from ..profiles.runtime.providers import load_custom_operators
+
+        load_custom_operators(*libraries)
+        add_finding(libraries=libraries)
+
+
+custom_ops_option = option(
+    "--custom-ops",
+    group="Basic",
+    type=EXISTING,
+    multiple=True,
+    metavar="LIB",
+    expose_value=False,
+    callback=_load_libraries,
+    help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+)
+
+model_argument = option_list(custom_ops_option, click.argument("model", type=MODEL, metavar="MODEL.onnx"))
+"""Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
+
+preprocess_option = option(
+    "--preprocess",
+    group="Basic",
+    type=RECIPE,
+    metavar="RECIPE",
+    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json, "
+    "tokenizer.json).",
+)
+data_option = option_list(
+    option(
+        "--data",
+        group="Basic",
+        required=True,
+        type=DATA,
+        metavar="DATA",
+        help="Samples: folder, file or URL (s3://...) of pictures, text, sound, rows or arrays; "
+        "FILE.py:FUNCTION; or random:N.",
+    ),
+    preprocess_option,
+    record_options(EvaluationOptions, "limit"),
+)
+"""Add --data, --preprocess and --limit."""
+
+labels_option = option(
+    "--labels",
+    group="Quality",
+    type=TRUTH,
+    metavar="FILE",
+    help="Truth that the metric reads; without one the class of each row: one integer a line, .npy, or a "
+    "folder with a folder of pictures for each class (order: its classes.txt).",
+)
+no_latency_option = option(
+    "--no-latency",
+    "latency",
+    group="Speed",
+    is_flag=True,
+    default=None,
+    callback=lambda ctx, parameter, wanted: False if wanted else None,
+    help="Do not measure latency.",
+)
+report_option = option(
+    "--report",
+    group="Files",
+    type=REPORT,
+    metavar="DIR",
+    help="Write a report: report.html, report.md, junit.xml and report.json.",
+)
+json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
+
+target_option = record_options(QuantConfig, "target", shows_defaults=False)
+
+setting_options = option_list(
+    option(
+        "--config",
+        group="Basic",
+        type=EXISTING,
+        metavar="FILE",
+        help="YAML file of settings, or of a target of your own; options overrule it.",
+    ),
+    record_options(QuantConfig, shows_defaults=False),
+    option(
+        "--costs",
+        group="Quality",
+        type=EXISTING,
+        metavar="COSTS.json",
+        help="Times of the kernels on your machine (qprof measure-target), instead of the target's own.",
+    ),
+)
+"""Add --target, --config and an option for each setting; `taken_recipe` takes what was given."""
+
+
+def taken_recipe(options: dict[str, Any]) -> Recipe | None:
+    """Take the options of `setting_options` out of `options`, and return the recipe that they ask for; None
+    when none was given.
+
+    Settings that others decided are told as notes on stderr.
+
+    Raises:
+        ConfigError: a value that is not allowed, or both --target and --config.
+    """
+    names = ("config", "costs", *options_of(QuantConfig))
+    asked = given({name: options.pop(name) for name in names if name in options})
+    if not asked:
+        return None
+    from ..quantizer.targets.loading import load_recipe
+
+    source, costs = asked.pop("config", None), asked.pop("costs", None)
+    if source is not None and "target" in asked:
+        raise ConfigError(
+            "--target and --config: they exclude each other; a configuration file names its target"
+        )
+    recipe = load_recipe(source or asked.pop("target", None), asked)
+    if costs is not None:
+        from ..quantizer.targets.cost_table import read_table
+
+        recipe = replace(recipe, measured=read_table(costs))
+    for sentence in recipe.filled_in:
+        tell(f"note: {sentence}")
+    return recipe

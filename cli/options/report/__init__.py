@@ -1,1 +1,0 @@
-"""Options of reports, and what commands do with `--report`."""

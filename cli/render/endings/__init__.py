@@ -1,1 +1,0 @@
-"""How commands end: the verdict, and the next command."""

@@ -1,0 +1,404 @@
+"""The JSON Schemas of files and of `--json` documents, made from records; and records that only these have.
+
+It imports the whole quantizer: commands import it when they print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from ..profiles.records.data_checks import Hint, InputCheck, Outlier
+from ..profiles.samples.arrays import ArrayRecipe
+from ..profiles.samples.audio import AudioRecipe
+from ..profiles.samples.image_recipes import ImageRecipe
+from ..profiles.samples.preprocessing import BUILT_IN
+from ..profiles.samples.random_samples import RandomRecipe
+from ..profiles.samples.tables import TableRecipe
+from ..profiles.samples.text import TextRecipe
+from ..quantizer.api.drift import DriftReport
+from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
+from ..quantizer.api.results import FloatGroup, QuantizeResult
+from ..quantizer.evaluation.evaluate import Evaluation
+from ..quantizer.evaluation.latency import Latency
+from ..quantizer.evaluation.layers import LayerReport
+from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
+from ..quantizer.plan.store import PlanFields
+from ..quantizer.report.content import Report
+from ..quantizer.search.float_fallback import SpeedCheck
+from ..quantizer.search.sensitivity import Sensitivities
+from ..quantizer.search.tune import TuneResult
+from ..quantizer.search.verdict import Judged
+from ..quantizer.targets.config import QuantConfig
+from ..quantizer.targets.loading import IDENTITY
+from ..quantizer.targets.operator_page import OperatorReference
+from ..quantizer.targets.target import Target, Verified
+from .console import format_of
+
+# ---------------------------------------- results that commands print
+
+
+@dataclass(frozen=True)
+class FloatRegion:
+    """Nodes that fell back to float together.
+
+    Attributes:
+        nodes: their names.
+        quantized_ms, float_ms: latency of these nodes, conversions at their border included.
+    """
+
+    nodes: tuple[str, ...]
+    quantized_ms: float
+    float_ms: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What --check-speed measured.
+
+    Attributes:
+        min_speedup: the gate, null for none.
+        passed: whether it is met.
+        before, after: latency of both models, before and after nodes fell back to float.
+        fallback: what fell back to float, in this order.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time goes, when float is faster still.
+        unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
+        undone: what else onnxruntime executed otherwise than first planned.
+        changes: what was done that made the model faster, in this order.
+        left_float: how the whole model was left in float at last; "" where it was not.
+        made_up: whether the samples were made up from the profile.
+    """
+
+    min_speedup: float | None
+    passed: bool
+    before: Latency
+    after: Latency
+    fallback: tuple[FloatRegion, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+    undone: tuple[str, ...]
+    changes: tuple[str, ...]
+    left_float: str
+    made_up: bool
+
+    @classmethod
+    def of(cls, check: SpeedCheck) -> Speed:
+        """Return what is printed of a check."""
+        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.fallback)
+        return cls(
+            check.demand.min_speedup,
+            check.passed,
+            check.before,
+            check.after,
+            tuple(regions),
+            check.trials,
+            check.reasons,
+            check.unfused,
+            check.undone,
+            check.changes,
+            check.left_float,
+            check.demand.data is None,
+        )
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What `qprof quantize` prints.
+
+    Attributes:
+        model: file that was written.
+        float_bytes, quantized_bytes: sizes of both models, external data included.
+        nodes: kind to number of nodes.
+        floats: nodes that stay float, a group for each code of a reason.
+        notes: remarks.
+        speed: what was measured with --check-speed.
+        expected: SQNR of the outputs as estimated, with the band in which it is expected.
+        estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
+        judged: the verdict and what it rests on, where the command profiled samples; null elsewhere.
+    """
+
+    model: str
+    float_bytes: int
+    quantized_bytes: int
+    nodes: Mapping[str, int]
+    floats: tuple[FloatGroup, ...]
+    notes: tuple[str, ...]
+    speed: Speed | None
+    expected: tuple[ExpectedSqnr, ...]
+    estimates: tuple[EstimateCheck, ...]
+    judged: Judged | None
+
+    @classmethod
+    def of(cls, result: QuantizeResult) -> Quantization:
+        """Return what is printed of a result."""
+        return cls(
+            str(result.model_path),
+            result.float_bytes,
+            result.quantized_bytes,
+            result.summary.counts,
+            result.summary.floats,
+            result.notes,
+            None if result.speed is None else Speed.of(result.speed),
+            result.expected,
+            result.estimates,
+            result.judged,
+        )
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What `qprof rules` prints: a target, and what becomes of each operator there."""
+
+    target: str
+    operators: tuple[OperatorReference, ...]
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """A target with the settings that it starts from.
+
+    Attributes:
+        config: the settings.
+        target: the runtime.
+        this_machine: whether target auto is this one here.
+    """
+
+    config: QuantConfig
+    target: Target
+    this_machine: bool
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What `qprof targets` prints."""
+
+    targets: tuple[TargetRecord, ...]
+
+
+@dataclass(frozen=True)
+class Profiling:
+    """What `qprof dump-profile` prints.
+
+    Attributes:
+        profile: file that was written.
+        tensors, samples: how many of them it has; a batch counts as its rows.
+        runs: how many times the model ran: once for each sample or batch.
+        inputs: what each input of the graph was given.
+        hints: what should be looked at in the data.
+        outliers: samples that hold the extremes of unusually many tensors.
+        notes: remarks.
+    """
+
+    profile: str
+    tensors: int
+    samples: int
+    runs: int
+    inputs: tuple[InputCheck, ...]
+    hints: tuple[Hint, ...]
+    outliers: tuple[Outlier, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShownProfile:
+    """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
+
+    Attributes:
+        file_format: of the profile file.
+        tool, origin, model, data: who made it, of which model and data.
+        tensors: name to what was recorded.
+        inputs: name to what each input of the graph was given.
+        noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
+    """
+
+    file_format: str
+    tool: str
+    origin: str
+    model: Mapping[str, Any] | None
+    data: Mapping[str, Any] | None
+    tensors: Mapping[str, Mapping[str, Any]]
+    inputs: Mapping[str, Mapping[str, Any]] | None = None
+    noise: Mapping[str, Any] | None = None
+
+
+Explanation = TensorExplanation | NodeExplanation
+"""What `qprof explain` prints: of a tensor, or of a node."""
+
+# ---------------------------------------- configuration files
+
+_HINTS = get_type_hints(Target, include_extras=True)
+Runtime = make_dataclass(
+    "Runtime",
+    [
+        (entry.name, _HINTS[entry.name], field(default=entry.default, default_factory=entry.default_factory))
+        for entry in fields(Target)
+        if entry.name not in IDENTITY
+    ],
+    namespace={"__doc__": "Facts about a runtime."},
+    frozen=True,
+)
+"""The fields of `Target` that a file has under `runtime`."""
+
+
+@dataclass(frozen=True)
+class ConfigDocument:
+    """A configuration file: a target, or settings for one."""
+
+    target: Annotated[
+        str, Meta(description="Name; of a packaged target when base and runtime are left out.")
+    ] = ""
+    base: Annotated[str, Meta(description="A packaged target: what is not given here is taken from it.")] = ""
+    description: Annotated[str, Meta(description="One line for people.")] = ""
+    sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
+    verified: Annotated[
+        Verified | None, Meta(description="Whether models were run there, on what, and when.")
+    ] = None
+    runtime: Runtime | None = None  # type: ignore[valid-type]
+    settings: QuantConfig | None = None
+
+
+# ---------------------------------------- recipes of preprocessing, by reader
+
+RECIPES: Mapping[str, type] = {
+    "image": ImageRecipe,
+    "array": ArrayRecipe,
+    "text": TextRecipe,
+    "audio": AudioRecipe,
+    "table": TableRecipe,
+    "random": RandomRecipe,
+}
+"""Reader -> what its recipes hold. A new reader with a recipe is one entry here."""
+_ONE_OF: Any = Literal
+"""Type checkers do not take words that are computed."""
+
+
+def _document(reader: str, record: type) -> Any:
+    """Return the record of a file: the keys of the recipe, its reader, and the built-in recipe below it."""
+    hints = get_type_hints(record, include_extras=True)
+    names = tuple(name for name, recipe in BUILT_IN.items() if recipe["reader"] == reader)
+    told = Annotated[_ONE_OF[(reader,)], Meta(description=f"{reader}: what it is for")]
+    head: list[Any] = [("reader", told, field(default=reader))] if names else [("reader", told)]
+    below = Meta(description="a built-in recipe, whose keys hold where the file has none")
+    base = [("base", Annotated[_ONE_OF[names] | None, below], field(default=None))] if names else []
+    body = [(entry.name, hints[entry.name], _default(entry)) for entry in fields(record)]
+    about = (record.__doc__ or "").partition("\n")[0]
+    return make_dataclass(f"{reader.capitalize()}Recipe", [*head, *base, *body], namespace={"__doc__": about})
+
+
+def _default(entry: Field[Any]) -> Any:
+    """Return what gives a key the default of a field."""
+    if entry.default_factory is not MISSING:
+        return field(default_factory=entry.default_factory)
+    return field(default=entry.default)
+
+
+RecipeDocument = reduce(or_, (_document(reader, record) for reader, record in RECIPES.items()))
+"""A recipe file, for any reader."""
+
+# ---------------------------------------- the schemas
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
+"""A number of a `--json` document: JSON has no infinity."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One kind of file or `--json` document.
+
+    Attributes:
+        about: where it comes from, in a few words.
+        record: its type, or a union of types.
+        version: of a `--json` document; 0 for a file that people write.
+        more: keys besides the fields of the record, with their types.
+    """
+
+    about: str
+    record: Any
+    version: int = 0
+    more: Mapping[str, Any] | None = None
+
+
+_NAMES = tuple[str, ...]
+
+DOCUMENTS: Mapping[str, Document] = {
+    "config": Document("a configuration file, for --config", ConfigDocument),
+    "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
+    "plan": Document("a plan: quantize --save-plan, show --json", PlanFields),
+    "quantization": Document("quantize --json", Quantization, 1),
+    "operators": Document("rules --json", Operators, 1),
+    "targets": Document("targets --json", Targets, 1),
+    "profiling": Document("dump-profile --json", Profiling, 1),
+    "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
+    "evaluation": Document("evaluate --json", Evaluation, 1, {"passed": bool}),
+    "layers": Document("compare-layers --json", LayerReport, 1),
+    "sensitivity": Document(
+        "sensitivity --json",
+        Sensitivities,
+        1,
+        {"keep_float": _NAMES},
+    ),
+    "tuning": Document(
+        "tune --json",
+        TuneResult,
+        1,
+        {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
+    ),
+    "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
+    "report": Document("report.json", Report, 1),
+    "explanation": Document("explain --json", Explanation, 1),
+}
+"""Every document with a schema. A new `--json` document is one entry here."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one of `DOCUMENTS`; unknown keys are refused by it."""
+    document = DOCUMENTS[name]
+    kinds = get_args(document.record) or (document.record,)
+    refs, records = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    if document.version:
+        records = _with_infinities(records)
+        for ref in refs:
+            _add_keys(records[ref["$ref"].rpartition("/")[2]], name, document)
+    for record in records.values():
+        if "properties" in record:
+            record["additionalProperties"] = False
+            _describe(record)
+    top = refs[0] if len(refs) == 1 else {"anyOf": list(refs)}
+    return {"$schema": DRAFT, "title": f"qprof {name}: {document.about}", **top, "$defs": records}
+
+
+def _add_keys(record: dict[str, Any], name: str, document: Document) -> None:
+    """Add the key `format` before the fields of the record, and those of `more` after them."""
+    head = {"format": {"const": format_of(name, document.version)}}
+    more = {key: msgspec.json.schema(kind) for key, kind in (document.more or {}).items()}
+    record["properties"] = {**head, **record["properties"], **more}
+    record["required"] = [*head, *record["required"], *more]
+
+
+def _describe(record: dict[str, Any]) -> None:
+    """Give each property the sentence that the docstring of its record has about it."""
+    text, _, attributes = str(record.get("description", "")).partition("\n\n    Attributes:\n")
+    record["description"] = " ".join(text.split())
+    for names, sentence in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
+        for name in names.split(", "):
+            if name in record["properties"]:
+                record["properties"][name].setdefault("description", " ".join(sentence.split()))
+
+
+def _with_infinities(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        if schema.get("type") == "number":
+            rest = {key: value for key, value in schema.items() if key != "type"}
+            return {**rest, **NUMBER}
+        return {key: _with_infinities(value) for key, value in schema.items()}
+    return [_with_infinities(item) for item in schema] if isinstance(schema, list) else schema

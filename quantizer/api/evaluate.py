@@ -1,0 +1,160 @@
+"""`evaluate`, `compare_layers` and `sensitivity`: what quantization costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from ...profiles.samples.objects import DataSource
+from ..evaluation import evaluate as evaluation
+from ..evaluation import layers
+from ..evaluation.baseline import Slack, held_against, load_baseline
+from ..evaluation.evaluate import Evaluation
+from ..evaluation.layers import LayerReport
+from ..evaluation.metrics.score import reads_truth
+from ..evaluation.metrics.table import MetricName
+from ..evaluation.metrics.user_functions import MetricFunction
+from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
+from ..model.files import ModelLike, model_file
+from ..plan.store import PlanLike
+from ..prepare.prepare import ProfileLike
+from ..search import sensitivity as analysis
+from ..search.sensitivity import LIMIT, Sensitivities, SensitivityRun
+from .keywords import EvaluateKeywords, LayerKeywords, SensitivityKeywords, TargetLike, sorted_keywords
+from .results import QuantizeResult, TuneResult
+from .sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
+
+
+def evaluate(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource,
+    *,
+    labels: LabelsLike | None = None,
+    metric: MetricName | str | MetricFunction | None = None,
+    gate: Gate | None = None,
+    **options: Unpack[EvaluateKeywords],
+) -> Evaluation:
+    """Compare a quantized model with the float one on samples: SQNR, accuracy, size and latency.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`.
+        labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
+            of each row: a file, or integers.
+        metric: a name of the table of metrics (see `qprof evaluate --help`), with options as in
+            "map50:nms=0.6"; or a function, or "module:function": called with the outputs of a model (a dict
+            from output name to array for each sample) and the indices of the samples; returns a score from 0
+            to 100 for each. The outputs of both models are then in memory.
+        gate: what the quantized model must keep.
+        options: those of `EvaluationOptions`.
+
+    Raises:
+        ModelError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword is not known, the gate asks for what is not measured, there is no such metric,
+            runtime or provider, or the baseline is about something else.
+    """
+    others = dict(sorted_keywords("evaluate", options, EvaluateKeywords).others)
+    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
+    progress = others.pop("progress", None)
+    measuring = replace(evaluation_options(others), metric=metric)
+    baseline, slack = others.get("baseline"), Slack(**others.get("slack", {}))
+    earlier = None if baseline is None else load_baseline(baseline)
+    classes = not reads_truth(metric)
+    with (
+        model_file(model) as path,
+        quantized_file(quantized) as other,
+        labels_file(labels, classes=classes) as truth,
+    ):
+        found = evaluation.evaluate(
+            path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
+        )
+    if baseline is None or earlier is None:
+        return found
+    return held_against(found, earlier, Path(baseline).name, slack)
+
+
+def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:
+    """Return the record of those keywords that are its fields; `latency` may be False."""
+    given = {f.name: options[f.name] for f in fields(EvaluationOptions) if f.name in options}
+    if "latency" in given:
+        given["latency"] = LatencySettings() if given["latency"] else None
+    return EvaluationOptions(**given)
+
+
+def compare_layers(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource,
+    *,
+    plan: PlanLike | None = None,
+    **options: Unpack[LayerKeywords],
+) -> LayerReport:
+    """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`.
+        plan: path or object: names the kinds of nodes, and finds more quantized tensors; that of a result
+            when None.
+        options: `limit`, `threads`, `provider` and others, see `EvaluationOptions`.
+
+    Raises:
+        ModelError, DataError, PlanError: what is wrong, where, and what to do.
+        ConfigError: a keyword is not known.
+    """
+    others = dict(sorted_keywords("compare_layers", options, LayerKeywords).others)
+    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
+    progress = others.pop("progress", None)
+    if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
+        plan = quantized.plan
+    with model_file(model) as path, quantized_file(quantized) as other:
+        return layers.compare_layers(
+            path, other, samples, plan=plan, measuring=evaluation_options(others), progress=progress
+        )
+
+
+def sensitivity(
+    model: ModelLike,
+    profile: ProfileLike | None,
+    data: DataSource,
+    *,
+    plan: PlanLike | None = None,
+    target: TargetLike | None = None,
+    **options: Unpack[SensitivityKeywords],
+) -> Sensitivities:
+    """Measure how sensitive the outputs are to each quantized node, and rank the nodes.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        profile: path or object; not needed with a plan.
+        data: samples, as in `profile`; by default the first few, which are held in memory.
+        plan: path or object: the plan to measure instead of the one that the settings give.
+        target: as in `quantize`.
+        options: settings as in `quantize`, and `limit`, `threads`, `provider`, `class_axis`.
+
+    Raises:
+        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = sorted_keywords("sensitivity", options, SensitivityKeywords)
+    others = given.others
+    with model_file(model) as path:
+        return analysis.sensitivity(
+            path,
+            profile,
+            samples_of(data, others.get("transform"), others.get("preprocess")),
+            recipe=given.recipe(target),
+            plan_path=plan,
+            run=SensitivityRun(
+                others.get("limit", LIMIT),
+                others.get("threads", 0),
+                others.get("class_axis"),
+                others.get("provider", "cpu"),
+            ),
+            progress=others.get("progress"),
+        )

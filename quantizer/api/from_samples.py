@@ -1,0 +1,414 @@
+"""`quantize` with samples alone: they are profiled, some are held out, and the result is judged on these.
+
+The profile lies beside the quantized model: made once, used again where model and data are the same. The same
+are data whose digests are: they are read in any case, to hold some out. Names, sizes and times of files would
+be quicker to compare, but a copied folder has other times, a changed file may keep its own, and a function or
+a data loader has none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.output_files import destination
+from ...profiles.base.tool import Progress
+from ...profiles.records.profile import DataId, ModelId, Profile
+from ...profiles.records.store import load_profile
+from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.providers import check_provider, profiled_by
+from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
+from ...profiles.samples.samples import input_specs
+from ...profiles.samples.values import InputSpec
+from ..evaluation.compare import declared_class_count
+from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.gates import check_gate
+from ..evaluation.metrics.score import reads_truth
+from ..evaluation.metrics.truth import Labels, load_labels
+from ..evaluation.options import EvaluationOptions
+from ..evaluation.order import ModelFile, speed_doubts
+from ..model.output_paths import FilesRead, check_outputs
+from ..noise.output_limits import NoiseLimits, noise_limits
+from ..plan.plan import Kind
+from ..prepare.prepare import open_prepared
+from ..search.engine import with_settings
+from ..search.fixes import FixSearch, find_fixes
+from ..search.float_fallback import SpeedDemand
+from ..search.quality import int8_share
+from ..search.verdict import (
+    Composition,
+    Fix,
+    FloatNodes,
+    Judged,
+    Verdict,
+    best_fix,
+    is_no_gain,
+    no_verdict,
+    verdict_of,
+    with_fixes,
+)
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .from_profile import write_quantized
+from .held_out import (
+    Split,
+    has_rows,
+    held_out_labels,
+    in_samples,
+    is_random,
+    read_digests,
+    split,
+    split_by_source,
+)
+from .options import QuantizeOptions
+from .profiling import profile_model, settings_for
+from .results import QuantizeResult
+from .sources import labels_file, samples_of
+
+CHOSEN = (
+    "the fix was chosen on the held-out samples, which flatters a little: others tell, with qprof evaluate"
+)
+"""Remark on a verdict after a fix."""
+
+
+def quantize_from_samples(
+    model: Path, data: DataLike, output: Path, recipe: Recipe | None, options: QuantizeOptions
+) -> QuantizeResult:
+    """Profile, plan and write a model, judge it on samples that were held out, and try fixes.
+
+    Args:
+        model: file of the float model.
+        data: the samples; all of them.
+        output: where to write the model; the profile is kept beside it, and so is a plan that no place is
+            given for.
+        recipe: settings and target; None for the default target's.
+        options: on what it is judged, and what follows.
+
+    Returns:
+        The result, with `judged`.
+
+    Raises:
+        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
+    """
+    others = options.holdout_data
+    holdout = None if others is None else samples_of(others, options.transform, options.preprocess)
+    recipe = recipe or load_recipe()
+    with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
+        check_judging(options)
+        for source in (data, holdout):
+            if options.gate.has_limit and source is not None and is_random(source):
+                raise ConfigError(
+                    f"{source_name(source)}: random values meet no limit; give samples as the model will see "
+                    "them, or no limit"
+                )
+        profile_file = None if recipe.config.mode in DATA_FREE else file_beside(output, "profile")
+        plan_file = Path(options.save_plan) if options.save_plan else file_beside(output, "plan")
+        read = FilesRead((model,), (labels,), (data, holdout))
+        check_outputs([output, plan_file, profile_file, options.checkpoint], read)
+        prepared = open_prepared(model)
+        specs, identity = input_specs(prepared.model), prepared.identity
+        truth, rows = _truth(labels, options, prepared.model), has_rows(prepared.model.graph.outputs)
+        del prepared  # quantizing reads it again; a large model is not to be in memory twice
+        parts = _split(specs, data, holdout, options)
+        parts = parts if rows else in_samples(parts)
+        if isinstance(truth, Labels):
+            truth = held_out_labels(truth, parts)
+        task = _Task(model, identity, parts, truth, profile_file, output, plan_file, recipe.config, options)
+        return replace(_judge_and_fix(task, recipe), read=read)
+
+
+def check_judging(options: QuantizeOptions) -> None:
+    """Check what a model is judged on before any work.
+
+    Raises:
+        ConfigError: a limit on what is not measured, or truth that cannot be divided.
+    """
+    metric = options.metric
+    labelled = options.labels is not None and not reads_truth(metric)
+    check_gate(options.gate, labels=labelled, latency=options.latency is not None, metric=metric is not None)
+    if options.holdout_data is None and not _classes_only(options):
+        raise ConfigError(
+            f"metric {getattr(metric, '__name__', metric)}: has its truth in the order of the samples; "
+            "give other samples to judge on, with labels of these: --holdout-data DATA"
+        )
+
+
+def _classes_only(options: QuantizeOptions) -> bool:
+    """Whether the truth is one class for each row, of which those of the held-out rows can be taken."""
+    metric = options.metric
+    if metric is None or (isinstance(metric, str) and metric.startswith("top-")):
+        return True
+    return options.labels is None and reads_truth(metric)
+
+
+def file_beside(output: str | Path, kind: Literal["profile", "plan"]) -> Path | None:
+    """Return the file of the profile, or the plan, beside a model that is written; None for a stream.
+
+    Raises:
+        ConfigError: the output cannot be written, or is what the file would be.
+    """
+    if destination(output).is_stream:
+        return None
+    path = Path(output)
+    return path.with_name(f"{path.stem}.{kind}.yaml")
+
+
+def _truth(labels: Path | None, options: QuantizeOptions, model: ir.Model) -> Path | Labels | None:
+    """Return the labels of all rows, checked against the classes that the model says its output has.
+
+    Truth of another kind is the metric's to read.
+    """
+    if labels is None or not _classes_only(options):
+        return labels
+    loaded = load_labels(labels)
+    loaded.check_classes(declared_class_count(model, options.scored_output, options.class_axis))
+    return loaded
+
+
+def _split(
+    specs: Sequence[InputSpec], data: DataLike, holdout: DataLike | None, options: QuantizeOptions
+) -> Split:
+    """Read all samples, and hold some out."""
+    assert not isinstance(data, ChosenSamples)
+    found = read_digests(data, specs, options.limit, _stage(options, "reading"))
+    if holdout is None:
+        return split(found)
+    assert not isinstance(holdout, ChosenSamples)
+    return split_by_source(found, read_digests(holdout, specs, None, _stage(options, "reading")))
+
+
+def _stage(options: QuantizeOptions, name: str) -> Progress:
+    """Return what is called after each unit of a stage that begins."""
+    progress: Any = options.progress if options.stage is None else options.stage(name)
+    return progress or (lambda done, total: None)
+
+
+def _note(options: QuantizeOptions, text: str) -> None:
+    if options.note is not None:
+        options.note(text)
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What does not change from one quantization of a call to the next."""
+
+    model: Path
+    identity: ModelId
+    parts: Split
+    labels: Path | Labels | None
+    profile_file: Path | None
+    output: Path
+    plan_file: Path | None
+    config: QuantConfig
+    options: QuantizeOptions
+
+    @property
+    def evaluation(self) -> EvaluationOptions:
+        """How models are compared on the samples that are held out."""
+        asked = self.options
+        return EvaluationOptions(
+            scored_output=asked.scored_output,
+            class_axis=asked.class_axis,
+            threads=asked.threads,
+            latency=asked.latency,
+            metric=asked.metric,
+            runtime=asked.runtime,
+            provider=asked.provider,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """A quantized model and how it compares."""
+
+    result: QuantizeResult
+    evaluation: Evaluation
+    verdict: Verdict
+    limits: NoiseLimits
+    seconds: float
+
+
+def _judge_and_fix(task: _Task, recipe: Recipe) -> QuantizeResult:
+    """Return the quantized model with its verdict, after the fixes."""
+    options = task.options
+    profile = None if recipe.config.mode in DATA_FREE else _profile(task)
+    first = _attempt(task, recipe, profile, check_speed=options.speed is not None)
+    for data in (task.parts.profiled, task.parts.judged):
+        if is_random(data):
+            reason = f"random data: no verdict ({source_name(data)}); give samples as the model will see them"
+            return _with_verdict(first, no_verdict(first.verdict, reason), profile)
+    cause, fixes = _fixes(task, first)
+    cause = _input_cause(first.verdict, profile) or cause
+    verdict = with_fixes(first.verdict, cause, fixes)
+    fix = _to_apply(verdict) if options.fix == "auto" else None
+    if fix is None:
+        return _with_verdict(first, verdict, profile)
+    _note(options, f"fix: {' '.join(fix.options)}")
+    speed = options.speed is not None or fix.check_speed
+    fixed = _attempt(task, with_settings(recipe, fix.settings, "fix"), profile, check_speed=speed)
+    if is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
+        _note(options, f"fix: {' '.join(fix.options)} is undone: it leaves nothing that is better than float")
+        again = _attempt(task, recipe, profile, check_speed=options.speed is not None)
+        others = [other for other in fixes if other.options != fix.options]
+        return _with_verdict(again, with_fixes(again.verdict, cause, others), profile)
+    remarks = (*fixed.verdict.remarks, CHOSEN) if fix.is_measured else fixed.verdict.remarks
+    cause = _input_cause(fixed.verdict, profile)
+    return _with_verdict(fixed, replace(fixed.verdict, applied=fix, remarks=remarks, cause=cause), profile)
+
+
+@dataclass(frozen=True)
+class KeptProfile:
+    """A profile and where it is kept: None for nowhere.
+
+    Attributes:
+        is_reused: whether it was there, of the same model and data.
+    """
+
+    profile: Profile
+    file: Path | None
+    is_reused: bool
+
+
+def _profile(task: _Task) -> KeptProfile:
+    """Return the profile that lies beside the output, where it is of this model and data; else make it.
+
+    Raises:
+        ConfigError: the file is there and is no profile.
+    """
+    options, file, data = task.options, task.profile_file, task.parts.identity
+    provider = options.provider if options.runtime == "onnxruntime" else "cpu"
+    progress = _stage(options, "profiling")
+    profile = None if file is None or not file.exists() else _read(file)
+    reused = (
+        profile is not None
+        and profile.model == task.identity
+        and profile.data == data
+        and profile.tool == profiled_by(check_provider(provider))
+        and profile.noise_samples == RunSettings().noise_samples
+        and _has_channels(profile, task.model)
+    )
+    if profile is None or not reused:
+        settings = RunSettings(provider=provider)
+        profile = profile_model(
+            task.model, task.parts.profiled, file, settings, progress=progress, note=options.note
+        )
+    name = "profile" if file is None else str(file)
+    samples = f"{len(profile)} tensors, {profile.data.samples} samples"
+    _note(options, f"{name}: {'used again, model and data are the same' if reused else samples}")
+    for text in (*profile.notes, *(hint.text for hint in profile.hints())):
+        _note(options, text)
+    return KeptProfile(profile, file, reused)
+
+
+def _read(file: Path) -> Profile | None:
+    """Return a profile; None for one that is damaged or of another version."""
+    try:
+        return load_profile(file)
+    except ProfileError as error:
+        if "qprof-profile" in file.read_text(encoding="utf-8", errors="replace")[:4096]:
+            return None
+        raise ConfigError(
+            f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
+        ) from error
+
+
+def _has_channels(profile: Profile, model: Path) -> bool:
+    """Whether a profile has channels, where the model has some to record: other settings leave them out."""
+    settings = settings_for(open_prepared(model).graph, RunSettings())
+    return not settings.channels or any(one.channels is not None for one in profile.values())
+
+
+def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_speed: bool) -> _Attempt:
+    """Plan, write and compare."""
+    start, options, data = time.perf_counter(), task.options, task.parts.profiled
+    rounds = recipe.config.rounding in WITH_SAMPLES
+    progress = _stage(options, "rounding" if rounds else "planning")
+    result = write_quantized(
+        task.model,
+        None if profile is None else profile.profile,
+        task.output,
+        save_plan=task.plan_file,
+        recipe=recipe,
+        speed=SpeedDemand(data, threads=options.threads) if check_speed else None,
+        data=data if rounds else None,
+        progress=progress if rounds else None,
+        checkpoint=options.checkpoint,
+    )
+    assert result.model_path is not None
+    # Latency is left out where this runtime says nothing of the target's.
+    unmeasured = options.gate.min_speedup is None and speed_doubts(ModelFile(result.model_path))
+    evaluation = evaluate(
+        task.model,
+        result.model_path,
+        task.parts.judged,
+        labels=task.labels,
+        gate=options.gate,
+        measuring=replace(task.evaluation, latency=None) if unmeasured else task.evaluation,
+        progress=_stage(options, "evaluating"),
+    )
+    assert result.made is not None
+    assert result.made.facts is not None
+    measured = Profile(task.identity, DataId(), {}) if profile is None else profile.profile
+    # The limits that follow from what outputs are, where no limit was asked for.
+    config = task.config if task.config.min_output_sqnr else replace(task.config, min_output_sqnr=None)
+    limits = noise_limits(result.made.facts.prepared.graph, measured, config)
+    verdict = verdict_of(evaluation, limits, _composition(result, measured), task.parts.about)
+    return _Attempt(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _composition(result: QuantizeResult, profile: Profile) -> Composition:
+    """Return the share of int8 operations, the nodes that stay float, and why."""
+    floats = tuple(FloatNodes(group.nodes, group.reason) for group in result.summary.floats)
+    counts = result.summary.counts
+    graph = None if result.made is None else result.made.planned.graph
+    share = int8_share(result.plan, graph, profile) if graph is not None and len(profile) else None
+    quantized = sum(counts.values()) - counts.get(Kind.FLOAT.value, 0)
+    return Composition(share, quantized, floats, counts.get(Kind.WEIGHT_ONLY.value, 0))
+
+
+def _fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:
+    """Return what costs most in a model that is not good, is slow, or is not quantized, and what to try."""
+    made, budget = attempt.result.made, task.options.budget
+    assert made is not None
+    if made.facts is None or not (attempt.verdict.grade in ("fair", "poor") or attempt.verdict.alarms):
+        return "", ()
+    search = FixSearch(
+        model=task.model,
+        planned=made.planned,
+        facts=made.facts,
+        samples=task.parts.judged,
+        labels=task.labels,
+        measuring=task.evaluation if attempt.evaluation.latency else replace(task.evaluation, latency=None),
+        limits=attempt.limits,
+        seconds=budget,
+        spent=attempt.seconds,
+        progress=_stage(task.options, "trying") if budget else None,
+    )
+    return find_fixes(search, attempt.verdict)
+
+
+def _to_apply(verdict: Verdict) -> Fix | None:
+    best = best_fix(verdict.fixes, verdict.grade, verdict.sqnr)
+    if best is not None and verdict.grade in ("fair", "poor"):
+        return best
+    return next((fix for fix in verdict.fixes if fix.check_speed), None)
+
+
+def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
+    """Return what looks wrong with the inputs of a model that is not good, as its profile has it."""
+    if profile is None or verdict.grade == "good":
+        return ""
+    return next((hint.text for hint in profile.profile.hints() if hint.code == "pixels"), "")
+
+
+def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
+    file = "" if profile is None or profile.file is None else str(profile.file)
+    reused = profile is not None and profile.is_reused
+    return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, reused))

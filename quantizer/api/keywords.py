@@ -1,0 +1,265 @@
+"""The keywords of the public functions, for editors and type checkers: the one place that needs them as such.
+
+What each is, its default and its help stand in the records that they are the fields of, and tests hold names
+and types equal: `QuantConfig` for settings, `RunSettings`, `EvaluationOptions` with `SampleKeywords`,
+`QuantizeOptions`, `QualityTarget` with `TuningData`, and `DriftLimits`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.tool import Progress
+from ...profiles.samples.objects import DataSource
+from ..evaluation.metrics.table import MetricName
+from ..evaluation.metrics.user_functions import MetricFunction
+from ..evaluation.options import Gate, RuntimeName
+from ..numerics.calibrator_names import CalibratorName
+from ..numerics.schema_table import SchemaName
+from ..prepare.prepare import ProfileLike
+from ..search.float_fallback import SpeedDemand
+from ..search.trial import OnTrial
+from ..targets.config import ActivationType, FormName, Granularity, LookupTables, Mode, WeightType
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .sources import LabelsLike, Transform
+
+Percentile: TypeAlias = Literal[
+    "percentile:99", "percentile:99.9", "percentile:99.95", "percentile:99.99", "percentile:99.999"
+]
+"""Those in use; another one is taken at the call, or in a configuration file."""
+
+TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
+"""The name of a packaged target, the path of a configuration file, or a recipe that was loaded."""
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a quantization, see `QuantConfig`; what is not given comes from the target."""
+
+    mode: Mode
+    form: FormName
+    schema: SchemaName
+    calibrator: CalibratorName | Percentile
+    activation_type: ActivationType
+    keep_16bit: Collection[str]
+    inter_layer: Literal["quantized", "float"]
+    weight_schema: SchemaName
+    weight_type: WeightType
+    block_size: int
+    granularity: Granularity
+    lookup_tables: LookupTables
+    scale_sharing: Literal["auto", "unified", "separate"]
+    min_sqnr: float
+    min_output_sqnr: float | None
+    output_kind: Collection[str]
+    equalization: Literal["auto", "free", "off"]
+    bias_correction: Literal["auto", "off"]
+    rounding: Literal["nearest", "gptq", "gptaq"]
+    weight_only_activations: Literal["int8", "float"]
+    cost_model: Literal["auto", "off"]
+    keep_float: Collection[str]
+    fix_shapes: Collection[str]
+
+
+class RunOptions(TypedDict, total=False):
+    """How a model is profiled, see `RunSettings`."""
+
+    tensors: Literal["all", "needed"] | Collection[str]
+    channels: Literal["weighted-layers", "off"] | Mapping[str, int]
+    non_finite: Literal["error", "skip"]
+    limit: int | None
+    by_row: bool
+    noise_samples: int
+    provider: str
+    threads: int
+    memory_limit: int | None
+    checkpoint: PathLike | None
+    every: float
+    scheduler: str | None
+    custom_ops: Sequence[PathLike]
+
+
+class SampleKeywords(TypedDict, total=False):
+    """How samples are read.
+
+    `transform` makes a sample of an item, `preprocess` of a file; `limit` of them are used; `progress` is
+    called after each.
+    """
+
+    transform: Transform | None
+    preprocess: PathLike | None
+    limit: int | None
+    progress: Progress | None
+
+
+class LayerKeywords(SampleKeywords, total=False):
+    """Keywords of `compare_layers`, see `EvaluationOptions`."""
+
+    threads: int
+    provider: str
+
+
+class EvaluateKeywords(LayerKeywords, total=False):
+    """Keywords of `evaluate`, see `EvaluationOptions`.
+
+    latency: False leaves it out; baseline: an earlier evaluation, as JSON, that no figure may be worse than;
+    slack: by how much all the same (`Slack`).
+    """
+
+    latency: bool
+    runtime: RuntimeName
+    scored_output: str | None
+    class_axis: int | None
+    baseline: PathLike | None
+    slack: Mapping[Literal["score", "sqnr", "size", "speedup"], float]
+
+
+class ReportKeywords(LayerKeywords, total=False):
+    """Keywords of `report`, see `EvaluationOptions` and `Gate`.
+
+    history: profiles of newer data, the oldest first: how they drift; target: of the plan, where it is no
+    packaged one.
+    """
+
+    latency: bool
+    runtime: RuntimeName
+    scored_output: str | None
+    class_axis: int | None
+    metric: MetricName | str | MetricFunction | None
+    gate: Gate | None
+    history: Iterable[ProfileLike]
+    target: TargetLike | None
+
+
+class QuantizeKeywords(Settings, SampleKeywords, total=False):
+    """Keywords of `quantize`: settings, and the fields of `QuantizeOptions`."""
+
+    threads: int
+    provider: str
+    latency: bool
+    runtime: RuntimeName
+    scored_output: str | None
+    class_axis: int | None
+    metric: MetricName | str | MetricFunction | None
+    labels: LabelsLike | None
+    holdout_data: DataSource | None
+    gate: Gate
+    fix: Literal["off", "auto"]
+    budget: float
+    checkpoint: PathLike | None
+    save_plan: PathLike | None
+    accept_retrained: bool
+    speed: SpeedDemand | None
+    stage: Callable[[str], Progress] | None
+    note: Callable[[str], None] | None
+
+
+class SensitivityKeywords(Settings, LayerKeywords, total=False):
+    """Keywords of `sensitivity`: settings, and how models are run.
+
+    class_axis: axis of the classes of the first output, what its operator says when None.
+    """
+
+    class_axis: int | None
+
+
+class DiffKeywords(Settings, total=False):
+    """Keywords of `diff`: settings, the limits of `DriftLimits`, and this.
+
+    allow_different: compares tensors of the same name in models of different structure.
+    """
+
+    max_clipping: float | None
+    max_range_growth: float | None
+    max_js_distance: float | None
+    max_wasserstein: float | None
+    max_non_finite: float | None
+    allow_different: bool
+
+
+class TuneKeywords(Settings, total=False):
+    """Keywords of `tune`: settings, from which it starts, the fields of `QualityTarget` and `TuningData`.
+
+    state: file from which an interrupted tuning is resumed; on_trial: called after each trial.
+    """
+
+    transform: Transform | None
+    preprocess: PathLike | None
+    limit: int | None
+    objective: Literal["latency", "size", "int8-share"]
+    budget: float | None
+    seed: int
+    threads: int
+    parallel: int
+    provider: str
+    labels: LabelsLike | None
+    metric: MetricName | str | MetricFunction | None
+    scored_output: str | None
+    class_axis: int | None
+    holdout_data: DataSource | None
+    holdout_labels: LabelsLike | None
+    save_plan: PathLike | None
+    state: PathLike | None
+    on_trial: OnTrial | None
+
+
+@dataclass(frozen=True)
+class SortedKeywords:
+    """Keywords of a call: those of `Settings`, and the rest."""
+
+    settings: Mapping[str, Any]
+    others: Mapping[str, Any]
+
+    def recipe(self, target: TargetLike | None) -> Recipe | None:
+        """Return the settings with their target; None where neither was given.
+
+        Raises:
+            ConfigError: a setting or a combination of settings is not allowed.
+        """
+        if not isinstance(target, Recipe):
+            return recipe_of(target, self.settings) if self.settings or target is not None else None
+        if self.settings:
+            raise ConfigError(
+                f"{min(self.settings)}: a recipe holds its settings; give a target, or leave them out"
+            )
+        return target
+
+
+def sorted_keywords(function: str, options: Mapping[str, Any], allowed: type) -> SortedKeywords:
+    """Return the keywords of a call, checked and sorted.
+
+    Args:
+        function: the function that was called, for messages.
+        options: its keywords.
+        allowed: the TypedDict that names all of them.
+
+    Raises:
+        ConfigError: a keyword is not known; the nearest one is named.
+    """
+    known = allowed.__optional_keys__  # type: ignore[attr-defined]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{nearest(name, known)}")
+    settings = {name: value for name, value in options.items() if name in Settings.__optional_keys__}
+    return SortedKeywords(settings, {name: value for name, value in options.items() if name not in settings})
+
+
+def recipe_of(target: PathLike | None, settings: Mapping[str, Any]) -> Recipe:
+    """Return the settings of a target, overruled by keywords.
+
+    Raises:
+        ConfigError: there is no such target, or a setting is not allowed.
+    """
+    given = {
+        name: sorted(value)  # a set has no order that could be kept
+        if isinstance(value, Collection) and not isinstance(value, str | Sequence)
+        else value
+        for name, value in settings.items()
+    }
+    return load_recipe(None if target is None else os.fspath(target), given)
