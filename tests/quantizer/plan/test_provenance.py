@@ -41,10 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.metadata_props.add(key="classes", value="0 1 2")
     onnx.save(model, folder / "model.onnx")
     profile_model(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
-    model, plan = folder / "model.int8.onnx", folder / "plan.yaml"
-    write_quantized(
-        folder / "model.onnx", folder / "profile.yaml", model, save_plan=plan, recipe=load_recipe(TARGET)
-    )
+    out, plan, recipe = folder / "model.int8.onnx", folder / "plan.yaml", load_recipe(TARGET)
+    write_quantized(folder / "model.onnx", folder / "profile.yaml", out, save_plan=plan, recipe=recipe)
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     onnx.save(model, folder / "retrained.onnx")
     return folder
