@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized as quantize_mo
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, write_quantized
+from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -119,7 +119,7 @@ def test_two_products_of_uint8_and_int7_fit_into_16_bits() -> None:
 def test_weights_of_seven_bits_keep_half_the_steps() -> None:
     weight = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT7)
-    codes = write_quantized(weight, params)
+    codes = quantize(weight, params)
     assert codes.dtype == np.int8
     # Symmetric schemas give both ends the same room: the largest element has code 63 or -64.
     assert all(int(np.abs(row.astype(np.int64)).max()) in (63, 64) for row in codes)
