@@ -9,7 +9,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits, noise_limits
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
-from .test_kinds import BATCH, PICTURE, SAME, WORDS, Net, net
+from .test_output_kinds import BATCH, PICTURE, SAME, WORDS, Net, net
 
 RESIDUAL = f"c = Conv <{SAME}> (x, w3_3_3_3) y = Add (c, x)"
 

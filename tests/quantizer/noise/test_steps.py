@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.noise.output_limits import noise_limits
 from qprof_onnx.quantizer.noise.steps import before_steps, find_steps
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
-from .test_kinds import BATCH, WORDS, net
+from .test_output_kinds import BATCH, WORDS, net
 
 THEN = "y = MatMul (t, w32_4)"
 
