@@ -29,10 +29,10 @@ from .quantizer.api.explanation import explain as explain
 from .quantizer.api.keywords import RunOptions as RunOptions
 from .quantizer.api.keywords import Settings as Settings
 from .quantizer.api.options import DriftLimits as DriftLimits
+from .quantizer.api.profiling import dump_profile as dump_profile
 from .quantizer.api.profiling import instrument as instrument
 from .quantizer.api.profiling import merge as merge
 from .quantizer.api.profiling import profile as profile
-from .quantizer.api.profiling import profile_model as profile_model
 from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.api.results import Summary as Summary
