@@ -122,7 +122,7 @@ def command(
     """
     from ...profiles.observers import channel_counter, histogram_counter
     from ...profiles.records.non_finite import gate_failure
-    from ...quantizer.api.profiling import profile_model
+    from ...quantizer.api.profiling import dump_profile
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         tell(
@@ -131,7 +131,7 @@ def command(
         )
     notes: list[str] = []
     with progress("profiling") as shown:
-        profile = profile_model(
+        profile = dump_profile(
             model, data, output, format=format, progress=shown, note=notes.append, **given(options)
         )
     echo(profiling_json(profile, output, notes)) if as_json else print_profiling(profile, output, notes)
