@@ -1,7 +1,8 @@
 """The next command: which one follows each command, with the user's own files. Pure.
 
-It names paths alone, and what they need to be read: the recipe of preprocessing, libraries of custom
-operators, and for samples that were cut to the first ones their number where labels are those of the first.
+It names paths alone, and what they need to be read: the recipe of preprocessing, the metric that reads
+labels, libraries of custom operators, and for samples that were cut to the first ones their number where
+labels are those of the first.
 """
 
 from __future__ import annotations
@@ -63,8 +64,21 @@ def _judged_data(values: Values) -> list[object]:
     truth = values.get("holdout_labels") if held_out and "holdout_labels" in values else values.get("labels")
     limit = values.get("limit")
     cut = ["--limit", limit] if truth and limit and not held_out else []  # labels are those of the first
-    labels = ["--labels", truth] if truth else []
+    labels = _labels(values, truth) if truth else []
     return [*_data(values, "holdout_data" if held_out else "data"), *cut, *labels]
+
+
+def _labels(values: Values, truth: object) -> list[object]:
+    """Return the truth of samples, and how it is read: by which metric, of which output, along which axis."""
+    words: list[object] = ["--labels", truth]
+    for option, name in (
+        ("--metric", "metric"),
+        ("--output", "scored_output"),
+        ("--class-axis", "class_axis"),
+    ):
+        if values.get(name) is not None:
+            words += [option, values[name]]
+    return words
 
 
 def _after_profile(values: Values) -> Words:
@@ -98,7 +112,7 @@ def _after_quantize(values: Values) -> Words:
 
 def _more_rows(values: Values) -> list[object]:
     """Return other samples, to come, where too few rows were the only fault."""
-    labels = ["--labels", "MORE_LABELS"] if values.get("labels") else []
+    labels = _labels(values, "MORE_LABELS") if values.get("labels") else []
     return ["--data", "MORE_DATA", *_recipe(values), *labels]
 
 

@@ -92,6 +92,11 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ),
         (
             "quantize",
+            {"grade": "good", "scored_output": "boxes", **typed(labels="coco.json", metric="map50")},
+            "evaluate 'my model.onnx' out.yaml --data samples/ --labels coco.json --metric map50 --output boxes",
+        ),
+        (
+            "quantize",
             {"limit": 8, "grade": "good", "scored_output": "logits", **typed(runtime="openvino")},
             "evaluate 'my model.onnx' out.yaml --data samples/",
         ),
@@ -114,7 +119,7 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         (
             "tune",
             {"holdout_data": "h/", "holdout_labels": "h.txt", "output": "t.onnx", **typed(metric="top-5")},
-            "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt",
+            "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt --metric top-5",
         ),
         (
             "sensitivity",

@@ -746,10 +746,6 @@ def test_settings_that_depend_on_operators_are_refused(setting: dict[str, Any]) 
     assert "works with dump_profile only" in text
 
 
-def test_settings_with_workers_are_refused() -> None:
-    assert refusal(ConfigError, conv_net(), images(1), workers=2).startswith("workers: ")
-
-
 @pytest.mark.parametrize("once", [False, True])
 def test_a_limit_takes_the_first_samples(once: bool) -> None:
     samples = iter(images()) if once else images()

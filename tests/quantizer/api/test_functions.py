@@ -82,9 +82,9 @@ def test_a_generator_that_the_profile_has_read_is_refused_by_evaluate(
         qprof.evaluate(path, result, samples, latency=False)
 
 
-def test_objects_cannot_be_shared_by_workers(path: Path, loader: Any) -> None:
-    with pytest.raises(qprof.ConfigError, match="each opens the samples itself"):
-        qprof.profile(path, loader, workers=2)
+def test_objects_cannot_be_shared_by_the_workers_of_a_cluster(path: Path, loader: Any) -> None:
+    with pytest.raises(qprof.ConfigError, match="open the samples themselves"):
+        qprof.profile(path, loader, scheduler="tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("form", ["object", "file"])
