@@ -92,8 +92,8 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ),
         (
             "quantize",
-            {"grade": "good", "scored_output": "boxes", **typed(labels="coco.json", metric="map50")},
-            "evaluate 'my model.onnx' out.yaml --data samples/ --labels coco.json --metric map50 --output boxes",
+            {"grade": "good", "scored_output": "o", **typed(labels="coco.json", metric="map50")},
+            "evaluate 'my model.onnx' out.yaml --data samples/ --labels coco.json --metric map50 --output o",
         ),
         (
             "quantize",

@@ -82,7 +82,7 @@ def warm_up() -> None:
         for module in pkgutil.walk_packages(
             import_module(f"qprof_onnx.{package}").__path__, f"qprof_onnx.{package}."
         ):
-            if "cluster" not in module.name and "reference" not in module.name:
+            if "cluster" not in module.name and ".quantizer.qprof_onnx" not in module.name:
                 import_module(module.name)
 
 
