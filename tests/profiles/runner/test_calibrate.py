@@ -399,7 +399,7 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import profile_model
 try:
     run = RunSettings(memory_limit=int(sys.argv[3]))
-    told = dump_profile(sys.argv[1], sys.argv[2], None, run).data.digest
+    told = profile_model(sys.argv[1], sys.argv[2], None, run).data.digest
 except ConfigError as error:
     told = str(error)
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
