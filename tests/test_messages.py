@@ -42,7 +42,7 @@ JSON = {
     "quantizer/search/state.py": "the state of a tuning",
     "quantizer/adjustments/checkpoint.py": "the first line of a checkpoint",
     "profiles/runner/cluster.py": "what workers send",
-    "quantizer/evaluation/latency.py": "what onnxruntime's profiler has just written",
+    "quantizer/evaluation/node_times.py": "what onnxruntime's profiler has just written",
 }
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.targets import loading
+from qprof_onnx.quantizer.targets import loading, machine
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.machine import Processor
 
@@ -22,6 +22,7 @@ ARM = Processor("aarch64", "", ("asimddp",))
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "processor", lambda: ARM)
+    monkeypatch.setattr(loading, "default_doubt", machine.default_doubt)  # which other tests do not hear
 
 
 def test_auto_is_the_target_of_this_machine_and_noted(arm: None, caplog: pytest.LogCaptureFixture) -> None:
