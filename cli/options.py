@@ -23,7 +23,7 @@ from ..profiles.base.errors import ConfigError
 from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.evaluation.options import EvaluationOptions
 from ..quantizer.targets.config import QuantConfig
-from .console import add_finding, keep_stdout_free, note_arguments, note_values, tell
+from .console import add_finding, echo, keep_stdout_free, note_arguments, note_values, tell
 
 if TYPE_CHECKING:
     from ..quantizer.targets.target import Recipe
@@ -294,7 +294,7 @@ class GroupedCommand(FileCommand):
 
     def _show_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
-            click.echo(self.full_help(ctx), color=ctx.color)
+            echo(self.full_help(ctx))
             ctx.exit()
 
     def full_help(self, ctx: click.Context) -> str:
@@ -317,7 +317,7 @@ class GroupedCommand(FileCommand):
                 formatter.write_dl(rows)
             rest = len(options) - len(shown)
             formatter.write_paragraph()
-            formatter.write_text(f"{rest} more options: {ctx.command_path} --help-all")
+            formatter.write(f"{rest} more options: {ctx.command_path} --help-all\n")
             return
         for heading in (*GROUPS, ""):
             named = [p for p in options if getattr(p, "group", "") == heading]

@@ -185,7 +185,7 @@ def last_quantized(graph: Graph, plan: QuantPlan, expected: Mapping[str, Tensor]
             found[name] = None
             continue
         maker = graph.producer(name)
-        later = [str(v.name) for v in (maker.inputs if maker is not None else ()) if v is not None and v.name]
+        later = [name for name in (maker.inputs if maker is not None else ()) if name]
         waiting += [n for n in later if n not in seen and not graph.is_constant(n)]
         seen.update(later)
     return list(found)
