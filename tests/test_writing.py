@@ -26,11 +26,7 @@ WRITERS = {
     "quantizer/model/files.py": "a temporary folder: a model of Python as a file",
 }
 """Modules that write files, and why they may: all others write through the first."""
-PRINTERS = {
-    "cli/console.py": "the one place",
-    "cli/entry.py": "before that can be imported",
-    "cli/options.py": "help, as click prints it",
-}
+PRINTERS = {"cli/console.py": "the one place", "cli/entry.py": "before that can be imported"}
 
 METHODS = {"write_text", "write_bytes", "tofile", "hardlink_to", "symlink_to"}
 FUNCTIONS = {
@@ -58,8 +54,6 @@ def writes(call: ast.Call) -> bool:
         return any(isinstance(m, ast.Constant) and bool(set("wax+") & set(str(m.value))) for m in modes)
     if name in ("replace", "rename") and owner != "os":  # those of a path have one argument
         return isinstance(call.func, ast.Attribute) and len(call.args) == 1 and not call.keywords
-    if owner == "formatter":  # of click, for help
-        return False
     return name in METHODS or name in FUNCTIONS.get(owner, ())
 
 
