@@ -329,8 +329,7 @@ DIGITS = 5
 class TensorNoise:
     """What one tensor held in one sample, as mean squares over its elements.
 
-    Of a tensor that a Softmax reads, elements so far below the largest that it makes zeros of them count as
-    0 in all three, so that the fillers of masks do not.
+    The fillers of masks, where a Softmax or the like makes zeros of them, count as 0 in all three.
 
     Attributes:
         signal: of the float values. None where it is not finite.

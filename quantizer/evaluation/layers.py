@@ -32,6 +32,7 @@ from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.mask_fillers import fillers_as_infinities, reach_below
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
 from ..operators.graph import Graph, index
@@ -188,7 +189,14 @@ def compare_layers(
             "compare a model with its own quantized form"
         )
     graph, opset, samples = index(prepared), prepared.graph.opset_imports.get("", 1), 0
-    sums = {m.tensor: TensorSums(m, following(graph, m.tensor, opset)) for m in pairs}
+    sums = {
+        m.tensor: TensorSums(
+            m,
+            following(graph, m.tensor, opset),
+            fillers_vanish=reach_below(graph.values[m.tensor]) is not None,
+        )
+        for m in pairs
+    }
     source = open_samples(data, input_specs(prepared), measuring.limit)
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), how) as run_float,
@@ -314,6 +322,7 @@ class TensorSums:
         sums: over the samples so far; None before the first that could be compared.
         sums_after: likewise, of both tensors after the function; None without one.
         shape_mismatches: samples for which the shapes differed.
+        fillers_vanish: whether the fillers of masks are not compared, as what reads them makes zeros of them.
     """
 
     match: Match
@@ -321,6 +330,7 @@ class TensorSums:
     sums: Sums | None = None
     sums_after: Sums | None = None
     shape_mismatches: int = 0
+    fillers_vanish: bool = False
 
     @property
     def difference(self) -> Difference | None:
@@ -340,6 +350,8 @@ class TensorSums:
         quantized = self.match.dequantized(exposed)
         if floats.shape != quantized.shape:
             return replace(self, shape_mismatches=self.shape_mismatches + 1)
+        if self.fillers_vanish:
+            floats, quantized = fillers_as_infinities(floats, quantized)
         sums = replace(self, sums=_sums_with(self.sums, floats, quantized))
         if self.following is None:
             return sums

@@ -22,6 +22,7 @@ from ..operators.graph import Graph, Node
 from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
+from .mask_fillers import saturating_low
 
 # The following activation function: what all readers of a tensor together compute of it. Pure.
 #
@@ -257,6 +258,8 @@ class ActivationRanges:
         qtype = qtype or TYPES[config.activation_type]
         followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
         chosen = self._cache.calibrated(self.profile[name], config, qtype, followed)
+        low = saturating_low(self.graph, name, self.profile.tensors)
+        chosen = chosen if low is None else Range(min(chosen.low, low), chosen.high)
         return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._changes(name))
 
     def effective(self, name: str) -> Interval:

@@ -43,6 +43,7 @@ from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
+from .mask_fillers import reach_below
 from .statistics import (
     CHANGED,
     KEEPS_SIZE,
@@ -358,7 +359,7 @@ class _Builder:
             return
         value.dtype = self._dtypes[name]
         singular = any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses())
-        signal = float_value(self._make, value, _feeds_softmax(value))
+        signal = float_value(self._make, value, reach_below(value) is not None)
         activations = self._error(self._activations, name, signal)
         weights = self._error(self._weights, name, signal)
         count = signal.count if isinstance(signal.count, int) else self._kept(signal.count)
@@ -366,7 +367,9 @@ class _Builder:
         if self._activations is not None:
             step = rounding_step(self._make, signal)
             noisy = self._activations.current[name]
-            self._activations.current[name] = rounded(self._make, noisy, step, keeps_nonzero=singular)
+            self._activations.current[name] = rounded(
+                self._make, noisy, step, keeps_nonzero=singular, fillers_vanish=signal.ignored is not None
+            )
 
     def _error(self, copy: _Copy | None, name: str, signal: FloatValue) -> str | None:
         """Return the output that holds what a tensor of a copy has of error; "" where there is none."""
@@ -388,11 +391,6 @@ def free_prefix(taken: Collection[str]) -> str:
     while any(name.startswith(prefix) for name in taken):
         prefix = f"_{prefix}"
     return prefix
-
-
-def _feeds_softmax(value: ir.Value) -> bool:
-    readers = (rule_of(use.node) for use in value.uses())
-    return any(rule is not None and rule.makes_probabilities for rule in readers)
 
 
 # Noise models run on samples.

@@ -336,7 +336,7 @@ def gain(noisy: NoisyInput, result: str) -> float:
         found = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
     if found is None:
         return kept
-    return found if rule.unary else min(found, kept)
+    return found if rule.unary or rule.makes_probabilities else min(found, kept)
 
 
 def _white(noisy: NoisyInput, rule: Rule) -> float | None:

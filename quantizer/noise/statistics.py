@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import INJECTED
+from .mask_fillers import FILLER_DEPTH
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
@@ -23,10 +24,7 @@ LARGEST = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
 SMALLEST_STEP = 1e-30
 """Of rounding; a tensor whose mean square vanishes in float32 stays as it is."""
 
-SOFTMAX_ZERO = 104.0
-"""exp of less than minus this is 0 in float32."""
-
-KEEPS_SIZE = ("Add", "Sub", "Mul", "Where", "Less")
+KEEPS_SIZE = ("Add", "Sub", "Mul", "Max", "Where", "Less")
 """Operators of these nodes whose output is as large as the largest of their inputs."""
 
 CHANGED = -1.0
@@ -92,7 +90,7 @@ class FloatValue:
 
     Attributes:
         value: the tensor.
-        ignored: bool, true where a Softmax makes 0 of an element; None where it has no such reader.
+        ignored: bool, true for the fillers of masks; None where they do not vanish.
         total: the sum of squares, a number.
         count: elements: a number where the shape is declared, else a value of int64.
     """
@@ -109,17 +107,17 @@ class FloatValue:
         return self.value.dtype
 
 
-def float_value(make: NodeMaker, value: ir.Value, before_softmax: bool) -> FloatValue:
+def float_value(make: NodeMaker, value: ir.Value, fillers_vanish: bool) -> FloatValue:
     """Add the nodes that measure the signal of an activation."""
-    ignored = _below_softmax(make, value) if before_softmax else None
+    ignored = _fillers(make, value) if fillers_vanish else None
     total = make.add("ReduceSumSquare", _counted(make, value, ignored), keepdims=0)
     known = math.prod(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else 0
     return FloatValue(value, ignored, total, known or make.add("Size", value, dtype=ir.DataType.INT64))
 
 
-def _below_softmax(make: NodeMaker, value: ir.Value) -> ir.Value:
+def _fillers(make: NodeMaker, value: ir.Value) -> ir.Value:
     assert value.dtype is not None
-    least = make.add("Sub", make.add("ReduceMax", value, keepdims=0), make.number(SOFTMAX_ZERO, value.dtype))
+    least = make.add("Sub", make.add("ReduceMax", value, keepdims=0), make.number(FILLER_DEPTH, value.dtype))
     return make.add("Less", value, least, dtype=ir.DataType.BOOL)
 
 
@@ -158,7 +156,9 @@ def rounding_step(make: NodeMaker, signal: FloatValue) -> RoundingStep:
     return RoundingStep(make.add("Reciprocal", step), shift, step)
 
 
-def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: bool) -> ir.Value:
+def rounded(
+    make: NodeMaker, value: ir.Value, by: RoundingStep, *, keeps_nonzero: bool, fillers_vanish: bool
+) -> ir.Value:
     """Add the nodes that round a value.
 
     Args:
@@ -167,6 +167,8 @@ def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: b
         by: the step.
         keeps_nonzero: half a step stands for what would become 0, and is not: the logarithm or inverse of
             such a 0 would leave nothing to be measured after it.
+        fillers_vanish: a filler stays finite, whose steps are too many for the type: where it is -inf, a row
+            of fillers alone is NaN after Softmax.
     """
     dtype = by.step.dtype
     assert dtype is not None
@@ -176,7 +178,8 @@ def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: b
         is_zero = make.add("Equal", steps, make.number(0.0, dtype), dtype=ir.DataType.BOOL)
         half = make.add("Mul", make.add("Sign", value), make.number(0.5, dtype))
         steps = make.add("Where", is_zero, half, steps, dtype=dtype)
-    return make.add("Mul", steps, by.step)
+    made = make.add("Mul", steps, by.step)
+    return make.add("Max", made, make.number(-LARGEST[dtype], dtype)) if fillers_vanish else made
 
 
 def error_total(make: NodeMaker, value: ir.Value, signal: FloatValue, at_risk: bool) -> ir.Value:

@@ -205,6 +205,8 @@ class Operator:
         reads_shape_only: whether it looks at no value at all: what it computes is a shape.
         steps: where its output jumps. Most functions are continuous.
         singular: whether it is infinite where an input is 0. Most are finite.
+        ignores_lowest: whether what lies far below the largest of its first input leaves no trace in the
+            output, so that masks are made of such values.
         random: whether its values differ between two runs.
         meaning: of its values as an output of a model; VALUES where nothing can be told, as of most.
         classes: what it does with an axis of classes; those that a product makes are told by its weight.
@@ -229,6 +231,7 @@ class Operator:
     reads_shape_only: bool = False
     steps: Steps = Steps.NONE
     singular: Singularity = finite_at_zero
+    ignores_lowest: bool = False
     random: bool = False
     meaning: Meaning = Meaning.VALUES
     classes: Classes = Classes.NONE

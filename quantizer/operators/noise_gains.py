@@ -142,8 +142,8 @@ def normalisation_gain(noisy: NoisyInput, result: str) -> float | None:
 
 
 def softmax_gain(noisy: NoisyInput, result: str) -> float | None:
-    """Softmax: dy = y (dx - sum of y dx), which y squared bounds."""
-    return noisy.powers[result]
+    """Softmax: dy = y (dx - sum of y dx), mostly y (1 - y) dx; the noise itself counts, not its part of x."""
+    return mean_of(density(noisy.profile[result]), lambda y: np.square(y * (1.0 - y)))
 
 
 Gain = Callable[[NoisyInput, str], float | None]

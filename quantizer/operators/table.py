@@ -247,6 +247,7 @@ def _unary(
     saturation: Saturation | None = None,
     sigmoid_lookup: str = "",
     singular: Singularity = finite_at_zero,
+    ignores_lowest: bool = False,
     meaning: Meaning = Meaning.VALUES,
     classes: Classes = Classes.NONE,
     after_convolution: AfterConvolution = AfterConvolution.APART,
@@ -265,6 +266,7 @@ def _unary(
         saturation=saturation,
         sigmoid_lookup=sigmoid_lookup,
         singular=singular,
+        ignores_lowest=ignores_lowest,
         meaning=meaning,
         classes=classes,
         after_convolution=after_convolution,
@@ -471,6 +473,7 @@ _RULES: tuple[Rule, ...] = (
             kernel=KernelSizes.REDUCTION,
             layout=ChannelLayout.ANY_AXIS,
             values=Values.CHOSEN,
+            ignores_lowest=op_type == "ReduceMax",
         )
         for op_type in ("ReduceMax", "ReduceMin")
     ),
@@ -690,6 +693,7 @@ _RULES: tuple[Rule, ...] = (
         bounds=(0.0, 1.0),
         layout=ChannelLayout.KEEPS_BLOCKS,
         sigmoid_lookup="runtime",
+        ignores_lowest=True,
         meaning=Meaning.DECISION_OR_PICTURE,
         classes=Classes.APART,
         after_convolution=AfterConvolution.ACTIVATION,
@@ -717,7 +721,8 @@ _RULES: tuple[Rule, ...] = (
     *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0)) for op_type in ("Sin", "Cos", "Softsign")),
     _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
     _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
-    *(_unary(op_type, bounds=(0.0, math.inf)) for op_type in ("Exp", "Sqrt", "Abs", "Softplus")),
+    _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True),
+    *(_unary(op_type, bounds=(0.0, math.inf)) for op_type in ("Sqrt", "Abs", "Softplus")),
     # the least value is -0.16997, and -0.17004 as approximated by tanh
     _unary("Gelu", bounds=(-0.1701, math.inf), layout=ChannelLayout.KEEPS_BLOCKS),
     _unary(
@@ -747,6 +752,7 @@ _RULES: tuple[Rule, ...] = (
         Constraint.FIXED,
         kernel=KernelSizes.SOFTMAX,
         layout=ChannelLayout.ANY_AXIS,
+        ignores_lowest=True,
         meaning=Meaning.DECISION,
         classes=Classes.COMPETE,
         bounds=(0.0, 1.0),
@@ -805,6 +811,7 @@ def _float(
     kernel: KernelSizes = KernelSizes.OUTPUT_ELEMENTS,
     layout: ChannelLayout = ChannelLayout.ANY_AXIS,
     steps: Steps = Steps.NONE,
+    ignores_lowest: bool = False,
     shape_inputs: tuple[int, ...] | None = (),
     meaning: Meaning = Meaning.VALUES,
     classes: Classes = Classes.NONE,
@@ -817,6 +824,7 @@ def _float(
         kernel=kernel,
         layout=layout,
         steps=steps,
+        ignores_lowest=ignores_lowest,
         shape_inputs=shape_inputs,
         meaning=meaning,
         classes=classes,
@@ -914,10 +922,22 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
     ),
     _float("Mod", kernel=KernelSizes.BROADCAST, steps=Steps.CANDIDATES),
     *(
-        _float(op_type, kernel=KernelSizes.REDUCTION, steps=Steps.EQUAL_VALUES, meaning=Meaning.DECISION)
+        _float(
+            op_type,
+            kernel=KernelSizes.REDUCTION,
+            steps=Steps.EQUAL_VALUES,
+            ignores_lowest=op_type == "ArgMax",
+            meaning=Meaning.DECISION,
+        )
         for op_type in ("ArgMax", "ArgMin")
     ),
-    _float("Hardmax", steps=Steps.CANDIDATES, meaning=Meaning.DECISION, classes=Classes.COMPETE),
+    _float(
+        "Hardmax",
+        steps=Steps.CANDIDATES,
+        ignores_lowest=True,
+        meaning=Meaning.DECISION,
+        classes=Classes.COMPETE,
+    ),
     _float("OneHot", shape_inputs=(1,), steps=Steps.CANDIDATES),
     # Random numbers
     *(

@@ -11,6 +11,7 @@ from functools import cached_property
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
+from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.calibrators import Range
@@ -36,7 +37,7 @@ class PlanningFacts:
         recipe: what was asked for and what the runtime can execute.
         config: the settings in effect: those asked for with the limits that the mode implies.
         measured: profile of the prepared model; an activation that only a clip reads has that of the clip's
-            output.
+            output, and the fillers of masks are apart.
         graph: what is planned: the prepared model with the adjustments so far.
         profile: of its activations: as measured, or as estimated after an adjustment.
         profile_digest: of the profile as it was given (`profile_digest`); "" for an empty one.
@@ -147,7 +148,7 @@ def planning_facts(
     """
     fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
     graph = fixed.graph
-    clipped = with_clip_profiles(profile, graph)
+    clipped = with_fillers_apart(with_clip_profiles(profile, graph), graph)
     if fixed is not prepared:  # some activations are constants now
         clipped = replace(
             clipped,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...profiles.base.errors import QprofError
+from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.facts import Arithmetic
@@ -179,8 +180,11 @@ def _operand_params(
             powers = SCHEMAS[config.schema].power_of_two
             found[index] = slope_params(constant, qtype, power_of_two=powers)
         else:
-            ends = float(constant.min()), float(constant.max())
-            found[index] = choose_params(*ends, SCHEMAS[config.schema], qtype)
+            low, high = float(constant.min()), float(constant.max())
+            saturated = saturating_low(facts.graph, node.input(index), facts.profile.tensors)
+            if saturated is not None:  # the fillers of a mask
+                low = min(saturated, float(constant[without_fillers(constant)].min()))
+            found[index] = choose_params(low, high, SCHEMAS[config.schema], qtype)
     return found
 
 

@@ -206,7 +206,8 @@ class _Spread:
         return self._lead_to_quantized(node)
 
     def _elements(self, names: Iterable[str]) -> int:
-        return sum(self.facts.profile[name].count for name in names)
+        tensors = (self.facts.profile[name] for name in names)
+        return sum(tensor.count + tensor.nan + tensor.inf for tensor in tensors)
 
     def _is_wanted(self, node: Node) -> bool:
         """Whether a reader is quantized; a pass-through node is as good quantized, whatever reads it."""

@@ -22,6 +22,7 @@ from ..costs.predicted import CostModel, Costs, price_of
 from ..evaluation.layers import LayerReport
 from ..exchange.profiles import read_profile
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
+from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow, measured_gains
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of, dynamic_inputs
@@ -85,8 +86,9 @@ class Analysis:
     @cached_property
     def profile(self) -> Profile:
         """The profile of `graph`: as measured, or as estimated after equalization."""
-        clipped = with_clip_profiles(self.measured, self.prepared.graph)
-        return equalized_profile(self.prepared.graph, clipped, self.plan.adjustments.equalization)
+        graph = self.prepared.graph
+        clipped = with_fillers_apart(with_clip_profiles(self.measured, graph), graph)
+        return equalized_profile(graph, clipped, self.plan.adjustments.equalization)
 
     @cached_property
     def activations(self) -> ActivationRanges | None:
@@ -467,6 +469,7 @@ def _record_of_tensors(
     params = plan.tensors.get(name)
     if params is not None and len(params.scale) != 1:
         params = None
+    recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
     return TensorRecord(
         name=name,
         shape=shape_text(tensor.shape),
@@ -477,7 +480,7 @@ def _record_of_tensors(
         maximum=tensor.maximum,
         count=tensor.count,
         zeros=tensor.zeros,
-        non_finite=tensor.nan + tensor.inf,
+        non_finite=recorded.nan + recorded.inf,
         histogram=shown_bins(tensor),
         parameters=None if params is None else parameters_of(tensor, params, effective),
         calibrators=tuple(_choices(name, analysis, params, effective, kl=kl)),

@@ -27,7 +27,7 @@ a whole network until an answer changes, and then only show how many did.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
 from ..exchange.profiles import read_profile
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.mask_fillers import fillers_as_infinities, reach_below
 from ..operators.facts import Classes
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
@@ -321,11 +322,19 @@ def effect_of(results: Sequence[OutputResult]) -> Effect:
 
 
 def _results(
-    watched: Mapping[str, ClassAxis], float_outputs: Iterable[list[Any]], outputs: Iterable[list[Any]]
+    watched: Mapping[str, ClassAxis],
+    float_outputs: Iterable[list[Any]],
+    outputs: Iterable[list[Any]],
+    vanishing: Collection[str],
 ) -> list[OutputResult]:
+    """Compare tensors over all samples; of `vanishing` ones the fillers of masks are passed over."""
     sums = [OutputSums(axis) for axis in watched.values()]
     for expected, actual in zip(float_outputs, outputs, strict=True):
-        sums = [s.added(f, q) for s, f, q in zip(sums, expected, actual, strict=True)]
+        pairs = (
+            fillers_as_infinities(f, q) if name in vanishing and f.shape == q.shape else (f, q)
+            for name, f, q in zip(watched, expected, actual, strict=True)
+        )
+        sums = [s.added(*pair) for s, pair in zip(sums, pairs, strict=True)]
     return [s.result(name) for s, name in zip(sums, watched, strict=True)]
 
 
@@ -348,9 +357,11 @@ class _Measurement:
         count = len(source.nodes)
         others = [name_of(v) for v in source.model.graph.outputs if v.name not in watched]
         names = {**watched, **dict.fromkeys(others, ClassAxis())}
+        values = (value for node in source.nodes for value in node.outputs)
+        self._vanishing = {name_of(v) for v in values if name_of(v) in watched and reach_below(v) is not None}
         outputs = list(self._float.outputs(tuple(names), self._submodel(0, count, None)))
         quantized = self._quantized.outputs(tuple(names), self._submodel(0, count, plan))
-        results = _results(names, outputs, quantized)
+        results = _results(names, outputs, quantized, self._vanishing)
         self.quantized = effect_of(results[: len(watched)])
         self.sqnr = {r.name: r.difference.sqnr for r in results if r.difference}
         self._float_outputs = [values[: len(watched)] for values in outputs]
@@ -374,7 +385,7 @@ class _Measurement:
 
     def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
         outputs = walk.outputs(tuple(self._watched), *parts)
-        return effect_of(_results(self._watched, self._float_outputs, outputs))
+        return effect_of(_results(self._watched, self._float_outputs, outputs, self._vanishing))
 
     def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
         last = nodes[-1]

@@ -1,0 +1,272 @@
+"""The fillers of masks: -1e4, -1e9 or float32's lowest, put where an attention is not to look. Pure.
+
+A filler is there to vanish: Softmax, Exp and Sigmoid make 0 of what lies far enough below the rest, and a
+maximum passes it over. As a value it says nothing, yet it is a thousand times as large as all others: it
+would set the range of a quantized tensor, so that all scores became one integer, and be the whole power of
+the signal beside which noise is judged. So fillers count as infinities do, which a profile leaves out of
+range, histogram and power: in measured noise, in estimates, in calibration and in comparisons alike. What is
+quantized saturates them; its range reaches down to where they still vanish (`reach_below`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.records.histogram import EqualBins
+from ...profiles.records.profile import Profile, TensorProfile
+from ..model.graph import constant_of
+from ..operators.facts import Arithmetic, Classes, Steps, Values
+from ..operators.graph import Graph, Node
+from ..operators.table import facts_of, is_clip
+
+VANISHES = 20.0
+"""What lies this far below the largest is nothing beside it: exp(-20) is 2e-9, so that a thousand such
+elements are less than a step of 16 bits."""
+
+FILLER_DEPTH = 64.0
+"""An element this far below the largest of its tensor is a filler. A Softmax looks at one row, and its
+largest may be less than that of the tensor: this leaves rows room to differ by 44. Swin's mask of -100 is
+the shallowest in use."""
+
+LONGEST = 8
+"""Most nodes between a mask and what makes zeros of it."""
+
+FINE = 256.0
+"""Bins of a histogram show the values beside fillers where `VANISHES` has this many of them, a step of 8 bits
+each."""
+
+
+def reach_below(
+    value: ir.Value, spread_of: Callable[[ir.Value], float] = lambda value: 0.0, longest: int = LONGEST
+) -> float | None:
+    """Return how far below the largest element of a tensor its fillers have to stay to vanish.
+
+    That is `VANISHES`, and where the tensor is first added to others, what these differ by.
+
+    Args:
+        value: an activation.
+        spread_of: returns the largest less the smallest value of another tensor, its own fillers left out.
+        longest: most nodes that are followed.
+
+    Returns:
+        The distance; None where fillers do not vanish, as something reads them for what they are.
+    """
+    if longest == 0 or value.is_graph_output() or not value.uses():
+        return None
+    reach = VANISHES
+    for use in value.uses():
+        node, facts = use.node, facts_of(use.node)
+        if facts.ignores_lowest and use.idx == 0:
+            continue
+        if not _hands_fillers_on(node, use.idx):
+            return None
+        further = reach_below(node.outputs[0], spread_of, longest - 1)
+        if further is None:
+            return None
+        if facts.arithmetic is not None:
+            other = node.inputs[1 - use.idx]
+            further += 0.0 if other is None else spread_of(other)
+        reach = max(reach, further)
+    return reach
+
+
+def _hands_fillers_on(node: ir.Node, index: int) -> bool:
+    """Whether the first output of a node holds as a filler what is one in an input."""
+    facts = facts_of(node)
+    if facts.picks_by_condition:
+        return index > 0
+    if facts.arithmetic is Arithmetic.SUM or facts.joins_inputs:
+        return True
+    if facts.values is Values.CHOSEN and facts.steps is Steps.CANDIDATES:  # TopK
+        return index == 0 and bool(node.attributes.get_int("largest", 1))
+    logarithm = facts.classes is Classes.COMPETE  # of a Softmax: as far down as what it reads
+    passes = facts.moves_values or facts.arithmetic is Arithmetic.DIFFERENCE or logarithm or is_clip(node)
+    return index == 0 and passes
+
+
+def without_fillers(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which elements of a tensor are no fillers, those of infinity included; NaN is none.
+
+    Args:
+        values: any shape, of a tensor whose fillers vanish (`reach_below`).
+    """
+    finite = values[np.isfinite(values)]
+    least = finite.max() - FILLER_DEPTH if finite.size else 0.0
+    return np.asarray(~(values < least))
+
+
+def fillers_as_infinities(
+    exact: npt.NDArray[Any], other: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return a float tensor and another form of it with minus infinity where the first holds fillers.
+
+    So a comparison passes them over. The arrays have the same shape, of any dimensions.
+    """
+    kept = without_fillers(exact)
+    if kept.all():
+        return exact, other
+    return np.where(kept, exact, -np.inf), np.where(kept, other, -np.inf)
+
+
+def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
+    """Return the profile in which the fillers of tensors where they vanish count as infinities.
+
+    Their bins can be far wider than all other values. Then these are taken from what the tensor is made of:
+    the tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.
+    """
+    apart = _Beside(profile, graph)
+    names = [name for name, tensor in profile.items() if name in graph.values and _fillers(tensor)]
+    found = {n: apart.profile(n) for n in names if reach_below(graph.values[n]) is not None}
+    return replace(profile, tensors={**profile.tensors, **found}) if found else profile
+
+
+def _fillers(tensor: TensorProfile) -> int:
+    """Return how many bins of a histogram hold nothing but fillers.
+
+    They end where no element is for `VANISHES` units: above that each row has elements, beside which those
+    below are nothing.
+    """
+    counts = tensor.histogram.counts
+    if tensor.maximum - tensor.minimum < FILLER_DEPTH or not counts.size:
+        return 0
+    edges, held = tensor.histogram.edges(), np.flatnonzero(counts)
+    ends = edges[held[:-1] + 1]
+    is_gap = (edges[held[1:]] - ends >= VANISHES) & (ends <= tensor.maximum - FILLER_DEPTH)
+    return int(held[np.flatnonzero(is_gap)[-1]]) + 1 if is_gap.any() else 0
+
+
+class _Beside:
+    """What the tensors of a model hold beside fillers, each found when it is first asked for."""
+
+    def __init__(self, profile: Profile, graph: Graph) -> None:
+        self._profile, self._graph = profile, graph
+        self._known: dict[str, TensorProfile] = {}
+
+    def profile(self, name: str) -> TensorProfile:
+        """Return the profile of an activation with its fillers among the infinities."""
+        if name not in self._known:
+            tensor = self._profile[name]
+            fillers = _fillers(tensor)
+            self._known[name] = self._apart(name, tensor, fillers) if fillers else tensor
+        return self._known[name]
+
+    def _apart(self, name: str, tensor: TensorProfile, fillers: int) -> TensorProfile:
+        counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()
+        kept = float(counts[fillers:].sum())
+        left_out = tensor.inf + tensor.count - int(kept)
+        if tensor.zeros == kept:
+            minimum, maximum, bins = 0.0, 0.0, EqualBins(0.0, 0.0, np.array([kept]))
+        elif edges[1] - edges[0] <= VANISHES / FINE:
+            minimum, maximum = float(edges[fillers:][np.argmax(counts[fillers:] > 0.0)]), tensor.maximum
+            bins = EqualBins(float(edges[fillers]), float(edges[-1]), counts[fillers:])
+        else:
+            source = self._source(name, tensor)
+            minimum, maximum = source.minimum, source.maximum
+            inner = source.histogram.edges()
+            share = kept / max(source.count, 1)
+            bins = EqualBins(float(inner[0]), float(inner[-1]), np.asarray(source.histogram.counts * share))
+            tensor = replace(tensor, zeros=int(source.zeros * share))
+        return replace(
+            tensor,
+            minimum=minimum,
+            maximum=maximum,
+            count=int(kept),
+            inf=left_out,
+            histogram=bins,
+            channels=None,
+            extremes=None,
+        )
+
+    def _source(self, name: str, tensor: TensorProfile) -> TensorProfile:
+        """Return the profile of what a tensor holds beside fillers, by the node that makes it."""
+        node = self._graph.producer(name)
+        if node is None:
+            return _even(tensor.maximum - VANISHES, tensor.maximum)
+        if node.facts.moves_values or is_clip(node):
+            parts = [node.input(0)]
+        elif node.facts.picks_by_condition:
+            parts = [n for n in node.inputs[1:] if self._ends(n)[1] > tensor.maximum - FILLER_DEPTH]
+        elif node.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
+            parts = [n for index, n in enumerate(node.inputs) if not self._is_mask(node, index)]
+        else:
+            parts = []
+        if len(parts) == 1 and self._graph.is_constant(parts[0]):
+            return _even(*self._ends(parts[0]))
+        if len(parts) == 1 and parts[0] in self._profile and self._profile[parts[0]].histogram.total:
+            return self.profile(parts[0])
+        if len(parts) == 2 and node.facts.arithmetic is not None:
+            (low, high), (other_low, other_high) = self._ends(parts[0]), self._ends(parts[1])
+            subtracts = node.facts.arithmetic is Arithmetic.DIFFERENCE
+            least = low - other_high if subtracts else low + other_low
+            most = high - other_low if subtracts else high + other_high
+            return _even(least, min(max(most, least), tensor.maximum))
+        return _even(tensor.maximum - VANISHES, tensor.maximum)
+
+    def _ends(self, name: str) -> tuple[float, float]:
+        """Return the smallest and the largest value of an input of a node, without its fillers."""
+        constant = self._graph.constant(name)
+        if constant is not None and constant.size:
+            kept = constant[without_fillers(constant)] if constant.dtype.kind == "f" else constant
+            return float(kept.min()), float(kept.max())
+        if constant is None and name in self._profile:
+            tensor = self.profile(name)
+            return tensor.minimum, tensor.maximum
+        return 0.0, 0.0
+
+    def _is_mask(self, node: Node, index: int) -> bool:
+        """Whether a term holds fillers, and beside them zeros alone."""
+        name, sign = node.input(index), 1.0
+        if index == 1 and node.facts.arithmetic is Arithmetic.DIFFERENCE:
+            sign = -1.0
+        constant = self._graph.constant(name)
+        if constant is not None:
+            values = sign * constant.astype(np.float64)
+            return bool((values <= -FILLER_DEPTH).any()) and not bool(values[values > -FILLER_DEPTH].any())
+        if name not in self._profile or not self._profile[name].zeros:
+            return False
+        tensor, edges = self._profile[name], self._profile[name].histogram.edges()
+        far = edges[1:] <= -FILLER_DEPTH if sign > 0.0 else edges[:-1] >= FILLER_DEPTH
+        return 0 < int(tensor.histogram.counts[far].sum()) == tensor.count - tensor.zeros
+
+
+def _even(low: float, high: float) -> TensorProfile:
+    """Return the profile of a tensor of which only the range is known."""
+    bins = EqualBins(low, high, np.ones(int(FINE) if high > low else 1))
+    return TensorProfile("float", None, low, high, bins.total, 0, 0, 0, bins)
+
+
+def saturating_low(graph: Graph, name: str, tensors: Mapping[str, TensorProfile]) -> float | None:
+    """Return how far down the range of a tensor has to reach so that its fillers vanish.
+
+    Args:
+        graph: the prepared model.
+        name: of an activation or a constant.
+        tensors: profiles with fillers apart.
+
+    Returns:
+        The value; None where the tensor has no fillers, or they do not vanish.
+    """
+    constant = graph.constant(name)
+    if constant is None:
+        has_fillers, largest = bool(tensors[name].inf), tensors[name].maximum
+    else:
+        has_fillers = constant.size > 0 and not without_fillers(constant).all()
+        largest = float(constant.max()) if has_fillers else 0.0
+    if not has_fillers or name not in graph.values:
+        return None
+
+    def spread_of(value: ir.Value) -> float:
+        array, tensor = constant_of(value), tensors.get(str(value.name))
+        if array is not None and array.size:
+            kept = array[without_fillers(array)]
+            return float(kept.max() - kept.min())
+        return 0.0 if tensor is None else tensor.maximum - tensor.minimum
+
+    reach = reach_below(graph.values[name], spread_of)
+    return None if reach is None else largest - reach

@@ -1,0 +1,238 @@
+"""Attention with masks of every usual spelling: ranges, powers and estimates without the fillers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx import profile, quantize
+from qprof_onnx.profiles.records.profile import pooled_noise
+from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.noise.mask_fillers import (
+    VANISHES,
+    reach_below,
+    saturating_low,
+    with_fillers_apart,
+)
+from qprof_onnx.quantizer.numerics.density import signal_power
+from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.search.sensitivity import sensitivity
+
+from ..int8_kernels import TARGET, WEIGHT_TYPE
+
+Array = npt.NDArray[np.float32]
+LOWEST = float(np.finfo(np.float32).min)
+STEPS, WIDTH = 12, 32
+RNG = np.random.default_rng(5)
+WEIGHTS = {n: RNG.normal(0.0, 0.25, (WIDTH, WIDTH)).astype(np.float32) for n in ("wq", "wk", "wv", "wo")}
+CAUSAL = np.triu(np.ones((STEPS, STEPS), np.float32), 1)
+SAMPLES: Sequence[Mapping[str, Array]] = [
+    {
+        "x": RNG.normal(size=(2, STEPS, WIDTH)).astype(np.float32),
+        "seen": np.repeat((np.arange(STEPS) < 8 + i % 4)[None, None].astype(np.float32), 2, axis=0),
+    }
+    for i in range(12)
+]
+
+ADDED = "masked = Add(scores, mask)"
+CHOSEN = "masked = Where(hidden, filler, scores)"
+GIVEN = "unseen = Sub(one, seen) far = Mul(unseen, filler) masked = Add(scores, far)"
+SUBTRACTED = "masked = Sub(scores, unmask)"
+WITH_BIAS = "near = Add(bias, mask) masked = Add(scores, near)"
+SOFTMAX = "p = Softmax<axis = -1>(masked)"
+WRITTEN_OUT = """top = ReduceMax<axes = [-1], keepdims = 1>(masked) low = Sub(masked, top) e = Exp(low)
+    total = ReduceSum<keepdims = 1>(e, last) p = Div(e, total)"""
+MOVED = "m4 = Unsqueeze(masked, first) m3 = Squeeze(m4, first) p = Softmax<axis = -1>(m3)"
+
+
+def attention(masking: str, softmax: str, filler: float) -> onnx.ModelProto:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, {STEPS}, {WIDTH}] x, float[n, 1, {STEPS}] seen) => (float[n, {STEPS}, {WIDTH}] y) {{
+        q = MatMul(x, wq) k = MatMul(x, wk) v = MatMul(x, wv) t = Transpose<perm = [0, 2, 1]>(k)
+        products = MatMul(q, t) scores = Mul(products, scale)
+        {masking}
+        {softmax}
+        read = MatMul(p, v) y = MatMul(read, wo)
+    }}"""
+    model = parser.parse_model(text)
+    if "seen" not in masking:
+        del model.graph.input[1]
+    constants = {
+        **WEIGHTS,
+        "scale": np.float32(0.3),
+        "mask": CAUSAL * np.float32(filler),
+        "unmask": CAUSAL * np.float32(-filler),
+        "hidden": CAUSAL > 0.0,
+        "filler": np.float32(filler),
+        "one": np.float32(1.0),
+        "bias": np.linspace(-3.0, 3.0, STEPS, dtype=np.float32),
+        "last": np.array([-1]),
+        "first": np.array([0]),
+    }
+    read = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items() if name in read
+    )
+    return model
+
+
+def samples_of(model: onnx.ModelProto) -> list[dict[str, Array]]:
+    names = [value.name for value in model.graph.input]
+    return [{name: sample[name] for name in names} for sample in SAMPLES]
+
+
+def outputs(file: Path, samples: Sequence[Mapping[str, Array]], name: str = "y") -> npt.NDArray[np.float64]:
+    session = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run([name], sample)[0] for sample in samples]).astype(np.float64)
+
+
+@pytest.mark.parametrize("target", ["onnx", "qnn"])
+@pytest.mark.parametrize(
+    ("masking", "softmax", "filler"),
+    [
+        pytest.param(ADDED, SOFTMAX, -100.0, id="as Swin masks"),
+        pytest.param(ADDED, SOFTMAX, -1e4, id="added"),
+        pytest.param(ADDED, SOFTMAX, -1e9, id="added, -1e9"),
+        pytest.param(ADDED, SOFTMAX, LOWEST, id="added, lowest"),
+        pytest.param(ADDED, MOVED, -1e4, id="moved before the Softmax"),
+        pytest.param(ADDED, WRITTEN_OUT, -1e4, id="Softmax written out"),
+        pytest.param(CHOSEN, SOFTMAX, -1e9, id="chosen"),
+        pytest.param(CHOSEN, SOFTMAX, LOWEST, id="chosen, lowest"),
+        pytest.param(GIVEN, SOFTMAX, -1e4, id="mask is an input"),
+        pytest.param(GIVEN, SOFTMAX, LOWEST, id="mask is an input, lowest"),
+        pytest.param(SUBTRACTED, SOFTMAX, -1e4, id="subtracted"),
+        pytest.param(WITH_BIAS, SOFTMAX, -1e4, id="mask and bias"),
+    ],
+)
+def test_masked_attention_keeps_what_the_plan_says(
+    tmp_path: Path, masking: str, softmax: str, filler: float, target: str
+) -> None:
+    file, written = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    model = attention(masking, softmax, filler)
+    onnx.save(model, file)
+    samples = samples_of(model)
+    weights = WEIGHT_TYPE if target == "onnx" else "uint8"  # QNN has no other, and its kernels are exact
+    result = quantize(file, profile(file, samples), written, target=target, weight_type=weights)
+    exact, found = outputs(file, samples), outputs(written, samples)
+    measured = 10.0 * np.log10(np.square(exact).sum() / np.square(exact - found).sum())
+    low, high = result.plan.origin.sqnr_bands["y"]
+    assert measured > 20.0
+    assert low <= measured <= high, result.plan.tensors
+
+
+@pytest.mark.parametrize("filler", [-1e4, LOWEST])
+def test_the_band_of_masked_probabilities_holds(tmp_path: Path, filler: float) -> None:
+    file, written = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    model = attention(ADDED, SOFTMAX, filler)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("p", 1, ["n", STEPS, STEPS]))
+    onnx.save(model, file)
+    samples = samples_of(model)
+    plan = quantize(file, profile(file, samples), written, target=TARGET, weight_type=WEIGHT_TYPE).plan
+    exact, found = outputs(file, samples, "p"), outputs(written, samples, "p")
+    measured = 10.0 * np.log10(np.square(exact).sum() / np.square(exact - found).sum())
+    low, high = plan.origin.sqnr_bands["p"]
+    assert low <= measured <= high
+
+
+@pytest.mark.parametrize("filler", [-1e4, LOWEST])
+@pytest.mark.parametrize("masking", [ADDED, CHOSEN, GIVEN, SUBTRACTED])
+def test_beside_fillers_a_tensor_holds_what_the_mask_was_put_over(
+    tmp_path: Path, masking: str, filler: float
+) -> None:
+    model = attention(masking, SOFTMAX, filler)
+    onnx.save(model, tmp_path / "m.onnx")
+    seen = profile(tmp_path / "m.onnx", samples_of(model))
+    apart = with_fillers_apart(seen, index(prepare(ir.from_proto(model)).model))
+    scores, masked = apart.tensors["scores"], apart.tensors["masked"]
+    assert (masked.minimum, masked.maximum) == (scores.minimum, scores.maximum)
+    assert signal_power(masked) == pytest.approx(signal_power(scores), rel=1e-3)
+    assert masked.count + masked.inf == seen.tensors["masked"].count
+    measured = pooled_noise(seen.noise)["masked"].signal
+    assert measured is not None
+    # In the measurement the elements that are left out count as zeros.
+    share = masked.count / (masked.count + masked.inf)
+    assert measured / len(seen.noise) == pytest.approx(share * signal_power(masked), rel=0.3)
+
+
+def test_a_bias_beside_the_mask_keeps_its_range(tmp_path: Path) -> None:
+    model = attention(WITH_BIAS, SOFTMAX, -1e4)
+    onnx.save(model, tmp_path / "m.onnx")
+    graph = index(prepare(ir.from_proto(model)).model)
+    seen = profile(tmp_path / "m.onnx", samples_of(model))
+    apart = with_fillers_apart(seen, graph)
+    masked, scores = apart.tensors["masked"], apart.tensors["scores"]
+    assert masked.minimum == pytest.approx(scores.minimum - 3.0)
+    low = saturating_low(graph, "masked", apart.tensors)
+    assert low == pytest.approx(masked.maximum - VANISHES)
+
+
+@pytest.mark.parametrize(
+    ("reads", "vanish"),
+    [
+        ("y = Softmax<axis = -1>(x)", True),
+        ("y = Sigmoid(x)", True),
+        ("m = Identity(x) y = Softmax<axis = -1>(m)", True),
+        ("m = Neg(x) y = Softmax<axis = -1>(m)", False),
+        ("y = LogSoftmax<axis = -1>(x)", False),  # its results are as far down
+        ("m = LogSoftmax<axis = -1>(x) y = Exp(m)", True),
+        ("m, i = TopK(x, two) y = Softmax<axis = -1>(m)", True),
+        ("m, i = TopK<largest = 0>(x, two) y = Softmax<axis = -1>(m)", False),
+        ("i = ArgMax<axis = -1>(x) y = Cast<to = 1>(i)", True),
+        ("i = ArgMin<axis = -1>(x) y = Cast<to = 1>(i)", False),
+        ("y = ReduceMax(x)", True),
+        ("y = Relu(x) z = Softmax<axis = -1>(x)", False),
+    ],
+)
+def test_fillers_vanish_where_only_the_largest_values_are_looked_at(reads: str, vanish: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> net (float[4, 8] v) => (float y)
+        <int64[1] two = {{2}}> {{ x = Abs(v) {reads} }}"""
+    value = next(v for node in ir.from_onnx_text(text).graph for v in node.outputs if v.name == "x")
+    assert (reach_below(value) is not None) is vanish
+
+
+def test_values_without_a_gap_are_no_fillers() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[n, 64] x) => (float[n, 64] y)
+        { s = Mul(x, big) y = Softmax<axis = -1>(s) }"""
+    model = parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(200.0), "big"))
+    graph = index(prepare(ir.from_proto(model)).model)
+    wide = profile(model, [{"x": RNG.uniform(-1.0, 1.0, (64, 64)).astype(np.float32)}])
+    assert wide.tensors["s"].minimum < wide.tensors["s"].maximum - 200.0
+    assert with_fillers_apart(wide, graph) is wide
+
+
+def test_layers_of_masked_attention_are_compared_without_fillers(tmp_path: Path) -> None:
+    file, written = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    model = attention(ADDED, SOFTMAX, LOWEST)
+    onnx.save(model, file)
+    samples = samples_of(model)
+    quantize(file, profile(file, samples), written, target="qnn", equalization="off")
+    layers = {layer.tensor: layer for layer in compare_layers(file, written, samples).layers}
+    scores, masked = layers["scores"].effective, layers["masked"].effective
+    assert scores is not None
+    assert masked is not None
+    assert scores.sqnr - 6.0 < masked.sqnr < scores.sqnr + 1.0
+
+
+def test_sensitivity_before_a_softmax_is_measured_without_fillers(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[n, 32] x) => (float[n, 32] y)
+        { s = MatMul(x, wq) m = Add(s, mask) y = Softmax<axis = -1>(m) }"""
+    model = parser.parse_model(text)
+    mask = np.where(np.arange(WIDTH) % 2, LOWEST, 0.0).astype(np.float32)
+    for name, array in (("wq", WEIGHTS["wq"]), ("mask", mask)):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, file)
+    samples = [{"x": RNG.normal(size=(4, WIDTH)).astype(np.float32)} for _ in range(4)]
+    quantize(file, profile(file, samples), tmp_path / "q.onnx", target=TARGET, save_plan=tmp_path / "p.yaml")
+    found = sensitivity(file, None, samples, plan_path=tmp_path / "p.yaml")
+    assert found.quantized.worst_sqnr is not None
+    assert found.quantized.worst_sqnr < 60.0
