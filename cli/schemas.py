@@ -13,6 +13,7 @@ from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from ..profiles.records.data_checks import Hint, InputCheck, Outlier
@@ -309,6 +310,8 @@ RecipeDocument = reduce(or_, (_document(reader, record) for reader, record in RE
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
 """A number of a `--json` document: JSON has no infinity."""
+_ARRAYS: dict[type, dict[str, Any]] = {np.ndarray: {"type": "array"}}
+"""Schemas of types that msgspec does not know; a field says what its elements are."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +367,9 @@ def schema_of(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of `DOCUMENTS`; unknown keys are refused by it."""
     document = DOCUMENTS[name]
     kinds = get_args(document.record) or (document.record,)
-    refs, records = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    refs, records = msgspec.json.schema_components(
+        kinds, ref_template="#/$defs/{name}", schema_hook=_ARRAYS.__getitem__
+    )
     if document.version:
         records = _with_infinities(records)
         for ref in refs:

@@ -132,12 +132,12 @@ def _operand_text(side: str, operand: Operand) -> str:
 def _params_text(params: QuantParams | None) -> str:
     if params is None:
         return "float"
-    several = "" if len(params.scale) == 1 else f" and {len(params.scale) - 1} more along axis {params.axis}"
-    low = (params.qtype.low - params.zero_point[0]) * params.scale[0]
-    high = (params.qtype.high - params.zero_point[0]) * params.scale[0]
-    covers = "" if several else f", covers {_range_text((low, high))}"
-    scale = f"scale {params.scale[0]:.6g}{several}"
-    return f"{params.qtype.name}, {scale}, zero_point {params.zero_point[0]}{covers}"
+    scale, zero_point = float(params.scale[0]), int(params.zero_point[0])
+    covers, several = "", f" and {len(params.scale) - 1} more along axis {params.axis}"
+    if len(params.scale) == 1:
+        ends = (params.qtype.low - zero_point) * scale, (params.qtype.high - zero_point) * scale
+        covers, several = f", covers {_range_text(ends)}", ""
+    return f"{params.qtype.name}, scale {scale:.6g}{several}, zero_point {zero_point}{covers}"
 
 
 def _neighbour_text(neighbour: Neighbour) -> str:

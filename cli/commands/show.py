@@ -210,11 +210,11 @@ def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
 
 
 def _params_cells(params: QuantParams) -> list[str]:
-    scale, zero_point = _span(params.scale), _span(params.zero_point)
+    scale, zero_point = _span(params.scale.tolist()), _span(params.zero_point.tolist())
     several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
     return [params.qtype.name, scale + several, zero_point, "" if params.axis is None else str(params.axis)]
 
 
-def _span(values: tuple[float, ...]) -> str:
+def _span(values: list[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

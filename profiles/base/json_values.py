@@ -15,9 +15,9 @@ from .errors import MalformedError
 def to_jsonable(value: Any) -> Any:
     """Return a result as dicts, lists, strings, numbers, booleans and None.
 
-    A dataclass becomes a dict of its fields in their order. JSON has no infinity: the floats inf, -inf and
-    nan become the strings "inf", "-inf" and "nan", so a missing number (None, JSON null) differs from
-    an infinite one.
+    A dataclass becomes a dict of its fields in their order, an array of numpy a list. JSON has no infinity:
+    the floats inf, -inf and nan become the strings "inf", "-inf" and "nan", so a missing number (None, JSON
+    null) differs from an infinite one.
 
     Raises:
         TypeError: the value contains something else.
@@ -28,6 +28,8 @@ def to_jsonable(value: Any) -> Any:
         return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [to_jsonable(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy is not imported for this
+        return to_jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, str | bool | int | float):

@@ -689,5 +689,5 @@ def _candidates(graph: Graph, channels: Channels, uses: Collection[Use]) -> Iter
 
 def _lowest(channels: Channels, scales: Floats, uses: Collection[Use], judge: Judge) -> float:
     low, high = channels.minimum / scales, channels.maximum / scales
-    step = dynamic_params(float(low.min()), float(high.max())).scale[0]
+    step = dynamic_params(float(low.min()), float(high.max())).tensor_scale
     return round(min(judge(node, scales, step) for node, _ in uses), 2)  # no last bits decide

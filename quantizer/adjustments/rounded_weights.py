@@ -87,7 +87,7 @@ def params_digest(params: QuantParams) -> str:
     """
     qtype = params.qtype
     text = (
-        f"QuantParams(scale={params.scale!r}, zero_point={params.zero_point!r}, "
+        f"QuantParams(scale={tuple(params.scale.tolist())}, zero_point={tuple(params.zero_point.tolist())}, "
         f"qtype=QuantType(name={qtype.name!r}, bits={qtype.bits}, signed={qtype.signed}, "
         f"stored_as={qtype.stored_as!r}), axis={params.axis!r}, block={params.block_size!r})"
     )

@@ -375,8 +375,8 @@ def _rounding(
     name: str, params: QuantParams, program: Program, source: str = "", result: str = ""
 ) -> list[onnx.NodeProto]:
     """Return nodes that round `source`, by default the activation, to `result`, by default its alias."""
-    zero = params.zero_point[0]
-    numbers = (params.scale[0], params.qtype.low - zero, params.qtype.high - zero, _INTEGER)
+    zero = params.tensor_zero_point
+    numbers = (params.tensor_scale, params.qtype.low - zero, params.qtype.high - zero, _INTEGER)
     scale, low, high, integer = (f"{name}:qprof-{what}" for what in ("scale", "low", "high", "integer"))
     for constant, number in zip((scale, low, high, integer), numbers, strict=True):
         program.constants[constant] = ir.tensor(np.array(number, np.float32), name=constant)

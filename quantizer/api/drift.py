@@ -283,7 +283,7 @@ def covered(params: QuantParams) -> Cover:
     Rounding costs half a step, so only values that saturate by more lose anything worth an alarm. (The zero
     point is rounded too: OLD's own extremes may lie half a step outside the integer range.)
     """
-    (scale,), (zero_point,), qtype = params.scale, params.zero_point, params.qtype
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
     return scale * (qtype.low - zero_point - 1), scale * (qtype.high - zero_point + 1)
 
 

@@ -325,12 +325,12 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
     rule, params = node.rule, plan.tensors.get(node.output)
     if rule is None or not is_clip(node) or rule.effective_range is None:
         return False
-    if params is None or params != plan.tensors.get(node.input(0)):
+    if params is None or params.axis is not None or params != plan.tensors.get(node.input(0)):
         return False
     low, high = rule.effective_range(node, graph)
     slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0  # what rounding may move the ends
     lowest, highest = (
-        params.scale[0] * (quantized - params.zero_point[0])
+        params.tensor_scale * (quantized - params.tensor_zero_point)
         for quantized in (params.qtype.low, params.qtype.high)
     )
     return low - slack <= lowest and highest <= high + slack

@@ -128,7 +128,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
 
 def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str, object] | None:
     """Return what the file says of a tensor; None for blocks of a constant of more than two axes."""
-    order = list(range(len(params.scale)))
+    order = np.arange(len(params.scale))
     kind = "PER_TENSOR" if params.axis is None else "PER_CHANNEL"
     block: dict[str, object] = {}
     if params.block_size is not None:
@@ -137,14 +137,14 @@ def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str
             return None
         kind, block = "PER_BLOCK", {"block_size": params.block_size}
         if params.axis == 0:  # the file has the output channels first
-            order = np.asarray(order).reshape(-1, sizes[1]).T.reshape(-1).tolist()
+            order = order.reshape(-1, sizes[1]).T.reshape(-1)
     return {
         "name": name,
         "bw": params.qtype.bits,
         "dtype": "INT",
         "enc_type": kind,
         "is_sym": params.qtype.signed,
-        "scale": [params.scale[i] for i in order],
-        "offset": [aimet_offset(params.zero_point[i], params.qtype) for i in order],
+        "scale": params.scale[order].tolist(),
+        "offset": [aimet_offset(point, params.qtype) for point in params.zero_point[order].tolist()],
         **block,
     }

@@ -141,10 +141,10 @@ def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str
     sizes = () if shape is None else shape.numpy()
     grid = (len(params.scale),) if params.block_size is None else params.grid_shape(sizes)
 
-    def nested(values: tuple[float, ...] | tuple[int, ...]) -> object:
-        return values[0] if params.axis is None else np.asarray(values).reshape(grid).tolist()
+    def nested(values: npt.NDArray[Any]) -> object:
+        return values.item() if params.axis is None else values.reshape(grid).tolist()
 
     found = {"name": name, "output_dtype": params.qtype.name, "y_scale": nested(params.scale)}
-    places = {"y_zero_point": nested(params.zero_point)} if any(params.zero_point) else {}
+    places = {"y_zero_point": nested(params.zero_point)} if params.zero_point.any() else {}
     axes = {"axis": params.axis, "block_size": params.block_size}
     return {**found, **places, **{key: value for key, value in axes.items() if value is not None}}

@@ -61,7 +61,7 @@ def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
         return f"Burn has no {params.qtype.bits}-bit integers for quantized values"
     if tensor.expressed not in PRECISIONS:
         return f"Burn has no scales of {tensor.expressed}"
-    if any(params.zero_point):
+    if params.zero_point.any():
         return "Burn's mode is symmetric; this tensor has a zero point"
     return ""
 
@@ -95,4 +95,4 @@ def _record(params: QuantParams, tensor: QuantizedTensor, block: list[int] | Non
         "mode": "Symmetric",
     }
     shape = None if tensor.shape is None else list(tensor.shape)
-    return {"quantization": quantization, "shape": shape, "scales": list(params.scale)}
+    return {"quantization": quantization, "shape": shape, "scales": params.scale.tolist()}

@@ -77,10 +77,8 @@ class StoredConstant:
         if block is not None:
             counts = list(self.integers.shape)
             counts[axis] = -(-counts[axis] // block)
-            scales = np.asarray(params.scale).reshape(counts).T
-            points = np.asarray(params.zero_point, np.int64).reshape(counts).T
-            flat = tuple(scales.reshape(-1).tolist()), tuple(points.reshape(-1).tolist())
-            params = replace(params, scale=flat[0], zero_point=flat[1])
+            scale, points = (a.reshape(counts).T.reshape(-1) for a in (params.scale, params.zero_point))
+            params = replace(params, scale=scale, zero_point=points)
         return replace(self, integers=self.integers.T, params=params)
 
 
@@ -228,7 +226,7 @@ def _quantize(node: ir.Node, walk: Walk) -> None:
         walk.unread[node.op_type] += 1
         return
     if node in walk.tanhs:
-        params = replace(params, scale=(1.0 / 128.0,), zero_point=(params.qtype.low + 128,))
+        params = QuantParams((1.0 / 128.0,), (params.qtype.low + 128,), params.qtype)
     value = walk.source(given)
     constant = constant_of(value)
     if constant is not None:
@@ -301,10 +299,10 @@ def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool
         return False
     after = sole_user(sigmoid.outputs[0])
     result = params_of(after) if after is not None and after.op_type == QUANTIZE else None
-    doubled = own.axis is None and params == replace(own, scale=(2.0 * own.scale[0],))
+    doubled = own.axis is None and params == replace(own, scale=2.0 * own.scale)
     if after is None or result is None or not doubled:
         return False
-    if result.scale != (1.0 / 256.0,) or result.qtype.bits != 8 or result.zero_point[0] != result.qtype.low:
+    if result != QuantParams((1.0 / 256.0,), (result.qtype.low,), result.qtype) or result.qtype.bits != 8:
         return False
     sigmoid.op_type = "Tanh"
     walk.tanhs.add(after)
@@ -312,7 +310,8 @@ def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool
 
 
 def _differs(own: QuantParams, other: QuantParams) -> bool:
-    return (own.scale, own.zero_point, own.axis) != (other.scale, other.zero_point, other.axis)
+    same = np.array_equal(own.scale, other.scale) and np.array_equal(own.zero_point, other.zero_point)
+    return not same or own.axis != other.axis
 
 
 def _on_integers(node: ir.Node, walk: Walk) -> None:
@@ -485,13 +484,10 @@ def _factors(value: ir.Value | None) -> list[ir.Value]:
 
 
 def _weight_params(integers: Array, scale: Array, points: Array | None, axis: int) -> QuantParams:
-    flat = scale.reshape(-1).astype(np.float64)
+    flat = scale.reshape(-1)
     zeros = np.zeros(1, np.int64) if points is None else points.astype(np.int64).reshape(-1)
     zeros = np.repeat(zeros, flat.size) if zeros.size == 1 else zeros
-    one = flat.size == 1
-    return QuantParams(
-        tuple(flat.tolist()), tuple(zeros.tolist()), TYPES[integers.dtype.name], None if one else axis
-    )
+    return QuantParams(flat, zeros, TYPES[integers.dtype.name], None if flat.size == 1 else axis)
 
 
 def packed_product(node: ir.Node, walk: Walk) -> None:
@@ -596,17 +592,11 @@ def _signed(values: Array, params: QuantParams) -> tuple[Array, QuantParams]:
     half = 1 << (params.qtype.bits - 1)
     qtype = INT4 if params.qtype == UINT4 else INT8
     signed = (values.astype(np.int64) - half).astype(qtype.numpy_dtype)
-    return signed, replace(params, qtype=qtype, zero_point=(0,) * len(params.scale))
+    return signed, replace(params, qtype=qtype, zero_point=np.zeros_like(params.zero_point))
 
 
 def _blocked(scales: Array, zeros: Array, bits: int, axis: int, block: int) -> QuantParams:
-    return QuantParams(
-        tuple(scales.reshape(-1).astype(np.float64).tolist()),
-        tuple(zeros.reshape(-1).tolist()),
-        UINT4 if bits == 4 else UINT8,
-        axis,
-        block,
-    )
+    return QuantParams(scales.reshape(-1), zeros.reshape(-1), UINT4 if bits == 4 else UINT8, axis, block)
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
@@ -638,7 +628,7 @@ def params_of(node: ir.Node) -> QuantParams | None:
     if zeros.size == 1:
         zeros = np.repeat(zeros, flat.size)
     try:
-        return QuantParams(tuple(flat.astype(np.float64).tolist()), tuple(zeros.tolist()), qtype, axis, block)
+        return QuantParams(flat, zeros, qtype, axis, block)
     except PlanError:
         return None
 

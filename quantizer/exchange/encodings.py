@@ -83,7 +83,7 @@ def entry_of(
         return left_out(f"a zero point is no value of {qtype.name}")
     strict = qtype.signed and set(zero_points) == {-1}
     points = (0,) * len(zero_points) if strict else tuple(zero_points)
-    params = QuantParams(tuple(narrow.tolist()), points, qtype, axis, block_size)
+    params = QuantParams(narrow, points, qtype, axis, block_size)
     return Entry(params, _STRICT if strict else "")
 
 
@@ -226,7 +226,7 @@ def stored_type(params: QuantParams) -> QuantParams:
 def signed_if_symmetric(params: QuantParams) -> QuantParams:
     """Return parameters of the same float values whose type is signed only with zero points 0."""
     params = stored_type(params)
-    return unsigned_equivalent(params) if params.qtype.signed and any(params.zero_point) else params
+    return unsigned_equivalent(params) if params.qtype.signed and params.zero_point.any() else params
 
 
 def json_text(document: Mapping[str, object]) -> str:

@@ -105,6 +105,6 @@ def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:
 
 
 def _range_of(params: QuantParams) -> TensorProfile:
-    (scale,), (zero_point,), qtype = params.scale, params.zero_point, params.qtype
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
     low, high = scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
     return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())

@@ -56,16 +56,11 @@ def folded_params(params: QuantParams, factors: Array, axis: int) -> QuantParams
     scales = np.asarray(params.scale_array.astype(np.float64) * np.abs(factors), np.float32)
     if not np.all(np.isfinite(scales) & (scales > 0.0)):
         return None
-    points = np.broadcast_to(np.asarray(params.zero_point, np.int64), scales.shape)
+    points = np.broadcast_to(params.zero_point, scales.shape)
     points = np.where(factors < 0.0, mirror(params) - points, points)
-    return replace(
-        params,
-        scale=tuple(scales.astype(np.float64).tolist()),
-        zero_point=tuple(points.tolist()),
-        axis=axis,
-    )
+    return replace(params, scale=scales, zero_point=points, axis=axis)
 
 
 def mirror(params: QuantParams) -> int:
     """Return the sum of an integer and of that which stands for its negative value in mirrored parameters."""
-    return 0 if params.qtype.signed and not any(params.zero_point) else params.qtype.low + params.qtype.high
+    return 0 if params.qtype.signed and not params.zero_point.any() else params.qtype.low + params.qtype.high

@@ -320,7 +320,7 @@ def _commonest(params: Iterable[QuantParams], allowed: Collection[str]) -> str:
 def _schema(params: Iterable[QuantParams]) -> str:
     """Return the schema that all of these parameters keep."""
     found = list(params)
-    symmetric = all(p.qtype.signed and not any(p.zero_point) for p in found)
+    symmetric = all(p.qtype.signed and not p.zero_point.any() for p in found)
     return "symmetric" if found and symmetric else "asymmetric"
 
 
@@ -505,10 +505,5 @@ def _blocks_along(
         return None
     swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
     order = np.arange(count).reshape(outer[::-1] if swapped else outer)
-    places = (order.T if swapped else order).reshape(-1).repeat(taps).tolist()
-    return replace(
-        params,
-        axis=axis,
-        scale=tuple(params.scale[i] for i in places),
-        zero_point=tuple(params.zero_point[i] for i in places),
-    )
+    places = (order.T if swapped else order).reshape(-1).repeat(taps)
+    return replace(params, axis=axis, scale=params.scale[places], zero_point=params.zero_point[places])

@@ -239,7 +239,7 @@ def _not_taken(
 def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) -> str:
     if params.qtype.name not in types:
         return f"'{name}' in {params.qtype.name}"
-    if deciding.recipe.target.zero_points == "zero" and any(params.zero_point):
+    if deciding.recipe.target.zero_points == "zero" and params.zero_point.any():
         return f"'{name}' with a zero point other than 0"
     if params.axis is not None and not deciding.graph.is_constant(name):
         return f"'{name}' with a scale for each channel, as it is an activation"
@@ -278,7 +278,7 @@ def _holds_its_fill(node: Node, rule: Rule, params: QuantParams) -> bool:
     if value is None:
         return True
     nearest = float(dequantize(quantize(np.float32(value), params), params))
-    return abs(nearest - value) <= 0.5 * params.scale[0]
+    return abs(nearest - value) <= 0.5 * params.tensor_scale
 
 
 def _table(node: Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -> str:
@@ -287,7 +287,7 @@ def _table(node: Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -
     if how == "sigmoid" and node.op_type == "Tanh":
         (params,) = outputs.values()
         middle = params.qtype.low + 128
-        fits = params.scale == (TANH_SCALE,) and params.zero_point == (middle,) and params.qtype.bits == 8
+        fits = params.qtype.bits == 8 and params == QuantParams((TANH_SCALE,), (middle,), params.qtype)
         return how if fits else "runtime"
     return how
 
@@ -360,7 +360,7 @@ def _unfit_dynamic(stored: Mapping[int, QuantParams]) -> bool:
     return any(
         params.qtype.bits not in (7, 8)
         or params.block_size is not None
-        or (params.axis is not None and any(params.zero_point))
+        or (params.axis is not None and params.zero_point.any())
         for params in stored.values()
     )
 

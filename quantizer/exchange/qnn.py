@@ -153,7 +153,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the file of a plan's tensors, but for biases, blocks, and channels with zero points."""
     sections: dict[str, dict[str, object]] = {ACTIVATIONS: {}, CONSTANTS: {}}
     for name, params in written_tensors(plan):
-        if params.block_size is None and (params.axis is None or not any(params.zero_point)):
+        if params.block_size is None and (params.axis is None or not params.zero_point.any()):
             section = CONSTANTS if name in model.graph.initializers else ACTIVATIONS
             sections[section][name] = _mappings(signed_if_symmetric(params))
     return json_text(sections)
@@ -171,5 +171,5 @@ def _mappings(params: QuantParams) -> list[dict[str, object]]:
             "offset": aimet_offset(point, params.qtype),
             "scale": scale,
         }
-        for scale, point in zip(params.scale, params.zero_point, strict=True)
+        for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
     ]

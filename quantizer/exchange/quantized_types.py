@@ -59,7 +59,7 @@ def signed_equivalent(params: QuantParams) -> QuantParams:
         return params
     middle = 1 << (params.qtype.bits - 1)
     signed = TYPES[params.qtype.name.removeprefix("u")]
-    return replace(params, qtype=signed, zero_point=tuple(zero - middle for zero in params.zero_point))
+    return replace(params, qtype=signed, zero_point=params.zero_point - middle)
 
 
 def tensor_type(shape: Shape, element: str) -> str:
@@ -78,7 +78,8 @@ def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
     Source: MLIR, documentation of the quant dialect.
     """
     storage = _storage(params)
-    pairs = [_pair(scale, zero) for scale, zero in zip(params.scale, params.zero_point, strict=True)]
+    numbers = zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
+    pairs = [_pair(scale, zero_point) for scale, zero_point in numbers]
     if params.axis is None:
         return f"!quant.uniform<{storage}:{expressed}, {pairs[0]}>"
     if params.block_size is None:

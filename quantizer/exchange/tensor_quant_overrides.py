@@ -161,5 +161,5 @@ def _mappings(params: QuantParams) -> list[dict[str, object]]:
     axis = {} if params.axis is None else {"axis": params.axis}
     return [
         {"quant_type": word, **axis, "scale": scale, "zero_point": point}
-        for scale, point in zip(params.scale, params.zero_point, strict=True)
+        for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
     ]

@@ -59,8 +59,8 @@ def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
         return f"TFLite quantizes f32, this is {tensor.expressed}"
     if params.block_size is not None:
         return "TFLite's specification has no scales for blocks"
-    if params.qtype in (INT16, INT32) and any(params.zero_point):
+    if params.qtype in (INT16, INT32) and params.zero_point.any():
         return "TFLite's 16-bit and 32-bit tensors have zero point 0"
-    if params.axis is not None and any(params.zero_point):
+    if params.axis is not None and params.zero_point.any():
         return "TFLite's tensors with scales per axis have zero points 0"
     return ""

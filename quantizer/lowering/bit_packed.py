@@ -115,7 +115,7 @@ def _gather(task: Task) -> bool:
         node.inputs[1],
         emitter.constant(f"{name}_scale", params.scale_array.reshape(grid)),
     ]
-    points = _unsigned(np.asarray(params.zero_point), params).reshape(grid)
+    points = _unsigned(params.zero_point, params).reshape(grid)
     if np.any(points != usual):
         inputs.append(emitter.constant(f"{name}_zero_point", _pack(points, bits, usual)))
     attributes = {"gather_axis": 0, "quantize_axis": last, "block_size": params.block_size, "bits": bits}
@@ -171,7 +171,7 @@ class _Weight:
 
     def zero_points(self) -> Bytes:
         """Return the zero points of the unsigned values, [N, blocks]."""
-        return self._by_block(_unsigned(np.asarray(self.params.zero_point), self.params))
+        return self._by_block(_unsigned(self.params.zero_point, self.params))
 
     def _by_block(self, numbers: Array) -> Array:
         blocks = -(-self.inputs // self.block)

@@ -256,7 +256,7 @@ class Emitter(GraphWriter):
         """
         scale, zero_point = self._broadcast_params(name, params, quantized)
         steps: list[tuple[str, list[ir.Value], str]] = [("Cast", [], "float")]
-        if any(params.zero_point):
+        if params.zero_point.any():
             steps.append(("Sub", [zero_point], "centred"))
         steps.append(("Mul", [scale], "scaled"))
         if params.block_size is not None:
@@ -294,7 +294,7 @@ class Emitter(GraphWriter):
                     "plain arithmetic; use form qdq"
                 )
             shape = tuple(len(params.scale) if i == params.axis else 1 for i in range(len(value.shape)))
-        zero_point = np.array(params.zero_point, np.float32).reshape(shape)
+        zero_point = params.zero_point.astype(np.float32).reshape(shape)
         return (
             self.constant(f"{name}_scale", params.scale_array.reshape(shape)),
             self.constant(f"{name}_zero_point", zero_point),

@@ -110,10 +110,8 @@ def _params(params: QuantParams, constant: PaddedConstant, more: int) -> QuantPa
     """Return the parameters of a constant with more channels: those of the last one for each."""
     if params.axis != constant.axis:
         return params
-    scale, zero_point = params.scale, params.zero_point
-    return replace(
-        params, scale=(*scale, *scale[-1:] * more), zero_point=(*zero_point, *zero_point[-1:] * more)
-    )
+    scale, zero_point = np.pad(params.scale, (0, more), "edge"), np.pad(params.zero_point, (0, more), "edge")
+    return QuantParams(scale, zero_point, params.qtype, params.axis, params.block_size)
 
 
 LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {

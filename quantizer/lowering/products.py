@@ -101,7 +101,7 @@ def operator_weights(
 
 
 def _fits(params: QuantParams) -> bool:
-    symmetric = params.block_size is None and not any(params.zero_point)
+    symmetric = params.block_size is None and not params.zero_point.any()
     return (
         symmetric
         and params.axis in (None, GATES_AXIS)
@@ -199,7 +199,7 @@ def fits(task: Task) -> bool:
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return True
     bias = task.params(2)
-    if bias is None or bias.qtype != INT32 or any(bias.zero_point):
+    if bias is None or bias.qtype != INT32 or bias.zero_point.any():
         return False
     return bool(np.array_equal(bias.scale_array.reshape(-1), product_scale(data, weight).reshape(-1)))
 
@@ -272,7 +272,7 @@ def _operand(task: Task, index: int, params: QuantParams) -> Operand:
     value = task.node.inputs[index]
     assert value is not None
     quantized = task.emitter.quantized(value, params, task.node)
-    if not any(params.zero_point):
+    if not params.zero_point.any():
         return Operand(quantized, None)
     return Operand(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
 
@@ -285,7 +285,7 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
         return False
     if weight.axis is None:
         return True
-    if any(weight.zero_point) or value is None or value.shape is None:
+    if weight.zero_point.any() or value is None or value.shape is None:
         return False
     layout = product_layout(node)
     return layout is not None and weight.axis == layout.axis(node, len(value.shape))
@@ -362,7 +362,7 @@ def gather_quantized(task: Task) -> bool:
         array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
     )
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
-    if params.axis != axis or params.block_size is not None or any(params.zero_point):
+    if params.axis != axis or params.block_size is not None or params.zero_point.any():
         raise task.error(
             f"a quantized embedding table needs a scale for each entry (axis {axis}) and zero_point 0; "
             "change the parameters of the table"

@@ -106,8 +106,8 @@ def hard_function(
 def _line(task: Task, line: tuple[float, float], binary: Binary, result: QuantParams, name: str) -> Operand:
     """Write alpha x + beta."""
     (alpha, beta), data = line, _input(task)
-    scale = float(np.float32(data.params.scale[0] * alpha))
-    scaled = Operand(f"{data.name}_scaled", data.quantized, replace(data.params, scale=(scale,)))
+    scale = np.array([data.params.tensor_scale * alpha], np.float32)
+    scaled = Operand(f"{data.name}_scaled", data.quantized, replace(data.params, scale=scale))
     return binary(task, "Add", (scaled, _number(task, beta, data.params)), result, name)
 
 
@@ -132,7 +132,7 @@ def prelu(
     )
     negative = data
     if not found.one_sign:
-        below_zero = replace(source, zero_point=(source.qtype.high,))
+        below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
         one = _number(task, 1.0, source)
         negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
     correction = binary(task, "Mul", (negative, less_one), found.params, f"{name}_correction")

@@ -277,10 +277,9 @@ def _per_phase(form: SubPixel, params: QuantParams) -> QuantParams:
         return params
     channels = form.groups * form.channels
     repeats = channels // len(params.scale)  # a weight of several groups has its channels anew in each
-    scale, zero_point = (
-        form.per_phase(np.tile(numbers, repeats)).tolist() for numbers in (params.scale, params.zero_point)
-    )
-    return replace(params, scale=tuple(scale), zero_point=tuple(zero_point), axis=0)
+    scale = form.per_phase(np.tile(params.scale, repeats))
+    zero_point = form.per_phase(np.tile(params.zero_point, repeats))
+    return QuantParams(scale, zero_point, params.qtype, 0, params.block_size)
 
 
 def _dims(shape: ir.Shape) -> list[int | None]:

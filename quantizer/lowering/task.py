@@ -137,7 +137,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
         )
     value, output = node.inputs[0], node.outputs[0]
     assert value is not None
-    doubled = replace(source, scale=(2.0 * source.scale[0],))
+    doubled = replace(source, scale=2.0 * source.scale)
     quantized = emitter.quantized(value, source, node)
     twice = emitter.dequantize(quantized, f"{emitter.name(value)}_doubled", doubled, node)
     sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)

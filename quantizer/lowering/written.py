@@ -123,7 +123,7 @@ def _quantizes(node: ir.Node, params: QuantParams) -> bool:
 
 def _entry(name: str, params: QuantParams) -> dict[str, object]:
     axis = {} if params.axis is None else {"axis": params.axis}
-    return {"name": name, "scale": params.scale, "zero_point": params.zero_point, **axis}
+    return {"name": name, "scale": params.scale.tolist(), "zero_point": params.zero_point.tolist(), **axis}
 
 
 def read_record(model: ir.Model) -> dict[str, QuantizedTensor]:

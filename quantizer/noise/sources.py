@@ -44,14 +44,14 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
     values = density(tensor)
     saturation = None if node.rule is None else node.rule.saturation
     if saturation is Saturation.GATED:
-        step = gate_params(params.qtype).scale[0]
+        step = gate_params(params.qtype).tensor_scale
         return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
     if saturation is Saturation.CORRECTED:
         read = plan.params_read(node.name, 1, node.input(1))
         found = None if read is None else correction_of(params, read)
         if found is not None:
             below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
-            return ROUNDING * found.params.scale[0] ** 2 * below_zero
+            return ROUNDING * found.params.tensor_scale**2 * below_zero
     return 0.0
 
 
@@ -273,7 +273,7 @@ def _at_run_time(node: Node, flow: NoiseFlow, activations: ActivationRanges) -> 
             tensor = activations.profile[name]
             params = dynamic_params(tensor.minimum, tensor.maximum)
             if name == source:
-                lost = recurrence.of_rounding(params.scale[0])
+                lost = recurrence.of_rounding(params.tensor_scale)
             else:
                 noise = expected_noise(tensor, params)
                 # The result itself is float; rounded is what the next step reads of it.

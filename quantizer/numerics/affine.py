@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from ...profiles.base.errors import DataError, PlanError
 
@@ -75,13 +77,16 @@ INT32 = QuantType("int32", 32, True)
 TYPES: dict[str, QuantType] = {t.name: t for t in (INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class QuantParams:
     """Parameters of one quantized tensor: float value = scale * (quantized value - zero_point).
 
+    Two are equal where type, axis, block and all numbers are; the arrays cannot be written to.
+
     Attributes:
-        scale: float32-exact positive numbers; one for the tensor, or one for each channel along `axis`,
-            or one for each block, in the row-major order of ONNX's array of block scales.
+        scale: positive numbers, [scales]: one for the tensor, or one for each channel along `axis`, or one
+            for each block, in the row-major order of ONNX's array of block scales. Given in another type
+            than float32 they must be numbers of float32.
         zero_point: quantized values of 0 (Glow: offset), as many as scales.
         qtype: type of the quantized values.
         axis: channel axis, counted from the front; None for one scale per tensor.
@@ -91,27 +96,72 @@ class QuantParams:
         PlanError: one of the above does not hold.
     """
 
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
+    scale: Annotated[npt.NDArray[np.float32], Meta(extra_json_schema={"items": {"type": "number"}})]
+    zero_point: Annotated[npt.NDArray[np.int32], Meta(extra_json_schema={"items": {"type": "integer"}})]
     qtype: QuantType
     axis: int | None = None
     block_size: int | None = None
 
-    def __post_init__(self) -> None:
-        for problem in (_counts_are_wrong(self), _scale_is_wrong(self), _zero_point_is_wrong(self)):
-            if problem:
-                raise PlanError(f"quantization parameters: {problem}")
+    def __init__(
+        self,
+        scale: npt.ArrayLike,
+        zero_point: npt.ArrayLike,
+        qtype: QuantType,
+        axis: int | None = None,
+        block_size: int | None = None,
+    ) -> None:
+        scales, points = np.asarray(scale), np.asarray(zero_point)
+        _check_counts(scales.shape, points.shape, axis, block_size)
+        values = {
+            "scale": _frozen(_float32_scales(scales), scale),
+            "zero_point": _frozen(_zero_points_of_type(points, qtype), zero_point),
+            "qtype": qtype,
+            "axis": axis,
+            "block_size": block_size,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, QuantParams):
+            return NotImplemented
+        return (
+            (self.qtype, self.axis, self.block_size) == (other.qtype, other.axis, other.block_size)
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+    def __hash__(self) -> int:
+        numbers = self.scale.tobytes(), self.zero_point.tobytes()
+        return hash((*numbers, self.qtype, self.axis, self.block_size))
+
+    def __repr__(self) -> str:
+        return (
+            f"QuantParams(scale={tuple(self.scale.tolist())}, zero_point={tuple(self.zero_point.tolist())}, "
+            f"qtype={self.qtype}, axis={self.axis}, block_size={self.block_size})"
+        )
+
+    @property
+    def tensor_scale(self) -> float:
+        """The only scale, float32-exact, to calculate with in float64. ValueError where there are several."""
+        return float(self.scale.item())
+
+    @property
+    def tensor_zero_point(self) -> int:
+        """The only zero point. ValueError where there are several."""
+        return int(self.zero_point.item())
 
     @property
     def scale_array(self) -> npt.NDArray[np.float32]:
-        """The scales as float32: no dimension for one per tensor, else one dimension."""
-        array = np.asarray(self.scale, np.float32)
-        return array.reshape(()) if self.axis is None else array
+        """The scales: no dimension for one per tensor, else one dimension."""
+        return self.scale.reshape(()) if self.axis is None else self.scale
 
     @property
     def zero_point_array(self) -> npt.NDArray[Any]:
         """The zero points in the type of the quantized values, shaped like `scale_array`."""
-        array = np.asarray(self.zero_point, np.int64).astype(self.qtype.numpy_dtype)
+        array = self.zero_point.astype(self.qtype.numpy_dtype)
         return array.reshape(()) if self.axis is None else array
 
     def grid_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,36 +191,53 @@ class QuantParams:
         return grid
 
 
-def _counts_are_wrong(params: QuantParams) -> str:
-    scales, zero_points = len(params.scale), len(params.zero_point)
-    if scales != zero_points:
-        return f"{scales} scales but {zero_points} zero points; give one zero_point for each scale"
-    if params.axis is None and (scales != 1 or params.block_size is not None):
-        return f"{scales} scales without an axis; name the axis, or give one scale and no block"
-    if params.axis is not None and params.axis < 0:
-        return f"axis {params.axis} is negative; count it from the front"
-    if params.block_size is not None and params.block_size < 1:
-        return f"block {params.block_size} is not a number of elements; give 1 or more"
-    return ""
+def _check_counts(
+    scales: tuple[int, ...], zero_points: tuple[int, ...], axis: int | None, block_size: int | None
+) -> None:
+    if scales != zero_points or len(scales) != 1:
+        problem = (
+            f"{math.prod(scales)} scales but {math.prod(zero_points)} zero points; give one zero_point for "
+            "each scale, both in one dimension"
+        )
+    elif axis is None and (scales != (1,) or block_size is not None):
+        problem = f"{scales[0]} scales without an axis; name the axis, or give one scale and no block"
+    elif axis is not None and axis < 0:
+        problem = f"axis {axis} is negative; count it from the front"
+    elif block_size is not None and block_size < 1:
+        problem = f"block {block_size} is not a number of elements; give 1 or more"
+    else:
+        return
+    raise PlanError(f"quantization parameters: {problem}")
 
 
-def _scale_is_wrong(params: QuantParams) -> str:
-    wide = np.asarray(params.scale, np.float64)
+def _float32_scales(scales: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32).astype(np.float64)
-    for i in np.flatnonzero(~((narrow > 0.0) & (narrow < np.inf) & (wide == narrow))).tolist():
-        if not 0.0 < narrow[i] < np.inf:
-            return f"scale {params.scale[i]!r} is not a finite float32 number above 0; give one"
-        return f"scale {params.scale[i]!r} is not a float32 number; round it to {float(narrow[i])!r}"
-    return ""
+        narrow = scales.astype(np.float32, copy=False)
+    for i in np.flatnonzero(~((narrow > 0.0) & (narrow < np.inf) & (narrow == scales))).tolist():
+        given, nearest = float(scales[i]), float(narrow[i])
+        if not 0.0 < nearest < np.inf:
+            problem = f"scale {given!r} is not a finite float32 number above 0; give one"
+        else:
+            problem = f"scale {given!r} is not a float32 number; round it to {nearest!r}"
+        raise PlanError(f"quantization parameters: {problem}")
+    return narrow
 
 
-def _zero_point_is_wrong(params: QuantParams) -> str:
-    low, high = params.qtype.low, params.qtype.high
-    for zero_point in params.zero_point:
-        if not low <= zero_point <= high:
-            return f"zero_point {zero_point} is outside of {params.qtype.name}; give one of {low}..{high}"
-    return ""
+def _zero_points_of_type(points: npt.NDArray[Any], qtype: QuantType) -> npt.NDArray[np.int32]:
+    for i in np.flatnonzero((points < qtype.low) | (points > qtype.high)).tolist():
+        raise PlanError(
+            f"quantization parameters: zero_point {points[i]} is outside of {qtype.name}; give one of "
+            f"{qtype.low}..{qtype.high}"
+        )
+    return points.astype(np.int32, copy=False)
+
+
+def _frozen(array: npt.NDArray[Any], given: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array that nobody writes to: a copy of what is the caller's, or is in a mapped file."""
+    if array.base is not None or (array is given and array.flags.writeable):
+        array = array.copy()
+    array.flags.writeable = False
+    return array
 
 
 class Rounding(Enum):
@@ -251,8 +318,7 @@ def parameter_arrays(
     params: QuantParams, shape: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return scale and zero point in shapes that broadcast with a tensor of `shape`."""
-    scale = np.asarray(params.scale, np.float32)
-    zero_point = np.asarray(params.zero_point, np.int64)
+    scale, zero_point = params.scale, params.zero_point.astype(np.int64)
     grid = params.grid_shape(shape)
     if params.axis is None:
         return scale.reshape(()), zero_point.reshape(())
@@ -271,5 +337,5 @@ def unsigned_equivalent(params: QuantParams) -> QuantParams:
     """Return unsigned parameters for the same float values: all quantized values are higher by -low."""
     if not params.qtype.signed:
         return params
-    zero_point = tuple(z - params.qtype.low for z in params.zero_point)
+    zero_point = params.zero_point - params.qtype.low
     return replace(params, zero_point=zero_point, qtype=TYPES[f"u{params.qtype.name}"])

@@ -71,10 +71,10 @@ def searched_block_params(
         zero_points.append(zero_point)
     grid = (*weight.shape[:axis], *weight.shape[axis + 1 :], -(-weight.shape[axis] // block))
     found = [
-        np.moveaxis(np.concatenate(parts).reshape(grid), -1, axis).reshape(-1).tolist()
+        np.moveaxis(np.concatenate(parts).reshape(grid), -1, axis).reshape(-1)
         for parts in (scales, zero_points)
     ]
-    return QuantParams(tuple(found[0]), tuple(map(int, found[1])), qtype, axis, block)
+    return QuantParams(found[0], found[1], qtype, axis, block)
 
 
 def _in_blocks(array: npt.NDArray[np.floating], axis: int, block: int) -> npt.NDArray[np.float32]:

@@ -307,7 +307,7 @@ def _rebinned(channels: ChannelDensity, scale: float, mass: Floats, edges: Float
 
 def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -> Floats:
     """Return the expected squared error of each equalized channel, in the unit of the equalized tensor."""
-    scale, zero_point = params.scale[0], params.zero_point[0]
+    scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     errors = np.zeros(scales.size)
     for divisor in np.unique(scales):

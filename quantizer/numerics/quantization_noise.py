@@ -118,7 +118,7 @@ def expected_noise(
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
     values = clipped(known or density(profile), *effective)
-    scale, zero_point = params.scale[0], params.zero_point[0]
+    scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     steps = values.edges / scale
     inner = np.clip(steps, first - 0.5, last + 0.5)

@@ -70,7 +70,7 @@ def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> 
         PlanError: low > high, an end is NaN, or a symmetric schema is asked for in an unsigned type.
     """
     scales, zero_points, chosen = choose_arrays([low], [high], schema, qtype)
-    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen)
+    return QuantParams(scales, zero_points, chosen)
 
 
 def dynamic_params(low: float, high: float) -> QuantParams:
@@ -134,7 +134,7 @@ def channel_params(
     # A channel without elements has the range of zero, hence the initial value; all ranges contain 0 anyway.
     low, high = weight.min(axis=others, initial=0.0), weight.max(axis=others, initial=0.0)
     scales, zero_points, chosen = choose_arrays(np.atleast_1d(low), np.atleast_1d(high), schema, qtype)
-    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis)
+    return QuantParams(scales, zero_points, chosen, axis)
 
 
 def block_params(
@@ -163,7 +163,7 @@ def block_params(
     blocks = weight.reshape(*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
     low, high = blocks.min(axis=axis + 1, initial=0.0), blocks.max(axis=axis + 1, initial=0.0)
     scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), schema, qtype)
-    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis, block)
+    return QuantParams(scales, zero_points, chosen, axis, block)
 
 
 def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
@@ -184,16 +184,16 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
             f"bias: the activations have {len(data.scale)} scales; give them one for the whole tensor"
         )
     with np.errstate(over="ignore"):
-        product = np.float32(data.scale[0]) * np.asarray(weight.scale, np.float32)
+        product = data.scale * weight.scale
     bad = ~(np.isfinite(product) & (product > 0.0))
     if bad.any():
-        scale = weight.scale[int(np.argmax(bad))]
+        scales = f"{data.tensor_scale!r} * {float(weight.scale[int(np.argmax(bad))])!r}"
         raise PlanError(
-            f"bias: {data.scale[0]!r} * {scale!r} is not a float32 above 0; raise the scale of the weight "
-            "(weight_for_bias), or keep the node float"
+            f"bias: {scales} is not a float32 above 0; raise the scale of the weight (weight_for_bias), or "
+            "keep the node float"
         )
     axis = None if weight.axis is None else 0
-    return QuantParams(tuple(product.tolist()), (0,) * product.size, INT32, axis)
+    return QuantParams(product, np.zeros(product.size, np.int32), INT32, axis)
 
 
 def weight_for_bias(
@@ -227,8 +227,7 @@ def weight_for_bias(
             f"bias: {flat.size} elements for a weight with {len(weight.scale)} scales; give one each"
         )
     own, _, _ = choose_arrays(flat, flat, symmetric, INT32)
-    unit = np.float32(data.scale[0])
-    scale = np.asarray(weight.scale, np.float32)
+    unit, scale = data.scale, weight.scale
     with np.errstate(over="ignore"):  # an infinite scale is refused by QuantParams
         product = unit * scale
         needed = np.where(flat == 0.0, np.float32(FLOAT32_TINY), own.astype(np.float32))
@@ -236,9 +235,7 @@ def weight_for_bias(
         if schema.power_of_two:
             least = _raised_to_power_of_two(least.astype(np.float64)).astype(np.float32)
         raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, least)
-    return QuantParams(
-        tuple(raised.tolist()), weight.zero_point, weight.qtype, weight.axis, weight.block_size
-    )
+    return QuantParams(raised, weight.zero_point, weight.qtype, weight.axis, weight.block_size)
 
 
 def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> tuple[float, float]:

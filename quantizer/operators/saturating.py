@@ -94,11 +94,11 @@ def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
     """
     if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
         return None
-    scale, qtype = slope.scale[0], slope.qtype
-    one = slope.zero_point[0] + int(np.rint(1.0 / scale))
-    if one > qtype.high or abs(scale * (one - slope.zero_point[0]) - 1.0) > EXACT:
+    scale, qtype = slope.tensor_scale, slope.qtype
+    one = slope.tensor_zero_point + int(np.rint(1.0 / scale))
+    if one > qtype.high or abs(scale * (one - slope.tensor_zero_point) - 1.0) > EXACT:
         return None
-    lowest = source.scale[0] * (source.qtype.low - source.zero_point[0])
+    lowest = source.tensor_scale * (source.qtype.low - source.tensor_zero_point)
     params = choose_params(
         lowest * scale * (qtype.high - one), lowest * scale * (qtype.low - one), ASYMMETRIC, source.qtype
     )

@@ -276,8 +276,8 @@ class QuantPlan(Presented):
                 name: {
                     "type": params.qtype.name,
                     "axis": params.axis,
-                    "scale": list(params.scale),
-                    "zero_point": list(params.zero_point),
+                    "scale": params.scale.tolist(),
+                    "zero_point": params.zero_point.tolist(),
                 }
                 for name, params in self.tensors.items()
             },

@@ -171,8 +171,8 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
 
 
 def _params_text(params: QuantParams) -> str:
-    scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale]
-    points = [str(point) for point in params.zero_point]
+    scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale.tolist()]
+    points = [str(point) for point in params.zero_point.tolist()]
     parts = [f"type: {params.qtype.name}"]
     parts += [f"axis: {params.axis}"] if params.axis is not None else []
     parts += [f"block_size: {params.block_size}"] if params.block_size is not None else []

@@ -5,7 +5,6 @@ Run after planning and after loading a plan that a person edited.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -68,14 +67,14 @@ def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, Q
 
 def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for where, _, params in _all_parameters(plan, graph):
-        if not all(math.isfinite(s) and s > 0.0 for s in params.scale):
+        if not (np.isfinite(params.scale) & (params.scale > 0.0)).all():
             yield f"{where}: every scale must be finite and positive"
 
 
 def _zero_points_are_values_of_the_type(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for where, _, params in _all_parameters(plan, graph):
         low, high = params.qtype.low, params.qtype.high
-        if not all(low <= z <= high for z in params.zero_point):
+        if ((params.zero_point < low) | (params.zero_point > high)).any():
             yield f"{where}: zero_point must lie in {low}..{high}, the values of {params.qtype.name}"
 
 
@@ -83,7 +82,7 @@ def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     schema = SCHEMAS[plan.config.schema]
     if schema.symmetric and not schema.unsigned_when_positive:
         for where, name, params in _all_parameters(plan, graph):
-            if params.qtype.signed and graph.constant(name) is None and any(params.zero_point):
+            if params.qtype.signed and graph.constant(name) is None and params.zero_point.any():
                 yield f"{where}: schema {plan.config.schema} has zero_point 0"
 
 
@@ -104,7 +103,7 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _are_powers_of_two(params: QuantParams) -> bool:
-    return all(math.frexp(scale)[0] == 0.5 for scale in params.scale)
+    return bool((np.frexp(params.scale)[0] == 0.5).all())
 
 
 def _constant_operands(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, QuantParams]]:
@@ -212,7 +211,7 @@ def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         if value is None or params is None:
             continue
         nearest = float(dequantize(quantize(np.float32(value), params), params))
-        if abs(nearest - value) > 0.5001 * params.scale[0]:
+        if abs(nearest - value) > 0.5001 * params.tensor_scale:
             yield f"node '{node.name}': it fills with {value:g}, which its parameters saturate to {nearest:g}"
 
 
@@ -233,8 +232,7 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         )
         if x is None or w is None or b is None:
             continue
-        wanted = tuple(float(np.float32(x.scale[0]) * np.float32(s)) for s in w.scale)
-        if b.scale != wanted or any(b.zero_point):
+        if x.scale.size != 1 or not np.array_equal(b.scale, x.scale * w.scale) or b.zero_point.any():
             yield f"node '{node.name}': the bias must have scale(input) * scale(weight) and zero_point 0"
 
 
@@ -262,7 +260,7 @@ def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]
     for node, name, params in _weights(plan, graph, Kind.DYNAMIC):
         if params is not None and (params.qtype.bits not in (7, 8) or params.block_size is not None):
             yield f"node '{node}': it is dynamic, so weight '{name}' must have 8 bits and no blocks"
-        elif params is not None and params.axis is not None and any(params.zero_point):
+        elif params is not None and params.axis is not None and params.zero_point.any():
             yield f"node '{node}': it is dynamic, so the channels of weight '{name}' must have zero_point 0"
 
 

@@ -220,8 +220,8 @@ def _scales_far_apart(node: Node, choice: Choice, activations: Mapping[str, Quan
         return ""
     for index in range(2):
         term = activations.get(node.input(index))
-        if term is not None and max(term.scale) > LARGEST_RATIO * min(result.scale):
-            ratio = max(term.scale) / min(result.scale)
+        ratio = 0.0 if term is None else float(term.scale.max()) / float(result.scale.min())
+        if ratio > LARGEST_RATIO:
             return f"the scale of '{node.input(index)}' is {ratio:.2g} times that of the sum"
     return ""
 

@@ -512,14 +512,14 @@ def shown_bins(tensor: TensorProfile) -> HistogramBins | None:
 
 def represented(params: QuantParams) -> tuple[float, float]:
     """Return the smallest and the largest value that one scale represents."""
-    (scale,), (zero_point,), qtype = params.scale, params.zero_point, params.qtype
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
     return scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
 
 
 def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     """Return the share of the values that lie outside by more than one step, 0 to 1."""
     low, high = represented(params)
-    cover = (low - params.scale[0], high + params.scale[0])
+    cover = (low - params.tensor_scale, high + params.tensor_scale)
     histogram = tensor.histogram
     if isinstance(histogram, Histogram):
         return share_outside(tensor, cover)
@@ -545,8 +545,8 @@ def parameters_of(tensor: TensorProfile, params: QuantParams, effective: tuple[f
     low, high = represented(params)
     return Parameters(
         type=params.qtype.name,
-        scale=params.scale[0],
-        zero_point=params.zero_point[0],
+        scale=params.tensor_scale,
+        zero_point=params.tensor_zero_point,
         low=low,
         high=high,
         clipped=clipped_share(tensor, params),
@@ -624,7 +624,7 @@ def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
         params = analysis.plan.tensors.get(name)
         if params is not None and len(params.scale) == 1:
             low, high = represented(params)
-            slack = params.scale[0]
+            slack = params.tensor_scale
             outside = {e.name for e in tensor.extremes.lowest if e.value < low - slack}
             outside |= {e.name for e in tensor.extremes.highest if e.value > high + slack}
             clipped.update(outside)

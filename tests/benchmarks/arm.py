@@ -253,7 +253,7 @@ def _write(work: Path, title: str, path: Path, data: Path, how: tuple[str, Mappi
         np.savez(folder / "inputs.npz", **feed)
         names = [output.name for output in proto.graph.output]
         found = {name: expected[name] for name in names if name in expected and expected[name].params}
-        steps = {name: tensor.params.scale[0] for name, tensor in found.items() if tensor.params}
+        steps = {name: tensor.params.tensor_scale for name, tensor in found.items() if tensor.params}
         (folder / "names.json").write_bytes(msgspec.json.encode([names, steps]))
         np.savez(folder / "expected.npz", **{name: tensor.values for name, tensor in found.items()})
 

@@ -35,19 +35,19 @@ CHANNELS = 4
 def probes(params: QuantParams) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return values around and half way between integers, and which are ties to float32's spacing."""
     low, high = max(params.qtype.low, -70_000), min(params.qtype.high, 70_000)
-    steps = np.unique(np.linspace(low - 3, high + 3, 2000).round()) - params.zero_point[0]
+    steps = np.unique(np.linspace(low - 3, high + 3, 2000).round()) - params.tensor_zero_point
     offsets = np.array([-0.5, -0.3, 0.0, 0.3, 0.5])
-    scale = np.float32(params.scale[0])
+    scale = np.float32(params.tensor_scale)
     values = ((steps[:, None] + offsets).astype(np.float32) * scale).ravel().astype(np.float32)
     quotients = values / scale
-    room = 2 * np.spacing(np.abs(quotients) + abs(params.zero_point[0]) + 1)
+    room = 2 * np.spacing(np.abs(quotients) + abs(params.tensor_zero_point) + 1)
     ties = np.abs(quotients - np.floor(quotients) - 0.5) <= room
     return values, ties
 
 
 def per_tensor(params: QuantParams) -> list[QuantParams]:
     """Return the parameters of single channels, as of tensors of their own."""
-    pairs = list(zip(params.scale, params.zero_point, strict=True))[:CHANNELS]
+    pairs = list(zip(params.scale.tolist(), params.zero_point.tolist(), strict=True))[:CHANNELS]
     return [replace(params, scale=(s,), zero_point=(z,), axis=None, block_size=None) for s, z in pairs]
 
 
@@ -108,7 +108,7 @@ def tflite_model(params: QuantParams, size: int) -> bytes:
     from ai_edge_litert import schema_py_generated as schema
 
     quantization = schema.QuantizationParametersT()
-    quantization.scale, quantization.zeroPoint = [params.scale[0]], [params.zero_point[0]]
+    quantization.scale, quantization.zeroPoint = [params.tensor_scale], [params.tensor_zero_point]
     source, result = schema.TensorT(), schema.TensorT()
     source.name, source.type, source.shape = "x", schema.TensorType.FLOAT32, [size]
     result.name, result.shape, result.quantization = "y", [size], quantization

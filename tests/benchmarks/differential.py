@@ -206,7 +206,7 @@ def _row(model: str, form: str, runtime: str, results: Feed, expected: Mapping[s
     for name, array in results.items():
         tensor = expected[name]
         assert tensor.params is not None
-        steps = np.rint(np.abs(array.astype(np.float64) - tensor.values) / tensor.params.scale[0])
+        steps = np.rint(np.abs(array.astype(np.float64) - tensor.values) / tensor.params.tensor_scale)
         largest, off, count = (
             max(largest, float(steps.max())),
             off + int((steps > 0).sum()),

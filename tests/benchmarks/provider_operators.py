@@ -184,7 +184,7 @@ def _tried(operator: str, listed: bool, recipe: Recipe, runner: Runner) -> Tried
     expected, scale = _expected(written, feed), 1.0
     with contextlib.suppress(NotImplementedError, RuntimeError):  # what the evaluator of onnx does not have
         tensor = run_plan(model, plan, feed)["y"]
-        expected, scale = tensor.values, 1.0 if tensor.params is None else float(tensor.params.scale[0])
+        expected, scale = tensor.values, 1.0 if tensor.params is None else float(tensor.params.tensor_scale)
     steps = float(np.rint(np.abs(np.asarray(got[0], np.float64) - expected).max() / scale))
     return Tried(operator, listed, what, steps)
 

@@ -240,7 +240,9 @@ def _differences(
             tensor = tensors[name]
             if name not in found or tensor.params is None:
                 continue
-            steps = np.rint(np.abs(found[name].astype(np.float64) - tensor.values) / tensor.params.scale[0])
+            steps = np.rint(
+                np.abs(found[name].astype(np.float64) - tensor.values) / tensor.params.tensor_scale
+            )
             equal, count = equal + int((steps == 0).sum()), count + steps.size
             largest = max(largest, float(steps.max()))
     return equal / max(count, 1), largest

@@ -273,7 +273,7 @@ class Runs:
         worst, expected = 0.0, self._expect()
         for output, result in zip(self.proto.graph.output, results, strict=True):
             tensor = expected[output.name]
-            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.values).max()) * 1e-6
+            step = tensor.params.tensor_scale if tensor.params else float(np.abs(tensor.values).max()) * 1e-6
             assert result.shape == tensor.values.shape
             worst = max(worst, float(np.abs(result - tensor.values).max()) / step)
         return worst

@@ -163,8 +163,8 @@ def lookup_table(
 
     Its float inputs are summed up step by step in float32, so they drift from the dequantized values.
     """
-    unit = np.float32(data.scale[0])
-    start = np.float32(data.qtype.low - data.zero_point[0]) * unit
+    unit = np.float32(data.tensor_scale)
+    start = np.float32(data.qtype.low - data.tensor_zero_point) * unit
     steps = np.full(1 << data.qtype.bits, unit, np.float32)
     steps[0] = start
     inputs = np.add.accumulate(steps)
@@ -179,9 +179,9 @@ def specialized_bias(bias: QuantParams, data: QuantParams, weight: QuantParams, 
         data, weight: of the activations and the weight.
         zero: whether the bias is all zero.
     """
-    product = float(np.float32(data.scale[0]) * np.float32(weight.scale[0]))
-    zero_point = 0 if bias.qtype == INT32 else bias.zero_point[0]
-    scale = product if product >= bias.scale[0] or zero else bias.scale[0]
+    product = float(np.float32(data.tensor_scale) * np.float32(weight.tensor_scale))
+    zero_point = 0 if bias.qtype == INT32 else bias.tensor_zero_point
+    scale = product if product >= bias.tensor_scale or zero else bias.tensor_scale
     return QuantParams((scale,), (zero_point,), bias.qtype)
 
 
@@ -190,12 +190,12 @@ def specialized_bias_weight(
 ) -> tuple[QuantParams, QuantParams]:
     """Return the parameters of bias and weight of one channel (Glow SPEC D.5); arguments as above."""
     special = specialized_bias(bias, data, weight, zero)
-    product = np.float32(data.scale[0]) * np.float32(weight.scale[0])
-    if bias.qtype != INT32 or product >= bias.scale[0] or zero:
+    product = np.float32(data.tensor_scale) * np.float32(weight.tensor_scale)
+    if bias.qtype != INT32 or product >= bias.tensor_scale or zero:
         return special, weight
-    raised = np.float32(bias.scale[0]) / np.float32(data.scale[0])
+    raised = np.float32(bias.tensor_scale) / np.float32(data.tensor_scale)
     weight = QuantParams((float(raised),), weight.zero_point, weight.qtype)
-    return QuantParams((float(np.float32(data.scale[0]) * raised),), (0,), INT32), weight
+    return QuantParams((float(np.float32(data.tensor_scale) * raised),), (0,), INT32), weight
 
 
 Quantized = npt.NDArray[Any]

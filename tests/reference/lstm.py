@@ -162,7 +162,7 @@ def _product(values: Array, weight: Array, scales: Array) -> Array:
     if values.size == 0:
         return np.zeros((*values.shape[:-1], weight.shape[0]), np.float32)
     params = run_time_params(values)
-    sums = (quantize(values, params).astype(np.int64) - params.zero_point[0]) @ weight.T.astype(np.int64)
+    sums = (quantize(values, params).astype(np.int64) - params.tensor_zero_point) @ weight.T.astype(np.int64)
     return np.asarray(sums.astype(np.float32) * (params.scale_array * scales), np.float32)
 
 

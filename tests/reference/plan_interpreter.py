@@ -209,7 +209,7 @@ def _rounded_once(call: Call) -> list[Tensor]:
     return [
         _float_output(array, call.kind)
         if params is None
-        else _saturated(np.rint(array / params.scale[0]) + params.zero_point[0], params)
+        else _saturated(np.rint(array / params.tensor_scale) + params.tensor_zero_point, params)
         for array, params in outputs
     ]
 
@@ -219,7 +219,7 @@ def _gated(call: Call) -> list[Tensor]:
     x, (result,) = call.reads[0].dequantized(), call.results
     assert result is not None
     gate = np.rint(np.clip(x + 3.0, 0.0, 6.0) * 255.0 / 6.0) * float(np.float32(1.0 / 255.0))
-    return [_saturated(np.rint(x * gate / result.scale[0]) + result.zero_point[0], result)]
+    return [_saturated(np.rint(x * gate / result.tensor_scale) + result.tensor_zero_point, result)]
 
 
 def _corrected(call: Call) -> list[Tensor]:
@@ -227,13 +227,13 @@ def _corrected(call: Call) -> list[Tensor]:
     (x, params), (slopes, slope) = ((read.dequantized(), read.given()[1]) for read in call.reads)
     (result,) = call.results
     assert result is not None
-    steps = 1.0 / slope.scale[0]
-    if slope.zero_point[0] + round(steps) > slope.qtype.high or abs(steps - round(steps)) > 1e-3:
+    steps = 1.0 / slope.tensor_scale
+    if slope.tensor_zero_point + round(steps) > slope.qtype.high or abs(steps - round(steps)) > 1e-3:
         return _rounded_once(call)  # 1 is no quantized slope
-    lowest = params.scale[0] * (params.qtype.low - params.zero_point[0])
-    step = float(np.float32(-lowest * slope.scale[0])) or 1.0
+    lowest = params.tensor_scale * (params.qtype.low - params.tensor_zero_point)
+    step = float(np.float32(-lowest * slope.tensor_scale)) or 1.0
     correction = step * np.rint(np.minimum(x, 0.0) * (slopes - 1.0) / step)
-    return [_saturated(np.rint((x + correction) / result.scale[0]) + result.zero_point[0], result)]
+    return [_saturated(np.rint((x + correction) / result.tensor_scale) + result.tensor_zero_point, result)]
 
 
 def _in_float64(read: Read, node: ir.Node) -> Array | None:
@@ -258,7 +258,7 @@ def _quantized_product(call: Call) -> list[Tensor]:
         return [Tensor(sums * _beside_output(call.node, scale, sums.ndim))]
     multiplier = np.asarray(scale / result.scale_array, np.float32)
     steps = np.rint(sums * _beside_output(call.node, multiplier, sums.ndim))
-    return [_saturated(steps.astype(np.float64) + result.zero_point[0], result)]
+    return [_saturated(steps.astype(np.float64) + result.tensor_zero_point, result)]
 
 
 def _dynamic_product(call: Call) -> list[Tensor]:

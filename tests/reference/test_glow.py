@@ -77,14 +77,14 @@ def test_kl_parameters_are_those_of_glow_but_for_ranges_without_zero(glow):
         low, high = glow.real(case["min"]), glow.real(case["max"])
         counts = glow.counts(case["bins"], case["histogram"])
         params = choose_params_kl(low, high, counts, glow.schema(case), glow.qtype(case))
-        if (params.scale[0], params.zero_point[0]) == (glow.real(case["scale"]), case["offset"]):
+        if (params.tensor_scale, params.tensor_zero_point) == (glow.real(case["scale"]), case["offset"]):
             continue
         # Glow clips the bottom off all-positive data and then shifts the rest down: the top is lost.
         differing += 1
         assert low > 0.0
         first, steps = glow.qtype(case).low, glow.qtype(case).high - glow.qtype(case).low
-        assert (params.zero_point[0], case["offset"]) == (first, first)
-        assert params.scale[0] * steps > glow.real(case["scale"]) * steps
+        assert (params.tensor_zero_point, case["offset"]) == (first, first)
+        assert params.tensor_scale * steps > glow.real(case["scale"]) * steps
         assert glow.real(case["scale"]) * steps < 0.95 * high
     assert differing == 3
 
@@ -122,7 +122,7 @@ def test_biases_are_specialised_as_in_glow(glow):
 def test_an_int32_bias_keeps_a_scale_that_is_larger_than_the_product():
     coarse = choose_params(1e9, 1e9, SCHEMAS["asymmetric"], INT32)
     fine = choose_params(-1e-3, 1e-3, SCHEMAS["symmetric"], INT8)
-    assert specialized_bias(coarse, fine, fine, zero=False).scale == coarse.scale
+    assert specialized_bias(coarse, fine, fine, zero=False).tensor_scale == coarse.tensor_scale
 
 
 def test_int8_tables_are_those_of_glow(glow):

@@ -41,10 +41,10 @@ class PrimitiveEmitter(Emitter):
         scale, zero_point = self._broadcast_params(name, params, value)
         low, high = np.float32(params.qtype.low), np.float32(params.qtype.high)
         steps = []
-        if any(s != 1.0 for s in params.scale):
+        if (params.scale != 1.0).any():
             steps.append(("Div", [scale], "unscaled"))
         steps.append(("Round", [], "rounded"))
-        if any(params.zero_point):
+        if params.zero_point.any():
             steps.append(("Add", [zero_point], "moved"))
         bounds = [self.constant("lowest_code", np.array(low)), self.constant("highest_code", np.array(high))]
         steps.append(("Clip", bounds, "clipped"))

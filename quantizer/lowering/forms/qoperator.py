@@ -15,7 +15,7 @@ from functools import partial
 
 import onnx_ir as ir
 
-from ...numerics.affine import INT7, INT8, UINT8, QuantParams
+from ...numerics.affine import INT7, INT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
@@ -30,7 +30,6 @@ from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""
-IN_256THS = QuantParams((1.0 / 256.0,), (0,), UINT8)
 
 
 @dataclass(frozen=True)
@@ -117,12 +116,13 @@ def _sigmoid_of_tanh(task: Task) -> bool:
     node, emitter, source, result = task.node, task.emitter, task.params(0), task.result()
     if node.op_type != "Tanh" or source is None or result is None or source.qtype != result.qtype:
         return qlinear(task)
-    if source.qtype.bits != 8 or result.scale != (1.0 / 128.0,) or result.zero_point[0] != _middle(result):
+    low = result.qtype.low
+    if source.qtype.bits != 8 or result != QuantParams((1.0 / 128.0,), (low + 128,), result.qtype):
         return direct_table(task)
     value, name = node.inputs[0], emitter.name(node.outputs[0])
     assert value is not None
-    doubled = replace(source, scale=(2.0 * source.scale[0],))
-    in_256ths = replace(IN_256THS, qtype=result.qtype, zero_point=(result.qtype.low,))
+    doubled = replace(source, scale=2.0 * source.scale)
+    in_256ths = QuantParams((1.0 / 256.0,), (low,), result.qtype)
     inputs = [
         emitter.quantized(value, source, node),
         *emitter.param_values(f"{emitter.name(value)}_doubled", doubled),
@@ -132,10 +132,6 @@ def _sigmoid_of_tanh(task: Task) -> bool:
     quantized = emitter.add("QLinearSigmoid", inputs, output, node, {}, domain=MICROSOFT)
     emitter.store(node.outputs[0], quantized, result)
     return True
-
-
-def _middle(params: QuantParams) -> int:
-    return params.qtype.low + 128
 
 
 def _takes(task: Task, counterpart: QLinear) -> bool:
@@ -155,7 +151,7 @@ def _takes(task: Task, counterpart: QLinear) -> bool:
             return False
         if node.op_type == "Gemm" and not _bias_is_a_row(task):
             return False
-    elif result is None or (node.op_type == "Softmax" and result.scale[0] < LEAST_SOFTMAX_SCALE):
+    elif result is None or (node.op_type == "Softmax" and (result.scale < LEAST_SOFTMAX_SCALE).any()):
         return False
     return all(p.qtype == given[0].qtype and p.qtype.bits == 8 and p.axis is None for p in given)
 

@@ -211,7 +211,7 @@ def _written(
     proto = differential.with_outputs(ir.to_proto(lower(model, plan).model), last)
     if names[1] == INLINED:
         proto = onnx.inliner.inline_local_functions(proto)
-    scales = {name: plan.tensors[name].scale[0] for name in last}
+    scales = {name: plan.tensors[name].tensor_scale for name in last}
     count = sum(entry.kind is not Kind.FLOAT for entry in plan.nodes.values())
     return stored(proto, feed, folder, Case(*names, nodes=(count, len(plan.nodes))), scales)
 

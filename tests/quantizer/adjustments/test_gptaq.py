@@ -196,7 +196,7 @@ def test_the_simulation_computes_what_the_quantized_model_computes(text: str, tm
     found = np.stack([values[str(output)] for _, values in runs.values(middle, end, [str(output)])])
     session = ort.InferenceSession(ir.to_proto(lower(one.model, one.plan).model).SerializeToString())
     expected = np.stack([session.run(None, {"x": sample.arrays["x"]})[0] for sample in samples(3)])
-    step = one.plan.tensors[str(output)].scale[0]
+    step = one.plan.tensors[str(output)].tensor_scale
     # Ties of sums that are rescaled in float32, one after another, are a step; most values are equal.
     assert np.abs(found - expected).max() <= 2.01 * step
     assert (np.abs(found - expected) < 0.01 * step).mean() > 0.9

@@ -102,7 +102,7 @@ def test_of_a_plan_the_ranges_are_those_that_it_represents(own: Path, tmp_path: 
     qprof.export(plan, MODEL, "tensorrt-cache", tmp_path / "m.cache")
     found = load_profile(tmp_path / "m.cache")
     for name, tensor in found.items():
-        assert tensor.maximum == pytest.approx(128 * plan.tensors[name].scale[0], rel=1e-6)
+        assert tensor.maximum == pytest.approx(128 * plan.tensors[name].tensor_scale, rel=1e-6)
 
 
 def test_what_is_lost_of_a_plan_is_counted(own: Path, tmp_path: Path) -> None:

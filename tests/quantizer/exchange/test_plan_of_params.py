@@ -61,7 +61,7 @@ def test_what_a_clip_reads_has_the_parameters_of_its_output(net: Network) -> Non
 
 def test_a_bias_has_the_scale_of_the_products(net: Network) -> None:
     plan = imported(net, activations("x", "t") | {"w": weight()})
-    assert plan.tensors["b"].scale == tuple(0.5 * s for s in weight().scale)
+    assert plan.tensors["b"].scale.tolist() == [0.5 * s for s in weight().scale.tolist()]
 
 
 def test_nodes_that_are_not_named_stay_float(net: Network) -> None:

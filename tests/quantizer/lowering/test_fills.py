@@ -92,7 +92,7 @@ def test_a_node_that_passes_values_through_is_within_a_step_of_float(
     how = {"floats": ["abs_0", "neg_1"], "kinds": {f"{node.split(maxsplit=1)[0].lower()}_2": "pass-through"}}
     model = parse(text, opset)
     (expected,) = ReferenceEvaluator(ir.to_proto(model)).run(None, feed_of(model))
-    step = plan_of(model, **how).tensors["b"].scale[0]  # type: ignore[arg-type]
+    step = plan_of(model, **how).tensors["b"].tensor_scale  # type: ignore[arg-type]
     runs = lowered(text, opset=opset, form=form, **how)
     for optimized in (False, True):
         (found, *_) = runs.onnxruntime(optimized=optimized)

@@ -174,7 +174,7 @@ def test_a_saturating_hard_swish_is_off_by_the_rounding_of_its_gate_alone(high: 
     proto = one_node("HardSwish(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="saturating"), source, result)
     assert "HardSwish" not in {n.op_type for n in proto.graph.node}
     error = np.abs(RUNTIMES[runtime](proto, x) - y)
-    within = np.abs(x) * 0.5 / 255.0 + 0.5 * result.scale[0]
+    within = np.abs(x) * 0.5 / 255.0 + 0.5 * result.tensor_scale
     assert (error <= within * 1.0001).all()
 
 

@@ -119,7 +119,7 @@ def test_packed_bytes_are_those_of_the_documentation() -> None:
     (node,) = lower(model, plan).model.graph
     array = model.graph.initializers["w"].const_value
     assert array is not None
-    scale = np.array(plan.tensors["w"].scale, np.float32)
+    scale = plan.tensors["w"].scale
     values = np.clip(np.rint(array.numpy()[:2, 0] / scale[0]), -8, 7).astype(int) + 8
     packed = node.inputs[1]
     assert packed is not None

@@ -117,5 +117,5 @@ def test_what_is_cut_is_no_noise_to_the_budget() -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
     plan = made.plan()
     assert [entry.kind for entry in plan.nodes.values()].count(Kind.FLOAT) == 0
-    low = plan.tensors["c"].scale[0] * (0 - plan.tensors["c"].zero_point[0])
+    low = plan.tensors["c"].tensor_scale * (0 - plan.tensors["c"].tensor_zero_point)
     assert low > 0.6 * made.profile["c"].minimum

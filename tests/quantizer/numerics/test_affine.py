@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx.parser
@@ -38,7 +39,7 @@ def small_params(draw):
 
 @given(small_params(), hnp.arrays(np.float64, 20, elements=st.floats(0.0, 1.0)))
 def test_dequantizing_codes_of_values_in_range_is_off_by_half_a_step_at_most(params, shares):
-    scale, zero_point = params.scale[0], params.zero_point[0]
+    scale, zero_point = params.tensor_scale, params.tensor_zero_point
     low, high = scale * (params.qtype.low - zero_point), scale * (params.qtype.high - zero_point)
     values = (low + shares * (high - low)).astype(np.float32)
     back = dequantize(quantize(values, params), params).astype(np.float64)
@@ -110,6 +111,30 @@ def test_arrays_for_emitters_have_onnx_types_and_shapes():
     assert (one.scale_array.dtype, one.scale_array.shape) == (np.float32, ())
     assert (one.zero_point_array.dtype.name, one.zero_point_array.shape) == ("int4", ())
     assert (many.scale_array.tolist(), many.zero_point_array.dtype) == ([0.5, 0.25], np.uint8)
+
+
+def test_parameters_are_equal_where_all_their_numbers_are():
+    blocks = np.linspace(0.5, 1.0, 6, dtype=np.float32)
+    one, same = (QuantParams(blocks, np.zeros(6, int), INT4, 0, 16) for _ in range(2))
+    assert (one, hash(one), {one, same}) == (same, hash(same), {one})
+    for other in ({"qtype": INT8}, {"axis": 1}, {"block_size": 8}, {"zero_point": np.ones(6, np.int32)}):
+        assert replace(one, **other) != one
+
+
+def test_parameters_stay_as_they_are_when_the_array_that_they_were_made_of_changes():
+    scales = np.array([0.5, 0.25], np.float32)
+    params = QuantParams(scales.reshape(-1), np.array([1, 2], np.int32), UINT8, axis=0)
+    scales[0] = 8.0
+    assert params.scale.tolist() == [0.5, 0.25]
+    for array in (params.scale, params.zero_point):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 3
+    assert replace(params, axis=1).scale is params.scale
+
+
+def test_a_zero_point_beyond_every_integer_type_is_refused_as_one_outside_of_its_own():
+    with pytest.raises(PlanError, match="zero_point 1000000000000000000000000 is outside of int8"):
+        QuantParams((1.0,), (10**24,), INT8)
 
 
 def test_an_int32_code_is_exact_beyond_float32():
@@ -243,7 +268,7 @@ def test_glow_unit_test_round_trips_hold(glow):
         params = glow.params([case["glow_scale"], case["glow_offset"]], INT32)
         code = int(quantize(case["value"], params, Rounding.GLOW))
         assert code == case["quantized"]
-        assert -(1 << 31) <= code - params.zero_point[0] < 1 << 31
+        assert -(1 << 31) <= code - params.tensor_zero_point < 1 << 31
 
 
 def test_glow_unit_test_rescale_chains_hold(glow):

@@ -132,12 +132,12 @@ def test_kl_on_the_bins_of_glow_gives_the_parameters_of_glow(glow, equal_bins_pr
         profile = equal_bins_profile(glow.counts(case["bins"], case["histogram"]), low, high)
         found = calibrate(profile, "kl", schema, INT8)
         params = choose_params(found.low, found.high, schema, INT8)
-        assert params.zero_point[0] == case["offset"], case
+        assert params.tensor_zero_point == case["offset"], case
         # A symmetric range is cut to the data and widened again, which may cost the last bit of the scale.
         allowed = 0.0 if case["schema"] == "asymmetric" else 2.0**-23
-        assert params.scale[0] == pytest.approx(glow.real(case["scale"]), rel=allowed, abs=0.0), case
-        exact += params.scale[0] == glow.real(case["scale"])
-        near += params.scale[0] != glow.real(case["scale"])
+        assert params.tensor_scale == pytest.approx(glow.real(case["scale"]), rel=allowed, abs=0.0), case
+        exact += params.tensor_scale == glow.real(case["scale"])
+        near += params.tensor_scale != glow.real(case["scale"])
     assert (exact, near) == (36, 5)
 
 

@@ -65,8 +65,8 @@ def params(scale_and_offset: list[float], qtype: str) -> QuantParams:
 def with_glow_grid(case: Case) -> np.ndarray:
     """Return the table with inputs added up in float32, as in Glow SPEC F.2."""
     source, result = params(case["input"], case["type"]), params(case["output"], case["type"])
-    grid = np.full(1 << source.qtype.bits, np.float32(source.scale[0]))
-    grid[0] *= np.float32(source.qtype.low - source.zero_point[0])
+    grid = np.full(1 << source.qtype.bits, np.float32(source.tensor_scale))
+    grid[0] *= np.float32(source.qtype.low - source.tensor_zero_point)
     x = np.add.accumulate(grid, dtype=np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
         y = function_of(node(FUNCTIONS[case["function"]]), 13)(x)
@@ -165,7 +165,7 @@ def test_every_entry_is_the_quantized_float_function(name: str, qtype: Any) -> N
     table = build_table(function_of(operator, 22), source, result)
     assert table.dtype == qtype.numpy_dtype
     # half a step, plus what float32 may add where the value lies on a tie
-    error = np.abs(dequantize(table, result).astype(np.float64) - y) / result.scale[0]
+    error = np.abs(dequantize(table, result).astype(np.float64) - y) / result.tensor_scale
     inside = (table > qtype.low) & (table < qtype.high)
     assert error[inside].max() <= 0.5001
     assert np.abs(table.astype(int) - quantize(y, result).astype(int)).max() <= 1

@@ -58,7 +58,7 @@ def test_expected_sqnr_is_the_measured_one(shape, name, kept, profile_of):
 def test_the_zeros_are_exact(profile_of):
     profile = profile_of(np.concatenate([np.zeros(999_000), np.random.default_rng(0).uniform(0, 1, 1000)]))
     params = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
-    rounding = params.scale[0] ** 2 / 12.0 * 1e-3  # only one value in a thousand is rounded at all
+    rounding = params.tensor_scale**2 / 12.0 * 1e-3  # only one value in a thousand is rounded at all
     # 1000 values hit 2000 bins unevenly, a few per cent of the power.
     assert expected_noise(profile, params).rounding_power == pytest.approx(rounding, rel=0.1)
 
@@ -88,7 +88,7 @@ def test_clipping_is_told_from_rounding(profile_of):
     noise = expected_noise(profile, params)
     # Half of the values lie beyond 1 by u in (0, 1): mean of u^2 is 1/3; the others are rounded.
     assert noise.clipping_power == pytest.approx(0.5 / 3.0, rel=0.01)  # a sample of 100 000
-    assert noise.rounding_power == pytest.approx(0.5 * params.scale[0] ** 2 / 12.0, rel=0.02)
+    assert noise.rounding_power == pytest.approx(0.5 * params.tensor_scale**2 / 12.0, rel=0.02)
 
 
 def test_a_tensor_that_held_nothing_has_no_noise():

@@ -50,7 +50,7 @@ def ranges(draw):
 
 
 def covered(params: QuantParams) -> tuple[float, float]:
-    scale, zero_point, qtype = params.scale[0], params.zero_point[0], params.qtype
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
     return scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
 
 
@@ -63,7 +63,7 @@ def test_the_codes_cover_the_range_to_half_a_step(name, qtype, span):
         return
     first, last = covered(params)
     # A centred range reaches half a step beyond the codes; the scale itself is rounded by 2^-24.
-    slack = params.scale[0] * 0.5 + 2.0**-23 * max(abs(low), abs(high))
+    slack = params.tensor_scale * 0.5 + 2.0**-23 * max(abs(low), abs(high))
     assert first - slack <= min(low, 0.0)
     assert last + slack >= max(high, 0.0)
 
@@ -80,18 +80,18 @@ def test_the_codes_are_not_wasted(name, qtype, span):
     # int32 spreads a range over 30 of its bits; rounding up to a power of two at most doubles the scale.
     codes = 1 << (30 if qtype == INT32 else qtype.bits)
     most = (wide[1] - wide[0]) / (codes - 1) * (2.0 if schema.power_of_two else 1.0)
-    assert params.scale[0] <= most * (1.0 + 2.0**-23)
+    assert params.tensor_scale <= most * (1.0 + 2.0**-23)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
 @given(span=ranges())
 def test_symmetric_schemas_have_zero_point_0(name, span):
-    assert choose_params(*span, SCHEMAS[name], INT8).zero_point == (0,)
+    assert choose_params(*span, SCHEMAS[name], INT8).tensor_zero_point == 0
 
 
 @given(span=ranges())
 def test_power_of_two_scales_are_powers_of_two(span):
-    scale = choose_params(*span, SCHEMAS["symmetric-power2"], INT8).scale[0]
+    scale = choose_params(*span, SCHEMAS["symmetric-power2"], INT8).tensor_scale
     assert math.frexp(scale)[0] == 0.5
 
 
@@ -99,12 +99,12 @@ def test_power_of_two_scales_are_powers_of_two(span):
 def test_symmetric_uint8_keeps_unsigned_activations_for_positive_data_only(span):
     params = choose_params(*span, SCHEMAS["symmetric-uint8"], UINT8)
     assert params.qtype == (INT8 if span[0] < 0.0 else UINT8)
-    assert params.zero_point == (0,)
+    assert params.tensor_zero_point == 0
 
 
 def test_symmetric_uint8_in_a_signed_type_spends_all_codes_on_positive_data():
     params = choose_params(0.0, 255.0, SCHEMAS["symmetric-uint8"], INT8)
-    assert (params.scale, params.zero_point, params.qtype) == ((1.0,), (-128,), INT8)
+    assert params == QuantParams((1.0,), (-128,), INT8)
 
 
 @given(span=ranges(), power=st.integers(-20, 20))
@@ -114,7 +114,7 @@ def test_scaling_the_range_by_a_power_of_two_scales_the_parameters(span, power):
         return
     one = choose_params(low, high, SCHEMAS["asymmetric"], UINT8)
     other = choose_params(low * 2.0**power, high * 2.0**power, SCHEMAS["asymmetric"], UINT8)
-    assert other == QuantParams((one.scale[0] * 2.0**power,), one.zero_point, UINT8)
+    assert other == QuantParams((one.tensor_scale * 2.0**power,), one.zero_point, UINT8)
 
 
 @pytest.mark.parametrize("name", ["asymmetric", "symmetric"])
@@ -131,8 +131,8 @@ def test_arrays_of_ranges_give_what_each_gives_alone(spans):
     schema = SCHEMAS["asymmetric"]
     scales, zero_points, qtype = choose_arrays([s[0] for s in spans], [s[1] for s in spans], schema, UINT8)
     alone = [choose_params(*s, schema, UINT8) for s in spans]
-    assert scales.tolist() == [p.scale[0] for p in alone]
-    assert zero_points.tolist() == [p.zero_point[0] for p in alone]
+    assert scales.tolist() == [p.tensor_scale for p in alone]
+    assert zero_points.tolist() == [p.tensor_zero_point for p in alone]
     assert qtype == UINT8
 
 
@@ -160,7 +160,7 @@ def test_odd_ranges_give_valid_parameters_without_a_warning(name, qtype, low, hi
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         params = choose_params(low, high, SCHEMAS[name], qtype)
-    assert 0.0 < params.scale[0] < math.inf
+    assert 0.0 < params.tensor_scale < math.inf
     assert dequantize(quantize(0.0, params), params) == 0.0
 
 
@@ -175,7 +175,7 @@ def test_a_constant_tensor_comes_back(name, value):
 
 def test_a_range_around_zero_that_is_centred_maps_zero_to_the_middle_code():
     for qtype, middle in ((INT8, 0), (UINT8, 128), (INT16, 0), (TYPES["uint16"], 1 << 15), (INT4, 0)):
-        assert choose_params(-2.5, 2.5, SCHEMAS["asymmetric"], qtype).zero_point == (middle,)
+        assert choose_params(-2.5, 2.5, SCHEMAS["asymmetric"], qtype).tensor_zero_point == middle
 
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
@@ -194,7 +194,7 @@ def test_channels_are_chosen_one_by_one():
     weight = np.array([[[1.0, -2.0], [0.5, 0.0]], [[254.0, 0.0], [0.0, -1.0]]], np.float32)
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     alone = [choose_params(float(w.min()), float(w.max()), SCHEMAS["symmetric"], INT8) for w in weight]
-    assert params == QuantParams(tuple(p.scale[0] for p in alone), (0, 0), INT8, axis=0)
+    assert params == QuantParams(tuple(p.tensor_scale for p in alone), (0, 0), INT8, axis=0)
     assert channel_params(weight, 2, SCHEMAS["symmetric"], INT8).scale[1] == np.float32(2.0 / 128.0)
 
 
@@ -207,11 +207,13 @@ def test_a_weight_without_an_axis_has_one_scale():
 def test_all_channels_turn_signed_when_one_has_negative_numbers():
     weight = np.array([[1.0, 2.0], [-1.0, 2.0]], np.float32)
     params = channel_params(weight, 0, SCHEMAS["symmetric-uint8"], UINT8)
-    assert (params.qtype, params.zero_point) == (INT8, (0, 0))
+    assert (params.qtype, params.zero_point.tolist()) == (INT8, [0, 0])
 
 
 def test_channels_of_zeros_and_channels_without_elements_are_defined():
-    assert channel_params(np.zeros((2, 3), np.float32), 0, SCHEMAS["symmetric"], INT8).zero_point == (0, 0)
+    assert channel_params(
+        np.zeros((2, 3), np.float32), 0, SCHEMAS["symmetric"], INT8
+    ).zero_point.tolist() == [0, 0]
     assert len(channel_params(np.zeros((2, 0), np.float32), 0, SCHEMAS["symmetric"], INT8).scale) == 2
 
 
@@ -231,8 +233,8 @@ def test_a_bias_has_the_float32_product_of_the_scales(data_scale, weight_scales)
     data = QuantParams((data_scale,), (3,), UINT8)
     weight = QuantParams(tuple(weight_scales), (0,) * len(weight_scales), INT8, axis=0)
     bias = bias_params(data, weight)
-    assert bias.scale == tuple(float(np.float32(data_scale) * np.float32(s)) for s in weight_scales)
-    assert (set(bias.zero_point), bias.qtype, bias.axis) == ({0}, INT32, 0)
+    assert bias.scale.tolist() == [float(np.float32(data_scale) * np.float32(s)) for s in weight_scales]
+    assert (bias.zero_point.any(), bias.qtype, bias.axis) == (False, INT32, 0)
 
 
 def test_a_bias_of_a_weight_with_one_scale_has_one_scale():
@@ -254,16 +256,16 @@ def test_a_weight_gives_way_until_the_bias_fits_into_30_bits(data_scale, channel
     fitted = weight_for_bias(data, weight, values)
     codes = values.astype(np.float64) / bias_params(data, fitted).scale
     assert np.abs(codes).max() <= (1 << 29) * (1.0 + 2.0**-22)  # two float32 roundings
-    raised = np.array(fitted.scale) > np.array(weight.scale)
-    before = np.abs(values.astype(np.float64)) / (data_scale * np.array(weight.scale))
-    assert (np.array(fitted.scale) >= np.array(weight.scale)).all()
+    raised = fitted.scale > weight.scale
+    before = np.abs(values.astype(np.float64)) / (data_scale * weight.scale)
+    assert (fitted.scale >= weight.scale).all()
     assert (before[raised] > (1 << 29) * (1.0 - 2.0**-22)).all()  # nothing is raised without need
 
 
 def test_one_scale_for_the_weight_gives_way_to_the_largest_bias():
     data, weight = QuantParams((2.0**-20,), (0,), INT8), QuantParams((2.0**-20,), (0,), INT8)
     fitted = weight_for_bias(data, weight, np.array([1.0, -3.0], np.float32))
-    assert fitted.scale[0] == pytest.approx(3.0 / 2**29 * 2**20, rel=2.0**-22)
+    assert fitted.tensor_scale == pytest.approx(3.0 / 2**29 * 2**20, rel=2.0**-22)
     assert weight_for_bias(data, weight, np.zeros(0, np.float32)) == weight
 
 
@@ -272,7 +274,7 @@ def test_a_product_that_vanishes_is_raised_to_a_normal_number():
     with pytest.raises(PlanError, match="is not a float32 above 0; raise the scale of the weight"):
         bias_params(data, weight)
     fitted = weight_for_bias(data, weight, np.zeros(1, np.float32))
-    assert bias_params(data, fitted).scale[0] == FLOAT32_TINY
+    assert bias_params(data, fitted).tensor_scale == FLOAT32_TINY
 
 
 def test_a_bias_with_another_number_of_channels_is_refused():

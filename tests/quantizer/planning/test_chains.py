@@ -222,7 +222,7 @@ def test_what_a_chain_throws_away_needs_no_codes() -> None:
     low = net.profile["c"].minimum
     assert low < -3.0  # or the test shows nothing
     params = plan_for(net, "glow", calibrator="minmax").tensors["c"]
-    lowest = params.scale[0] * (params.qtype.low - params.zero_point[0])
+    lowest = params.tensor_scale * (params.qtype.low - params.tensor_zero_point)
     assert lowest == pytest.approx(-3.0, rel=0.02)  # half a step of 1/100, and the zero point is rounded
     assert effective_range(net.graph, "c") == (-3.0, np.inf)
 

@@ -54,7 +54,7 @@ def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profil
 
 
 def scales(plan: QuantPlan) -> dict[str, float]:
-    return {name: plan.tensors[name].scale[0] for name in ("a", "b", "wide")}
+    return {name: plan.tensors[name].tensor_scale for name in ("a", "b", "wide")}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ UP = "a = Conv (x, v) b = ConvTranspose <strides = [2, 2]> (a, w) y = Conv (b, v
 def read(plan: QuantPlan, name: str) -> tuple[str, int]:
     """Return type and zero point in which a tensor is stored."""
     params = plan.tensors[name]
-    return params.qtype.name, params.zero_point[0]
+    return params.qtype.name, params.tensor_zero_point
 
 
 @pytest.fixture

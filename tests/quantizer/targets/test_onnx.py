@@ -62,7 +62,7 @@ def test_every_operator_is_quantized_and_runs_in_the_reference_evaluator(form: s
         if tensor.params is None:
             step = 1e-6 * float(np.abs(tensor.values).max())  # float32 sums in another order
         else:  # the same integer; a function in float32 may be on the other side of a tie
-            step = tensor.params.scale[0] * (1.001 if RULES["", op_type].unary else 0.001)
+            step = tensor.params.tensor_scale * (1.001 if RULES["", op_type].unary else 0.001)
         assert float(np.abs(result - tensor.values).max()) <= step
 
 

@@ -51,7 +51,7 @@ def test_the_simulator_of_qnn_computes_a_model_written_for_it_within_two_steps(t
     assert set(left) <= {"QuantizeLinear", "DequantizeLinear"}  # of inputs and outputs
     (got,) = session.run(None, {"image": images})
     (expected,) = ort.InferenceSession(path).run(None, {"image": images})
-    step = result.plan.tensors["logits"].scale[0]
+    step = result.plan.tensors["logits"].tensor_scale
     # HTP rescales by integers: each layer may differ by one step, and digits has six.
     assert np.abs(got - expected).max() <= 2.001 * step
     assert (got.argmax(1) == expected.argmax(1)).all()

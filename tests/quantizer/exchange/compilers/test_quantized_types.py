@@ -76,7 +76,7 @@ def test_the_signed_equivalent_stands_for_the_same_values(qtype: str, data: st.D
     after = signed_equivalent(before)
     shift = 0 if kind.signed else 1 << (kind.bits - 1)
     assert dequantize(np.array([integer]), before) == dequantize(np.array([integer - shift]), after)
-    assert after.qtype.low <= after.zero_point[0] <= after.qtype.high
+    assert after.qtype.low <= after.tensor_zero_point <= after.qtype.high
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def one(**fields: object) -> ForeignParams:
 
 def facts(params: QuantParams) -> tuple[str, int, float]:
     """Return type, zero point and scale of the first channel."""
-    return params.qtype.name, params.zero_point[0], params.scale[0]
+    return params.qtype.name, int(params.zero_point[0]), float(params.scale[0])
 
 
 def test_the_example_of_the_documentation_is_read() -> None:
@@ -43,7 +43,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
         "features.9.conv.3.weight": ("uint8", 103),
         "features.8.conv.3.weight": ("int8", 0),
     }
-    assert params.tensors["features.8.conv.3.weight"].scale[2] == float(np.float32(0.005801794566507415))
+    assert params.tensors["features.8.conv.3.weight"].scale[2] == np.float32(0.005801794566507415)
     assert params.axis_unknown == {"features.8.conv.3.weight"}
 
 

@@ -84,7 +84,7 @@ def test_quantize_static_has_our_scales_and_zero_points_to_the_bit(tmp_path: Pat
             name = node.input[0].removesuffix("_quantized").removesuffix("_QuantizeLinear_Input")
             found[name] = (np.atleast_1d(scale).tolist(), np.atleast_1d(point).tolist(), str(point.dtype))
     for name, params in TENSORS.items():
-        assert found[name] == (list(params.scale), list(params.zero_point), params.qtype.name)
+        assert found[name] == (params.scale.tolist(), params.zero_point.tolist(), params.qtype.name)
 
 
 def test_what_onnxruntime_holds_is_read_as_its_text() -> None:

@@ -53,8 +53,8 @@ def test_every_scale_survives_to_the_bit_and_is_nearly_that_of_symmetric_int8(sc
     text = tensorrt_cache.write(ranges(x=(-limit, limit)), MODEL)
     found = read(str(text))["x"]
     assert (found.minimum, found.maximum) == (-limit, limit)
-    assert choose_params(-limit, limit, SCHEMAS["symmetric"], INT8).scale == pytest.approx(
-        (scale,), rel=2.0**-22
+    assert choose_params(-limit, limit, SCHEMAS["symmetric"], INT8).tensor_scale == pytest.approx(
+        scale, rel=2.0**-22
     )
 
 
