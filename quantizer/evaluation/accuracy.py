@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from .metrics.intervals import is_near_chance, mcnemar_p, paired_interval
+from .metrics.intervals import is_near_chance, mcnemar_p, paired_interval, rows_to_show
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Accuracy:
     def is_at_chance(self) -> bool:
         """Whether the float model is not surely better than guessing, so that nothing can be lost."""
         return is_near_chance(self.float_right, self.rows, self.chance / 100.0)
+
+    def rows_to_show(self, limit: float) -> int | None:
+        """Return about how many rows would show that the drop is below a limit; None where none would."""
+        if self.is_at_chance:
+            return None
+        differing = 1e4 * (self.only_float + self.only_quantized) / self.rows
+        return rows_to_show(self.drop, math.sqrt(differing - self.drop**2), 100.0, limit)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from .compare import (
 )
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, measure
-from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text, with_chance
-from .metrics.table import named_metric
+from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
@@ -254,9 +253,7 @@ def evaluate(
         class_labels.check_rows(rows.rows, cut=cut or 0 < unused < fixed_batch(specs))
         accuracy = accuracy_of(output, rows, chance)
     metric, score = (None, None) if scoring is None else scoring.result(cut)
-    counted = None if metric is None or metric.kind.name != "top-K" else named_metric(metric.name)
-    if score is not None and counted is not None:
-        score = with_chance(score, min(100.0, chance * counted.number))
+    counts_rows = metric is not None and metric.kind.name == "top-K"
     latency = None
     if measuring.latency is not None:
         latency = measure(
@@ -289,7 +286,7 @@ def evaluate(
         failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
         remarks=(
-            *truth_doubts(accuracy, score, counts_rows=counted is not None),
+            *truth_doubts(accuracy, score, counts_rows=counts_rows),
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),

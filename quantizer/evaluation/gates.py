@@ -15,7 +15,6 @@ from ...profiles.base.errors import ConfigError, check_finite
 from .accuracy import Accuracy
 from .compare import Difference, OutputResult
 from .latency import Latency
-from .metrics.intervals import rows_to_show
 from .metrics.score import Score
 from .options import Gate
 
@@ -60,11 +59,19 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
         counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
     """
     if score is not None:
-        if score.unit != "%":
-            return ()
         right = score.float_score if score.higher_is_better else 100.0 - score.float_score
         least = LEAST_RIGHT if counts_rows else LEAST_SCORE
         rows, chance, is_at_chance = score.rows, score.chance, score.is_at_chance
+        if score.unit == "%" and right <= 0.0:
+            return (WORTHLESS,)
+        if is_at_chance and not counts_rows:
+            return (
+                f"the float model scores {score.float_score:.6g} with the truth of its rows, and "
+                f"{score.chance:.6g} with that of other rows: do labels, their order and numbers, and "
+                "--preprocess belong to this model?",
+            )
+        if score.unit != "%":
+            return ()
     elif accuracy is not None:
         right, least, counts_rows = accuracy.float_percent, LEAST_RIGHT, True
         rows, chance, is_at_chance = accuracy.rows, accuracy.chance, accuracy.is_at_chance
@@ -81,7 +88,7 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
         )
     return (
         f"the float model is right on only {right:.0f} % of {rows} rows"
-        + (f" (chance {chance:.2g} %)" if chance else "")
+        + (f" (chance {chance:.3g} %)" if chance else "")
         + ": are labels in the model's order, and preprocessing as in training?",
     )
 
@@ -178,7 +185,7 @@ def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFai
     elif accuracy.drop_high > limit:
         a = accuracy
         interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
-        rows = rows_to_show(a.only_float, a.only_quantized, a.rows, limit / 100.0)
+        rows = a.rows_to_show(limit)
         more = "the drop itself is above the limit"
         if a.is_at_chance:
             (more,) = truth_doubts(a, None, counts_rows=True)
@@ -199,7 +206,11 @@ def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
 def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
     """Yield the limits on the metric's score that are not met."""
     if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
-        doubts = truth_doubts(None, score, counts_rows=True) if score.is_at_chance else ()
+        rows, doubts = score.rows_to_show(gate.max_drop), list[str]()
+        if score.is_at_chance:
+            doubts += truth_doubts(None, score, counts_rows=False)
+        elif rows is not None:
+            doubts.append(f"about {rows} would show that it is kept, if they differ as these do")
         interval = (
             f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
             f"{score.drop_high:.2f} on {score.rows} scored"

@@ -155,7 +155,8 @@ def _read(path: Path) -> _Document:
     if found.pop("sha256", None) != _digest(found):
         raise _damaged(path, "its contents do not have the digest 'sha256' that it names")
     try:
-        return msgspec.convert({**found, "sha256": ""}, _Document)
+        # Not strict: an infinite end of an interval is the string "inf" (`to_jsonable`).
+        return msgspec.convert({**found, "sha256": ""}, _Document, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
 

@@ -18,7 +18,15 @@ from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import data_id, input_specs, open_samples, rows_of
 from ...profiles.samples.values import Sample
-from ..evaluation.metrics.score import MetricRequest, Score, open_metric, score_of
+from ..evaluation.metrics.score import (
+    MetricRequest,
+    OtherRows,
+    Score,
+    draws_rows,
+    figures_at_random,
+    open_metric,
+    score_of,
+)
 from ..evaluation.metrics.truth import Figures, Metric, Outputs, Place
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.runtimes import run
@@ -62,6 +70,7 @@ class ScoringSamples:
         metric: gives the scores.
         truths: what the metric reads of each sample.
         float_scored: what the metric keeps of the float model's outputs on each sample.
+        scored_at_random: the same with the truth of other rows; None where there were none (`OtherRows`).
         rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
     """
 
@@ -71,6 +80,7 @@ class ScoringSamples:
     metric: Metric
     truths: tuple[Any, ...]
     float_scored: tuple[Any, ...]
+    scored_at_random: tuple[Any, ...]
     rows: tuple[tuple[str, ...], ...]
 
     @property
@@ -87,6 +97,7 @@ class ScoringSamples:
             float_outputs=tuple(self.float_outputs[i] for i in positions),
             truths=tuple(self.truths[i] for i in positions),
             float_scored=tuple(self.float_scored[i] for i in positions),
+            scored_at_random=tuple(self.scored_at_random[i] for i in positions),
             rows=tuple(self.rows[i] for i in positions),
         )
 
@@ -98,12 +109,29 @@ class ScoringSamples:
         """
         pairs = zip(self.truths, outputs, strict=True)
         quantized = [self.metric.scored(truth, found) for truth, found in pairs]
-        return score_of(self.metric.kind, len(outputs), self.float_figures, self.metric.figures(quantized))
+        return score_of(
+            self.metric.kind,
+            len(outputs),
+            self.float_figures,
+            self.metric.figures(quantized),
+            self.figures_at_random,
+        )
 
     @cached_property
     def float_figures(self) -> Figures:
         """What the metric finds in the float model's outputs."""
         return self.metric.figures(self.float_scored)
+
+    @cached_property
+    def figures_at_random(self) -> tuple[Figures, Figures] | None:
+        """What it finds with the truth of the rows, and with that of other rows, as `score_of` takes it."""
+        pairs = zip(self.float_scored, self.scored_at_random, strict=True)
+        own, others = [], []
+        for mine, other in pairs:
+            if other is not None:
+                own.append(mine)
+                others.append(other)
+        return figures_at_random(self.metric, self.float_scored, own, others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +254,10 @@ def read_samples(
         row += used
     metric.finish(row, len(samples) == limit)
     scored = [metric.scored(found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)]
+    others, at_random = OtherRows(), list[Any]()
+    for found, outputs in zip(truths, float_outputs, strict=True):
+        other = others.truth(found) if draws_rows(metric) else None
+        at_random.append(None if other is None else metric.scored(other, outputs))
     read = ScoringSamples(
         samples,
         tuple(range(len(samples))),
@@ -233,6 +265,7 @@ def read_samples(
         metric,
         tuple(truths),
         tuple(scored),
+        tuple(at_random),
         tuple(
             tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
         ),

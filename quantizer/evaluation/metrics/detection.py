@@ -180,7 +180,12 @@ def average_precision(pictures: Sequence[Pair], ious: Floats, most: int) -> Figu
         count = known.sum(axis=0)
         return np.asarray(100.0 * total / np.maximum(count, 1), np.float64)
 
-    return Figures(len(pictures), figure)
+    # Two models differ on a picture where another number of boxes is true or false at some overlap.
+    counts = np.zeros((len(pictures), 2, len(ious)))
+    for match in matches:
+        for at, boxes in enumerate((match.hit, match.miss)):
+            np.add.at(counts[:, at], match.picture, boxes.T)
+    return Figures(len(pictures), figure, counts=counts.reshape(len(pictures), -1))
 
 
 def _matches(pictures: Sequence[Pair], ious: Floats, most: int) -> list[_ClassMatches]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +15,12 @@ Z95 = 1.959963984540054
 
 RESAMPLES, SEED = 400, 0
 """Of the bootstrap: the same draws for every metric, so that a figure is the same again."""
+
+FEWEST_DIFFERING = 5
+"""Units that have to differ before their spread says something of other units (`is_few`)."""
+
+ROUNDING = 1e-9
+"""Differences below this share of everything are those of float64 sums over a million values, and none."""
 
 
 def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[float, float]:
@@ -28,28 +35,26 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
     return max(-1.0, a - b - half), min(1.0, a - b + half)
 
 
-def rows_to_show(only_float: int, only_quantized: int, rows: int, limit: float) -> int | None:
-    """Return about how many rows it takes to show that a difference of two proportions is below a limit.
+def rows_to_show(drop: float, spread: float, added: float, limit: float) -> int | None:
+    """Return about how many rows it takes to show that a mean drop is below a limit.
 
-    That is the least number for which the upper end of `paired_interval` is at most the limit when rows
-    differ as often as these did. With d the difference and s the sum of the two rates, D = limit - d,
-    v = s - d**2 and m = rows + 2, the end is about d + Z95 * sqrt((v + 2 / m) / m), so that m is the positive
-    root of D**2 m**2 - Z95**2 v m - 2 Z95**2 = 0.
+    That is the least number for which the upper end of the interval is at most the limit when rows differ as
+    often and as much as these did. With D = limit - drop, v = spread**2, a = added and m the rows with those
+    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of
+    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0.
 
     Args:
-        only_float, only_quantized: rows that one of the models alone has right.
-        rows: all of them.
-        limit: largest difference, in [-1, 1].
+        drop, limit: in one unit.
+        spread, added: as in `Interval`.
 
     Returns:
-        None where the difference itself is not below the limit: no number of rows would do.
+        None where the drop itself is not below the limit, or nothing is known: no number of rows would do.
     """
-    a, b = only_float / rows, only_quantized / rows
-    room, variance = limit - (a - b), a + b - (a - b) ** 2
-    if room <= 0.0:
+    room, z = limit - drop, (Z95 * spread) ** 2
+    if not room > 0.0 or not math.isfinite(z + added):
         return None
-    z = Z95 * Z95 * variance
-    return math.ceil((z + math.sqrt(z * z + 8.0 * (Z95 * room) ** 2)) / (2.0 * room * room)) - 2
+    rows = (z + math.sqrt(z * z + 8.0 * (Z95 * room * added) ** 2)) / (2.0 * room * room)
+    return max(1, math.ceil(rows) - (2 if added else 0))
 
 
 def mcnemar_p(only_float: int, only_quantized: int) -> float:
@@ -75,49 +80,111 @@ def is_near_chance(right: float, rows: int, chance: float) -> bool:
     return right / rows - chance <= Z95 * math.sqrt(chance * (1.0 - chance) / rows)
 
 
-def drop_interval(drops: Floats, limit: float = 100.0) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of the drops of rows or samples, in their unit.
+@dataclass(frozen=True)
+class Interval:
+    """The 95 % interval of a drop on more data of the same kind.
 
-    Drops of right and wrong rows (0 and the limit): Bonett and Price (2012), as in `paired_interval`: the
-    normal interval after a drop of the limit and a gain of it were added. It does not shrink to zero when
-    a few rows show no difference. Other drops: Student's interval.
+    Attributes:
+        low, high: its ends; infinite where nothing is known.
+        spread: standard deviation of what one unit loses.
+        added: what each of the two units that were added to the measured ones gains or loses; 0 where the
+            measured ones differed enough to tell their spread.
+    """
+
+    low: float
+    high: float
+    spread: float
+    added: float = 0.0
+
+
+UNKNOWN = Interval(-math.inf, math.inf, math.inf)
+"""Of a drop that nothing was learned about."""
+
+
+def drop_interval(drops: Floats, everything: float = 100.0) -> Interval:
+    """Return the 95 % interval of the mean of what rows or samples lose, in their unit: Student's.
+
+    Where rows are right or wrong (drops of 0 and of everything), or too few of them differ (`is_few`), the
+    spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more
+    (`with_two_added`), which has a width whatever the rows show.
 
     Args:
-        drops: float64 of shape [units], each of at most `limit` in size.
-        limit: the largest drop that there can be; inf for none.
+        drops: float64 of shape [units].
+        everything: the largest drop that there can be; inf for unknown.
     """
-    n = drops.size
-    if math.isfinite(limit) and np.isin(np.abs(drops), (0.0, limit)).all():
-        d = np.concatenate([drops, [limit, -limit]])
-        mean, half = float(d.mean()), Z95 * math.sqrt(float(d.var()) / d.size)
-    else:
-        mean, half = float(drops.mean()), 2.0 * limit
-        if n > 1:
-            half = student95(n - 1) * math.sqrt(float(drops.var(ddof=1)) / n)
-    return max(-limit, mean - half), min(limit, mean + half)
+    n, mean, spread = drops.size, float(drops.mean()), float(drops.std())
+    differing = int((np.abs(drops) > ROUNDING * np.minimum(everything, 100.0)).sum())
+    counted = bool(np.isin(np.abs(drops), (0.0, everything)).all())
+    if counted or is_few(differing, n) or np.ptp(drops) <= ROUNDING * abs(mean):
+        return with_two_added(mean, spread, n, everything)
+    half = student95(n - 1) * spread / math.sqrt(n - 1) if n > 1 else 2.0 * everything
+    return Interval(max(-everything, mean - half), min(everything, mean + half), spread)
 
 
-def bootstrap_interval(drop: Callable[[Floats], Floats], units: int) -> tuple[float, float]:
+def is_few(differing: int, units: int) -> bool:
+    """Whether so few of the units differ between two models that their spread is not known.
+
+    Fewer than five events are too few for a normal interval, the usual rule for proportions: one line of ten
+    with another word says how often a line changes to a factor of some ten. Fewer units than five have to
+    differ all, as measured figures do.
+    """
+    return differing < min(units, FEWEST_DIFFERING)
+
+
+def with_two_added(mean: float, spread: float, units: int, everything: float) -> Interval:
+    """Return the normal interval of a mean after one unit that loses everything and one that gains it.
+
+    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`. Where nothing
+    differs in n units it ends at about 2.8 / n of everything; the rule of three, for one side, says 3 / n.
+
+    Args:
+        mean, spread: mean and standard deviation of what the units lose.
+        units: how many.
+        everything: what an added one loses or gains; inf for unknown, and then nothing is known.
+    """
+    if not math.isfinite(everything + mean + spread):
+        return UNKNOWN
+    n = units + 2
+    centre = mean * units / n
+    variance = (units * (spread**2 + mean**2) + 2.0 * everything**2) / n - centre**2
+    half = Z95 * math.sqrt(variance / n)
+    most = max(everything, abs(mean))
+    return Interval(max(-most, centre - half), min(most, centre + half), spread, everything)
+
+
+def bootstrap_interval(
+    drop: Callable[[Floats], Floats], units: int, everything: float = math.inf, differing: int | None = None
+) -> Interval:
     """Return the 95 % interval of a drop that is no mean, by drawing the units anew.
 
     The expanded percentile interval of Hesterberg (2015): the quantiles are those that make the interval of a
-    mean Student's, which few units need.
+    mean Student's, which few units need. No draw lies beyond the worst unit, so that of very few units it is
+    too narrow all the same: it holds Student's interval of the draws' standard error as well. Where too few
+    units differ (`is_few`) or the draws do not, it is that of `with_two_added`.
 
     Args:
         drop: weights of the units, float64 of shape [repeats, units] -> drop in each repeat, [repeats].
         units: how many; one unit alone says nothing of others.
+        everything: the drop of a model that is right nowhere; inf for unknown.
+        differing: units that differ between the two models; None for unknown.
     """
     if units < 2:
-        return -math.inf, math.inf
+        return UNKNOWN
     rng = np.random.default_rng(SEED)
     weights = rng.multinomial(units, np.full(units, 1.0 / units), RESAMPLES).astype(np.float64)
-    drops = drop(weights)
+    drops, whole = drop(weights), float(drop(np.ones((1, units)))[0])
     if not np.isfinite(drops).all():
-        return (float(drops.min()), math.inf) if not np.isnan(drops).any() else (-math.inf, math.inf)
-    z = student95(units - 1) * math.sqrt(units / (units - 1))
-    tail = 0.5 * math.erfc(z / math.sqrt(2.0))
+        worse = not np.isnan(drops).any()
+        return Interval(float(drops.min()) if worse else -math.inf, math.inf, math.inf)
+    error = float(drops.std())
+    is_level = np.ptp(drops) <= ROUNDING * max(abs(whole), min(everything, 100.0))
+    if is_level or (differing is not None and is_few(differing, units)):
+        return with_two_added(whole, error * math.sqrt(units), units, everything)
+    student = student95(units - 1) * math.sqrt(units / (units - 1))
+    tail = 0.5 * math.erfc(student / math.sqrt(2.0))
     low, high = np.quantile(drops, [tail, 1.0 - tail])
-    return float(low), float(high)
+    half = student * error
+    return Interval(min(float(low), whole - half), max(float(high), whole + half), error * math.sqrt(units))
 
 
 def student95(freedom: int) -> float:

@@ -39,7 +39,7 @@ def r2(source: MetricSource) -> Metric:
     """Return the coefficient of determination in percent: 1 less square error over variance."""
 
     def figure(sums: Floats) -> Floats:
-        variance = sums[:, 4] - sums[:, 3] ** 2 / sums[:, 0]
+        variance = sums[:, 4] - sums[:, 3] ** 2 / sums[:, 0]  # of numbers near 0: `figures` shifts them
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(100.0 * (1.0 - sums[:, 1] / variance), np.float64)
 
@@ -68,19 +68,25 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         error, rows = found.astype(np.float64) - wanted, max(1, wanted.shape[0] if wanted.ndim else 1)
         error, flat = error.reshape(rows, -1), wanted.reshape(rows, -1)
+        mean = flat.mean(axis=1) if flat.shape[1] else np.zeros(rows)
         return np.stack(
             [
                 np.full(rows, float(flat.shape[1])),
                 (error**2).sum(axis=1),
                 np.abs(error).sum(axis=1),
-                flat.sum(axis=1),
-                (flat**2).sum(axis=1),
+                mean,
+                ((flat - mean[:, None]) ** 2).sum(axis=1),
             ],
             axis=1,
         )
 
     def figures(found: Sequence[Floats]) -> Figures:
-        return of_sums(np.concatenate(list(found)), figure)
+        """Sums of true numbers less their mean: the squares of large numbers that hardly vary lose it all."""
+        sums = np.concatenate(list(found))
+        count, mean = sums[:, 0], sums[:, 3]
+        away = mean - (count @ mean) / max(count.sum(), 1.0)
+        sums = np.column_stack([sums[:, :3], count * away, sums[:, 4] + count * away**2])
+        return of_sums(sums, figure)
 
     return Metric(
         name=source.asked.text,

@@ -78,9 +78,10 @@ def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
         found = _unit_rows(outputs[output])
         return numbers, found if len(found) == numbers.size else np.zeros((numbers.size, found.shape[1]))
 
-    def figures(found: Sequence[tuple[npt.NDArray[np.int64], Floats]]) -> Figures:
+    def figures(found: Sequence[tuple[npt.NDArray[np.int64], Floats]], of_next: bool = False) -> Figures:
         numbers = np.concatenate([part for part, _ in found])
-        return mean_of(score(_ranks(numbers, np.concatenate([rows for _, rows in found]), among, file)))
+        rows = np.concatenate([rows for _, rows in found])
+        return mean_of(score(_ranks(numbers, rows, among, file, of_next)))
 
     return Metric(
         name=source.asked.text,
@@ -91,6 +92,7 @@ def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
         figures=figures,
         finish=lambda rows, cut: pairs.check_rows(rows, cut=cut),
         digest=digest_of(source.asked, file, output),
+        at_random=lambda found: figures(found, of_next=True),
     )
 
 
@@ -105,7 +107,9 @@ def _among(source: MetricSource) -> int | None:
     return int(given)
 
 
-def _ranks(numbers: npt.NDArray[np.int64], rows: Floats, among: int | None, where: str) -> Floats:
+def _ranks(
+    numbers: npt.NDArray[np.int64], rows: Floats, among: int | None, where: str, of_next: bool = False
+) -> Floats:
     """Return the place of the first document of each query, from 1; ties count against it.
 
     An embedding that is not finite is as far as can be.
@@ -116,6 +120,7 @@ def _ranks(numbers: npt.NDArray[np.int64], rows: Floats, among: int | None, wher
         among: pairs that are searched together, in their order, as `numpy.array_split` makes blocks of them;
             None for all.
         where: file of the pairs, for messages.
+        of_next: whether each query looks for the documents of the next one instead of its own.
     """
     found, queries = np.unique(numbers, return_index=True)
     queries = np.sort(queries)
@@ -128,7 +133,7 @@ def _ranks(numbers: npt.NDArray[np.int64], rows: Floats, among: int | None, wher
         )
     blocks = np.array_split(queries, max(1, queries.size // among)) if among else [queries]
     ranks = [
-        _ranks_in(numbers, rows, block, documents[np.isin(numbers[documents], numbers[block])])
+        _ranks_in(numbers, rows, block, documents[np.isin(numbers[documents], numbers[block])], of_next)
         for block in blocks
     ]
     return np.concatenate(ranks)
@@ -139,9 +144,10 @@ def _ranks_in(
     rows: Floats,
     queries: npt.NDArray[np.int64],
     documents: npt.NDArray[np.int64],
+    of_next: bool,
 ) -> Floats:
     near = rows[queries] @ rows[documents].T
     near = np.where(np.isnan(near), -2.0, near)
-    own = numbers[queries][:, None] == numbers[documents]
+    own = np.roll(numbers[queries], -int(of_next))[:, None] == numbers[documents]
     best = np.where(own, near, -np.inf).max(axis=1, keepdims=True)
     return np.asarray(1 + ((near >= best) & ~own).sum(axis=1), np.float64)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,7 @@ from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
 from ..compare import class_axes
-from .intervals import bootstrap_interval, drop_interval, is_near_chance
+from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .relative import relative_metric
 from .table import MetricKind, check_metric_name, named_metric
 from .truth import Figures, Floats, Inputs, Labels, Metric, MetricSource, Outputs, Place
@@ -112,12 +113,15 @@ class Score:
         float_score, quantized_score: of both models, in `unit`.
         drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
-            `bootstrap_interval`); infinite where one unit alone was scored, or the float model is near
-            chance.
+            `bootstrap_interval`); infinite where one unit alone was scored, or where the truth does not show
+            that the float model knows anything of the data (`score_of`).
         unit: "%", "dB", or "" for the unit of the output.
         drop_unit: "percentage points", "dB", or "% of float's".
         higher_is_better: whether a larger score is the better one.
-        chance: percent that guessing scores, such as 100 / classes of top-1 accuracy; 0 for unknown.
+        chance: what a model scores that knows nothing of the data: the float model with the truth of other
+            rows; 0 for unknown.
+        is_at_chance: whether the float model is not surely better than that, so that nothing can be lost.
+        spread, added: what the interval rests on (`Interval`).
     """
 
     samples: int
@@ -131,19 +135,14 @@ class Score:
     drop_unit: str = "percentage points"
     higher_is_better: bool = True
     chance: float = 0.0
+    is_at_chance: bool = False
+    spread: float = math.inf
+    added: float = 0.0
 
-    @property
-    def is_at_chance(self) -> bool:
-        """Whether the float model is not surely better than guessing, so that nothing can be lost."""
-        if not self.higher_is_better or self.unit != "%":
-            return False
-        return is_near_chance(self.float_score / 100.0 * self.rows, self.rows, self.chance / 100.0)
-
-
-def with_chance(score: Score, chance: float) -> Score:
-    """Return the score of rows that are right or wrong, of which guessing has `chance` percent right."""
-    found = replace(score, chance=chance)
-    return replace(found, drop_low=-math.inf, drop_high=math.inf) if found.is_at_chance else found
+    def rows_to_show(self, limit: float) -> int | None:
+        """Return about how many rows would show that the drop is below a limit; None where none would."""
+        known = math.isfinite(self.drop_high)
+        return rows_to_show(self.drop, self.spread, self.added, limit) if known else None
 
 
 def score_text(score: Score) -> str:
@@ -153,13 +152,30 @@ def score_text(score: Score) -> str:
     return f"{score.float_score:{digits}}{unit} float, {score.quantized_score:{digits}}{unit} quantized"
 
 
-def score_of(kind: MetricKind, samples: int, floats: Figures, quantized: Figures) -> Score:
+FEWEST_OF_TRUTH = 4
+"""Units from which on it can be said that a truth does not fit; of fewer nobody knows."""
+
+
+def score_of(
+    kind: MetricKind,
+    samples: int,
+    floats: Figures,
+    quantized: Figures,
+    at_random: tuple[Figures, Figures] | None = None,
+) -> Score:
     """Return the score of a quantized model.
+
+    What is lost says something only where there is something to lose: the float model has to score surely
+    better (at 95 %) with the truth of its rows than with that of other rows. Labels of other data, in another
+    order or of other classes, and outputs that are the same for every input, are no better than that whatever
+    the metric, and any other model then loses nothing.
 
     Args:
         kind: what the figures mean.
         samples: how many there were.
         floats, quantized: what a metric found in the outputs of both models.
+        at_random: what it found in those of the float model with the truth of their rows, and with that of
+            other rows; None for a metric that has no truth for each row.
 
     Raises:
         DataError: there is nothing to score.
@@ -167,18 +183,49 @@ def score_of(kind: MetricKind, samples: int, floats: Figures, quantized: Figures
     if floats.units == 0:
         raise DataError("the samples: have no rows to score; check the data")
     a, b = floats.value, quantized.value
+    chance = 0.0 if at_random is None else at_random[1].value
     drop = float(_drops(kind, np.array([a]), np.array([b]))[0])
-    if floats.scores is not None and quantized.scores is not None and kind.drop != "relative":
-        limit = 100.0 if kind.drop == "points" else math.inf
-        low, high = drop_interval(_drops(kind, floats.scores, quantized.scores), limit)
+    interval = _interval(kind, floats, quantized, chance)
+    if at_random is None:
+        at_chance = fits_not = kind.higher_is_better and kind.drop == "points" and a <= 0.0
     else:
-        low, high = bootstrap_interval(
-            lambda weights: _drops(kind, floats.figure(weights), quantized.figure(weights)), floats.units
-        )
-    better = kind.higher_is_better
-    if better and kind.unit == "%" and a <= 0.0:  # nothing to lose
-        low, high = -math.inf, math.inf
-    return Score(samples, floats.units, a, b, drop, low, high, kind.unit, kind.drop_unit, better)
+        own, other = at_random
+        fits_not = not _interval(kind, own, other, chance).low > 0.0
+        at_chance = fits_not and own.units >= FEWEST_OF_TRUTH
+    interval = UNKNOWN if fits_not else interval
+    return Score(
+        samples=samples,
+        rows=floats.units,
+        float_score=a,
+        quantized_score=b,
+        drop=drop,
+        drop_low=interval.low,
+        drop_high=interval.high,
+        unit=kind.unit,
+        drop_unit=kind.drop_unit,
+        higher_is_better=kind.higher_is_better,
+        chance=chance if math.isfinite(chance) else 0.0,
+        is_at_chance=at_chance,
+        spread=interval.spread,
+        added=interval.added,
+    )
+
+
+def _interval(kind: MetricKind, floats: Figures, quantized: Figures, chance: float) -> Interval:
+    """Return the 95 % interval of the drop; everything that there is to lose is what `chance` has lost."""
+    lost = float(np.abs(_drops(kind, np.array([floats.value]), np.array([chance]))[0]))
+    everything = 100.0 if kind.drop == "points" else lost if chance else math.inf
+    if floats.scores is not None and quantized.scores is not None and kind.drop != "relative":
+        return drop_interval(_drops(kind, floats.scores, quantized.scores), everything)
+    differing = None
+    if floats.counts is not None and quantized.counts is not None:
+        same = floats.counts.shape == quantized.counts.shape
+        differing = int((floats.counts != quantized.counts).any(axis=1).sum()) if same else floats.units
+
+    def drops(weights: Floats) -> Floats:
+        return _drops(kind, floats.figure(weights), quantized.figure(weights))
+
+    return bootstrap_interval(drops, floats.units, everything, differing)
 
 
 def _drops(kind: MetricKind, floats: Floats, quantized: Floats) -> Floats:
@@ -188,6 +235,54 @@ def _drops(kind: MetricKind, floats: Floats, quantized: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = np.where(lost == 0.0, 0.0, 100.0 * lost / np.abs(floats))
     return np.where(np.isnan(quantized) & ~np.isnan(floats), math.inf, lost)
+
+
+class OtherRows:
+    """Gives each row the truth of another one, drawn from the rows of its sample and a few before it.
+
+    Every draw is the same each time. Of all rows before only some are kept, as truths may be pictures.
+    """
+
+    KEPT = 8
+
+    def __init__(self) -> None:
+        self._draw = random.Random(0)
+        self._kept: list[Any] = []
+        self._rows = 0
+
+    def truth(self, truth: Any) -> Any:
+        """Return the truth of other rows in the place of a sample's own; None where there was no other yet.
+
+        Args:
+            truth: of a sample: an array or a list with one entry for each row, or an array of no axes.
+        """
+        is_array = isinstance(truth, np.ndarray)
+        rows = [truth] if is_array and not truth.ndim else list(truth)
+        drawn = []
+        for at, row in enumerate(rows):
+            others = len(self._kept) + len(rows) - 1
+            if not others:
+                break
+            place = self._draw.randrange(others)
+            beside = place - len(self._kept)
+            other = self._kept[place] if beside < 0 else rows[beside + (beside >= at)]
+            drawn.append(_in_shape(other, np.shape(row)) if is_array else other)
+        for row in rows:
+            self._rows += 1
+            if len(self._kept) < self.KEPT:
+                self._kept.append(row)
+            elif (place := self._draw.randrange(self._rows)) < self.KEPT:
+                self._kept[place] = row
+        if len(drawn) < len(rows):
+            return None
+        return drawn if not is_array else np.asarray(drawn, truth.dtype).reshape(truth.shape)
+
+
+def _in_shape(values: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array cut off, or begun anew, along each axis, so that it has a shape."""
+    for axis, size in enumerate(shape):
+        values = np.take(values, np.arange(size), axis=axis, mode="wrap")
+    return values
 
 
 # Scoring two models with a metric while the samples stream by.
@@ -205,6 +300,9 @@ class ScoreRun:
         self._metric: Metric | None = None
         self._floats: list[Any] = []
         self._quantized: list[Any] = []
+        self._own: list[Any] = []
+        self._random: list[Any] = []
+        self._others = OtherRows()
         self._row = 0
 
     def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> None:
@@ -218,6 +316,9 @@ class ScoreRun:
         truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row), floats)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
+        if draws_rows(metric) and (other := self._others.truth(truth)) is not None:
+            self._own.append(self._floats[-1])
+            self._random.append(metric.scored(other, floats))
         self._row += rows
 
     def result(self, cut: bool) -> tuple[Metric, Score]:
@@ -232,5 +333,26 @@ class ScoreRun:
         metric = self._metric
         assert metric is not None
         metric.finish(self._row, cut)
-        found = (metric.figures(kept) for kept in (self._floats, self._quantized))
-        return metric, score_of(metric.kind, len(self._floats), *found)
+        floats, quantized = (metric.figures(kept) for kept in (self._floats, self._quantized))
+        at_random = figures_at_random(metric, self._floats, self._own, self._random)
+        return metric, score_of(metric.kind, len(self._floats), floats, quantized, at_random)
+
+
+def draws_rows(metric: Metric) -> bool:
+    """Whether the truth of a row can be that of another (`OtherRows`): of the table's, but for retrieval."""
+    return bool(metric.kind.maker) and metric.at_random is None
+
+
+def figures_at_random(
+    metric: Metric, floats: Sequence[Any], own: Sequence[Any], others: Sequence[Any]
+) -> tuple[Figures, Figures] | None:
+    """Return what a metric finds with the truth of the rows and with that of others, as `score_of` takes it.
+
+    Args:
+        metric: the metric.
+        floats: what it kept of the float model on all samples.
+        own, others: the same of the samples that had other rows, and with the truth of these.
+    """
+    if metric.at_random is not None:
+        return metric.figures(floats), metric.at_random(floats)
+    return (metric.figures(own), metric.figures(others)) if own else None

@@ -216,11 +216,14 @@ class Figures:
         units: rows, samples or pictures that are scored.
         figure: weights of the units, float64 of shape [repeats, units] -> the figure for each, [repeats].
         scores: score of each unit where the figure is their mean; None elsewhere.
+        counts: what was counted of each unit, float64 of shape [units, counts]: units with the same counts do
+            not differ between two models; None where nothing is counted.
     """
 
     units: int
     figure: Callable[[Floats], Floats]
     scores: Floats | None = None
+    counts: Floats | None = None
 
     @property
     def value(self) -> float:
@@ -244,7 +247,7 @@ def of_sums(sums: Floats, function: Callable[[Floats], Floats]) -> Figures:
         sums: float64 of shape [units, counts].
         function: sums of shape [repeats, counts] -> figure of each repeat.
     """
-    return Figures(len(sums), lambda weights: function(weights @ sums))
+    return Figures(len(sums), lambda weights: function(weights @ sums), counts=sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +266,8 @@ class Metric:
             DataError where the truth is about more or fewer.
         digest: of the truth and of the options.
         assumed: sentences about what was assumed of outputs and truth.
+        at_random: what was kept of all samples -> what it would amount to if the truth of each row were that
+            of another; None where the truth is a sequence of rows that can be exchanged one by one.
     """
 
     name: str
@@ -274,6 +279,7 @@ class Metric:
     finish: Callable[[int, bool], None] = lambda rows, cut: None
     digest: str = ""
     assumed: tuple[str, ...] = ()
+    at_random: Callable[[Sequence[Any]], Figures] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx import parser
-from qprof_onnx.quantizer.evaluation.metrics.score import MetricRequest, Score, open_metric, score_of
+from qprof_onnx.quantizer.evaluation.metrics.score import (
+    MetricRequest,
+    OtherRows,
+    Score,
+    draws_rows,
+    figures_at_random,
+    open_metric,
+    score_of,
+)
 from qprof_onnx.quantizer.evaluation.metrics.truth import Metric, Outputs, Place
 
 SIZE = 64
@@ -12,14 +20,20 @@ SIZE = 64
 def scored(metric: Metric, floats: list[Outputs], quantized: list[Outputs], first: int = 0) -> Score:
     """Return the score of outputs of samples that begin at an index."""
     kept: list[tuple[Any, Any]] = []
-    row = 0
+    own: list[Any] = []
+    random: list[Any] = []
+    row, others = 0, OtherRows()
     for index, (f, q) in enumerate(zip(floats, quantized, strict=True), first):
         truth, rows = metric.truth(Place(index, f"{index}.npz", row), f)
         row += rows
         kept.append((metric.scored(truth, f), metric.scored(truth, q)))
+        if draws_rows(metric) and (other := others.truth(truth)) is not None:
+            own.append(kept[-1][0])
+            random.append(metric.scored(other, f))
     metric.finish(row, False)
-    sides = zip(*kept, strict=True)
-    return score_of(metric.kind, len(floats), *(metric.figures(list(side)) for side in sides))
+    sides = [list(side) for side in zip(*kept, strict=True)]
+    at_random = figures_at_random(metric, sides[0], own, random)
+    return score_of(metric.kind, len(floats), *map(metric.figures, sides), at_random)
 
 
 def rows(*best: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,243 @@
+"""A gate never passes on less evidence than its limit asks for: the law, for every metric of the table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.evaluation.gates import failures_of
+from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
+from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, _in_shape
+from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
+from qprof_onnx.quantizer.evaluation.metrics.truth import Outputs
+from qprof_onnx.quantizer.evaluation.options import Gate
+
+from .running import opened, scored
+
+for library in ("pycocotools", "rapidfuzz"):
+    pytest.importorskip(library, reason="of the extra test-all")
+
+Samples = list[Outputs]
+TOKENS = ("", *"abcdefgh ")
+
+
+def classes(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.normal(size=(1, 12)).astype(np.float32)} for _ in range(count)]
+
+
+def boxes(rng: np.random.Generator, count: int) -> Samples:
+    """Return three sure boxes for each picture of 64 pixels: corners, score, class."""
+    found = []
+    for _ in range(count):
+        corner, size = rng.uniform(0, 40, (3, 2)), rng.uniform(6, 24, (3, 2))
+        found.append(
+            {
+                "y": np.concatenate([corner, corner + size, np.full((3, 1), 0.9), np.ones((3, 1))], axis=1)[
+                    None
+                ]
+            }
+        )
+    return found
+
+
+def masks(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(count)]
+
+
+def pairs(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.normal(size=(2, 16)).astype(np.float32)} for _ in range(count)]
+
+
+def speech(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.normal(size=(1, 30, len(TOKENS))).astype(np.float32)} for _ in range(count)]
+
+
+def pictures(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.uniform(size=(1, 1, 16, 16)).astype(np.float32)} for _ in range(count)]
+
+
+def numbers(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": rng.normal(size=(1, 3)).astype(np.float32)} for _ in range(count)]
+
+
+OUTPUTS: dict[str, Callable[[np.random.Generator, int], Samples]] = {
+    **dict.fromkeys(("top-1", "top-5"), classes),
+    **dict.fromkeys(("f1", "map", "map50"), boxes),
+    "miou": masks,
+    **dict.fromkeys(("recall@1", "mrr", "cosine"), pairs),
+    **dict.fromkeys(("wer", "cer"), speech),
+    **dict.fromkeys(("psnr", "ssim"), pictures),
+    **dict.fromkeys(("rmse", "mae", "r2"), numbers),
+}
+"""What a model of each metric puts out."""
+
+
+def asked(name: str, folder: Path) -> str:
+    (folder / "tokens.txt").write_text("\n".join(TOKENS))
+    return f"{name}:charset={folder / 'tokens.txt'}" if name in ("wer", "cer") else name
+
+
+def truth_of(name: str, samples: Samples, folder: Path) -> Path | None:
+    """Write the truth that outputs are wholly right by; None for a metric that reads none."""
+    file = folder / ("truth.txt" if name[:3] in ("top", "rec", "mrr", "wer", "cer") else "truth.npy")
+    values = [sample["y"] for sample in samples]
+    if name == "cosine":
+        return None
+    if name.startswith("top"):
+        file.write_text("\n".join(str(int(v.argmax())) for v in values))
+    elif name in ("recall@1", "mrr"):
+        file.write_text("\n".join(f"{n}\n{n}" for n in range(len(values))))
+    elif name in ("wer", "cer"):
+        metric = opened(asked(name, folder), samples[0])
+        file.write_text("\n".join(metric.truth(None, sample)[0][0] for sample in samples))
+    elif name in ("f1", "map", "map50"):
+        file = folder / "yolo"
+        file.mkdir()
+        for at, (value,) in enumerate(values):
+            centre, size = (value[:, :2] + value[:, 2:4]) / 2, value[:, 2:4] - value[:, :2]
+            rows = np.concatenate([np.ones((len(value), 1)), centre / 64, size / 64], axis=1)
+            np.savetxt(file / f"{at}.txt", rows, fmt=["%d", *["%.6f"] * 4])
+    else:
+        found = np.concatenate([v.argmax(axis=1) if name == "miou" else v for v in values])
+        np.save(file, found)
+    return file
+
+
+def embedded(samples: Samples) -> Samples:
+    """Return pairs whose second row is near their first."""
+    return [{"y": np.stack([s["y"][0], s["y"][0] + 0.1 * s["y"][1]])} for s in samples]
+
+
+def score(name: str, folder: Path, truth: Path | None, floats: Samples, quantized: Samples) -> Score:
+    return scored(opened(asked(name, folder), floats[0], truth), floats, quantized)
+
+
+def passes(found: Score, limit: float) -> bool:
+    return not failures_of(Gate(max_drop=limit), (), None, None, found.samples, score=found)
+
+
+@pytest.mark.parametrize("name", list(metric_names()))
+def test_a_gate_on_a_drop_never_passes_with_the_truth_of_other_data(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    outputs = OUTPUTS[name]
+    floats, quantized, others = (outputs(rng, 60) for _ in range(3))  # three models of nothing in common
+    if name in ("rmse", "mae"):
+        others = [{"y": 10_000 + other["y"]} for other in others]
+    truth = truth_of(name, others, tmp_path)
+    if name == "cosine":  # the float model is its truth: here it answers the same to everything
+        floats = quantized = [{"y": np.ones((2, 16), np.float32)}] * 60
+    found = score(name, tmp_path, truth, floats, quantized)
+    assert found.is_at_chance
+    assert (found.drop_low, found.drop_high) == (-math.inf, math.inf)
+    (failure,) = failures_of(Gate(max_drop=99.0), (), None, None, 60, score=found)
+    assert "do labels, their order and numbers, and --preprocess belong to this model?" in failure.reason or (
+        "are labels in the model's order" in failure.reason
+    )
+
+
+@pytest.mark.parametrize("name", list(metric_names()))
+def test_a_truth_that_fits_is_known_to_fit(name: str, tmp_path: Path) -> None:
+    floats = OUTPUTS[name](np.random.default_rng(1), 24)
+    floats = embedded(floats) if name in ("recall@1", "mrr", "cosine") else floats
+    found = score(name, tmp_path, truth_of(name, floats, tmp_path), floats, floats)
+    assert not found.is_at_chance
+    # rmse and mae are 0 here: of nothing no percentage is lost
+    assert math.isfinite(found.drop_high) or name in ("rmse", "mae")
+
+
+@pytest.mark.parametrize("name", list(metric_names()))
+@pytest.mark.parametrize("rows", [2, 24])
+def test_equal_rows_prove_no_more_than_their_number_allows(name: str, rows: int, tmp_path: Path) -> None:
+    floats = OUTPUTS[name](np.random.default_rng(2), rows)
+    floats = embedded(floats) if name in ("recall@1", "mrr", "cosine") else floats
+    truth = truth_of(name, floats, tmp_path)
+    # a last bit of float64 is no difference either
+    quantized = [{"y": sample["y"].astype(np.float64) * (1 + 2e-16)} for sample in floats]
+    quantized = floats if name in ("top-1", "top-5", "wer", "cer", "miou") else quantized
+    found = score(name, tmp_path, truth, floats, quantized)
+    assert not passes(found, 0.01)
+    needed = found.rows_to_show(0.01)
+    assert needed is None or needed > 1000
+
+
+@given(st.integers(2, 5000), st.floats(0.001, 50.0))
+def test_rows_without_a_difference_pass_only_where_a_share_of_the_limit_would_have_shown(
+    rows: int, limit: float
+) -> None:
+    """A share p of rows that lose all is missed by n rows with probability (1 - p)^n; 5 % is proof."""
+    missed = (1.0 - limit / 100.0) ** rows
+    for found in (
+        drop_interval(np.zeros(rows)),
+        bootstrap_interval(lambda weights: 0.0 * weights[:, 0], min(rows, 40), 100.0),
+    ):
+        if found.high <= limit and rows <= 40:
+            assert missed <= 0.075  # 2.8 / n for the rule of three's 3 / n
+
+
+@given(st.lists(st.floats(-100.0, 100.0), min_size=2, max_size=40))
+def test_no_interval_is_without_width(drops: list[float]) -> None:
+    found = drop_interval(np.array(drops))
+    assert found.low < found.high
+
+
+@given(st.integers(2, 40), st.floats(-50.0, 50.0))
+def test_units_that_all_lose_the_same_do_not_prove_it(units: int, lost: float) -> None:
+    found = bootstrap_interval(lambda weights: lost + 0.0 * weights[:, 0], units, 100.0)
+    assert found.high - found.low >= 100.0 / (units + 2)
+
+
+def test_one_line_of_ten_that_differs_does_not_make_the_interval_narrower_than_none() -> None:
+    def drop(weights: np.ndarray) -> np.ndarray:
+        return weights[:, 0] / weights.sum(axis=1)
+
+    none = bootstrap_interval(lambda weights: 0.0 * drop(weights), 10, 100.0, differing=0)
+    one = bootstrap_interval(drop, 10, 100.0, differing=1)
+    assert one.high >= none.high
+
+
+def test_two_pictures_that_gain_do_not_prove_a_gain() -> None:
+    found = bootstrap_interval(lambda weights: weights @ np.array([-1.0, -2.0]) / 2.0, 2)
+    assert found.high > 0.0
+
+
+def test_the_rows_that_would_do_are_said_for_a_metric(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    floats = speech(rng, 24)
+    found = score("wer", tmp_path, truth_of("wer", floats, tmp_path), floats, floats)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), None, None, 24, score=found)
+    assert "about 276 would show that it is kept" in failure.reason
+    assert drop_interval(np.zeros(276)).high <= 1.0 < drop_interval(np.zeros(274)).high
+
+
+def test_other_rows_are_never_the_row_itself_and_have_its_shape() -> None:
+    others = OtherRows()
+    assert others.truth(np.array([[1.0, 2.0]])) is None
+    assert np.array_equal(others.truth(np.array([[3.0, 4.0]])), [[1.0, 2.0]])
+    drawn = OtherRows().truth(np.arange(50))
+    assert (drawn != np.arange(50)).all()
+    assert OtherRows().truth(["a", "b"]) == ["b", "a"]
+    assert _in_shape(np.array([[1, 2], [3, 4]]), (3, 1)).tolist() == [[1], [3], [1]]
+
+
+def test_r2_keeps_its_digits_where_numbers_are_large_and_hardly_vary(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    truth = 1e8 + rng.normal(size=(60, 3))
+    np.save(tmp_path / "t.npy", truth)
+    samples = [{"y": row[None]} for row in truth + rng.normal(0.0, 0.1, truth.shape)]
+    found = scored(opened("r2", samples[0], tmp_path / "t.npy"), samples, samples)
+    error = sum(float(((s["y"] - t) ** 2).sum()) for s, t in zip(samples, truth, strict=True))
+    wanted = 100.0 * (1.0 - error / (truth.size * truth.var()))
+    assert found.float_score == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_gate_on_a_drop_needs_a_metric() -> None:
+    from qprof_onnx.quantizer.evaluation.gates import check_gate
+
+    with pytest.raises(ConfigError, match="needs a metric"):
+        check_gate(Gate(max_drop=1.0), labels=True, latency=False, metric=False)
