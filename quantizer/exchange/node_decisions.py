@@ -169,7 +169,7 @@ def _static(node: Node, rule: Rule | None, given: SourceNode, deciding: Deciding
     if not outputs and rule.weight is None and _is_stored(node, inputs, deciding):
         return _float_in(deciding)  # what is quantized are its neighbours
     kind = Kind.PASS_THROUGH if _passes_through(node, rule, inputs, outputs, deciding) else Kind.QUANTIZED
-    how = _implementation(node, kind, inputs, deciding)
+    how = _implementation(node, kind, inputs, outputs, deciding)
     bias = _bias(node, rule, inputs, deciding)
     rest = {index: params for index, params in inputs.items() if index != rule.bias}
     return Decision(NodePlan(kind, implementation=how), {**rest, **bias}, outputs)
@@ -292,11 +292,23 @@ def _table(node: Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -
     return how
 
 
-def _implementation(node: Node, kind: Kind, inputs: Mapping[int, QuantParams], deciding: Deciding) -> str:
-    """Return how the target wants a node written that passes 8-bit values through."""
+def _implementation(
+    node: Node,
+    kind: Kind,
+    inputs: Mapping[int, QuantParams],
+    outputs: Mapping[str, QuantParams],
+    deciding: Deciding,
+) -> str:
+    """Return how the target wants a node written that passes 8-bit values through, or has 16-bit ones."""
+    target, weight = deciding.recipe.target, None if node.rule is None else node.rule.weight
+    if weight is not None and kind is Kind.QUANTIZED:
+        activations = [*(p for i, p in inputs.items() if i == 0), *outputs.values()]
+        wide = any(params.qtype.bits > 8 for params in activations)
+        constant = weight.index in inputs and deciding.graph.is_constant(node.input(weight.index))
+        return "folded" if wide and constant and target.rounds_16_bits(node.op_type) else ""
     if kind is not Kind.PASS_THROUGH or any(params.qtype.bits != 8 for params in inputs.values()):
         return ""
-    return deciding.recipe.target.implementations.get(node.op_type, "")
+    return target.implementations.get(node.op_type, "")
 
 
 def _bias(

@@ -43,18 +43,15 @@ _MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "M
 """Operators past which it moves conversions."""
 
 
-def hide_from_fusion(node: ir.Node, entries: Mapping[str, NodePlan], emitter: Emitter) -> None:
-    """Put a Max of one tensor before a node that computes in float between quantized tensors.
+def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
+    """Put a Max of one tensor before a node that computes in float on values that were quantized.
 
     Args:
-        node: reads float values already; its readers are not written yet.
-        entries: the plan's, by node name.
+        node: reads float values already.
         emitter: of its graph.
     """
     value = node.inputs[0] if node.inputs else None
-    if node.op_type not in FUSED or value is None or not _is_dequantized(value):
-        return
-    if any(_leads_to_quantized(output, entries) for output in node.outputs):
+    if node.op_type in FUSED and value is not None and _is_dequantized(value):
         hidden = new_value(f"{name_of(value)}_float", ir.DataType.FLOAT, value)
         node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
 
@@ -105,8 +102,13 @@ class Task:
         return PlanError(f"node '{self.node.name}' ({self.node.op_type}): {what}")
 
 
-def between_conversions(task: Task) -> bool:
-    """Write DequantizeLinear -> operator -> QuantizeLinear."""
+def between_conversions(task: Task, *, folded: bool = False) -> bool:
+    """Write DequantizeLinear -> operator -> QuantizeLinear.
+
+    Args:
+        task: the node.
+        folded: whether constants are written as arithmetic that is done when the model is loaded.
+    """
     node, emitter = task.node, task.emitter
     if node.op_type == "AveragePool":  # dilations of 1, which QLinearAveragePool of onnxruntime does not know
         node.attributes.pop("dilations", None)
@@ -115,8 +117,15 @@ def between_conversions(task: Task) -> bool:
         if value is None:
             continue
         params = task.params(index) if index in data else None
-        form = emitter.floating(value, node) if params is None else emitter.dequantized(value, params, node)
+        if params is None:
+            form = emitter.floating(value, node)
+        elif folded and constant_array(value) is not None:
+            form = emitter.folded(value, params, node)
+        else:
+            form = emitter.dequantized(value, params, node)
         node.replace_input_with(index, form)
+    if folded and task.result() is not None:
+        hide_from_fusion(node, emitter)
     for value in reversed(node.outputs):
         params = task.tensors.get(emitter.name(value))
         if params is not None:
@@ -219,7 +228,8 @@ def float_node(task: Task) -> bool:
             else:
                 form = task.emitter.floating(value, task.node)
             node.replace_input_with(index, form)
-    hide_from_fusion(task.node, task.entries, task.emitter)
+    if any(_leads_to_quantized(output, task.entries) for output in task.node.outputs):
+        hide_from_fusion(task.node, task.emitter)
     return False
 
 

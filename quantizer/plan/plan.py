@@ -152,7 +152,8 @@ class NodePlan:
             sums and products that saturate, with a gate of 8 bits); for PASS_THROUGH "integer" (the operator
             directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0) or "channels-last" (MaxPool
             and Resize on integers whose last axis is the channels). For QUANTIZED "integer" (of Max and Min),
-            "saturating" (of PRelu) or "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`). For
+            "saturating" (of PRelu), "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`) or "folded"
+            (constants dequantized once, when the model is loaded: of products with 16-bit activations). For
             DYNAMIC "runtime" (the runtime's own operator, in `forms.RUNTIME_FORMS` only) or "sub-pixel". For
             WEIGHT_ONLY "integer" (rows of a quantized embedding table are looked up, then dequantized),
             "folded" (dequantized once, when the model is loaded), "runtime" (the runtime's own operator, in

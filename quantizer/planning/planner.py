@@ -389,6 +389,11 @@ def _implementation(
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
+    wide = touches_16_bits(facts, node, choice, parameters.activations)
+    weight = None if node.rule is None else node.rule.weight
+    constant = weight is not None and facts.graph.is_constant(node.input(weight.index))
+    if wide and constant and facts.target.rounds_16_bits(node.op_type):
+        return "folded"
     if node.name in facts.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
@@ -396,7 +401,7 @@ def _implementation(
     by_name = FORM_ENTRIES[facts.config.form].names_kernels
     if by_name and MICROSOFT not in facts.target.domains and choice.quantized:
         return _in_standard_operators(node, choice)
-    if touches_16_bits(facts, node, choice, parameters.activations):  # the other ways are for 8 bits
+    if wide:  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
     own = (
         choice.quantized

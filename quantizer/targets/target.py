@@ -286,6 +286,16 @@ class Target:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
         return op_type in self.kernels_16bit or "*" in self.kernels_16bit
 
+    def rounds_16_bits(self, op_type: str) -> bool:
+        """Whether a product with a quantized weight, written between conversions, has 16-bit activations
+        rounded to 8.
+
+        It has no kernel of integers for them, and makes one that reads the weight beside float activations of
+        DequantizeLinear and product (MatMulNBits with accuracy_level 4 of onnxruntime 1.32).
+        """
+        reads_weight = self.folds == "arithmetic" and op_type in self.weight_kernels
+        return reads_weight and not self.has_16bit_kernel(op_type)
+
 
 @dataclass(frozen=True)
 class Recipe:

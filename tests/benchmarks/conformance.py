@@ -5,7 +5,8 @@
 
 A model counts when onnxruntime runs it as it is and one of its outputs is float. It is prepared,
 instrumented, profiled on its own data, planned with integers wherever the table has a rule (whether or not
-that pays, and whether or not the target has an integer kernel), written in each form, loaded and run.
+that pays, and whether or not the target has an integer kernel), written in each form, loaded and run,
+optimised and not; in form qdq with activations of 16 bits too, most of which are float between conversions.
 `--write` puts the tables into CONFORMANCE.md. `--only NAME` runs one model and shows its errors.
 """
 
@@ -34,6 +35,9 @@ from qprof_onnx.quantizer.targets.config import FORMS
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
+WIDE = "qdq, 16 bits"
+WRITTEN = (*FORMS, WIDE)
+"""What is written of each model: every form, and form qdq with activations of 16 bits."""
 SECONDS = 300  # that one model may take
 RUNTIME_ERRORS = (
     ort_errors.Fail,
@@ -69,7 +73,7 @@ def main() -> None:
         return
     _run_all(folders)
     records = [json.loads((folder / "record.json").read_text()) for folder in folders]
-    text = conformance_report.tables(records, tuple(FORMS))
+    text = conformance_report.tables(records, WRITTEN)
     print(text)
     if options.write:
         (HERE / "CONFORMANCE.md").write_text(text, encoding="utf-8")
@@ -174,7 +178,7 @@ def examined(folder: Path, show: bool = False) -> Record:
     try:
         for stage in ("instrument", "plan"):
             record |= _instrumented(folder, feed) if stage == "instrument" else _planned(folder)
-        for stage in FORMS:
+        for stage in WRITTEN:
             record["forms"][stage] = _form(folder, stage, feed, outputs, show)
     except QprofError as error:
         if show:
@@ -239,23 +243,25 @@ def _planned(folder: Path) -> Record:
 
     path = folder / "model.onnx"
     profile = profile_model(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
-    facts = planning_facts(open_prepared(path), profile, _everything())
-    plan = make_plan(facts, start_everywhere=True)
+    prepared = open_prepared(path)
+    plan = make_plan(planning_facts(prepared, profile, _everything()), start_everywhere=True)
     for form in FORMS:
         own = replace(plan, config=replace(plan.config, form=form))
         save_plan(own, folder / f"{form}.yaml")
+    wide = planning_facts(prepared, profile, _everything(activation_type="uint16"))
+    save_plan(make_plan(wide, start_everywhere=True), folder / f"{WIDE}.yaml")
     summary = summarize(plan)
     reasons = Counter(_general(node.reason) for node in plan.nodes.values() if node.kind is Kind.FLOAT)
     return {"counts": dict(summary.counts), "reasons": dict(reasons)}
 
 
-def _everything() -> Any:
-    """Return the default recipe with a target that takes every operator of the table."""
+def _everything(**settings: str) -> Any:
+    """Return a recipe with the default target, but one that takes every operator of the table."""
     from qprof_onnx.quantizer.operators.table import RULES
     from qprof_onnx.quantizer.targets.loading import load_recipe
     from qprof_onnx.quantizer.targets.target import QUANTIZED
 
-    recipe = load_recipe()
+    recipe = load_recipe(None, settings)
     operators = {op_type: (QUANTIZED,) for _, op_type in RULES}
     operators |= dict(recipe.target.operators)
     return replace(recipe, target=replace(recipe.target, operators=operators))
@@ -279,6 +285,7 @@ def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: boo
     try:
         write_quantized(folder / "model.onnx", None, path, plan=folder / f"{form}.yaml")
         found = _session(path).run(None, feed)
+        as_written = _session(path, optimized=False).run(None, feed)
     except QprofError as error:
         return {"refused": _without(folder, error)}
     except RUNTIME_ERRORS as error:
@@ -287,13 +294,29 @@ def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: boo
         if show:
             traceback.print_exc()
         return {"crash": _where(error)}
-    worst = float("inf")
     for wanted, got in zip(outputs, found, strict=True):
         if isinstance(wanted, np.ndarray) and (wanted.shape, wanted.dtype) != (got.shape, got.dtype):
             return {"invalid": f"an output is {got.dtype}{got.shape}, not {wanted.dtype}{wanted.shape}"}
-        if isinstance(wanted, np.ndarray) and wanted.dtype.kind == "f":
-            worst = min(worst, _sqnr(wanted, got))
-    return {"sqnr": worst if np.isfinite(worst) else None, "exact": worst == float("inf")}
+    worst, unoptimised = _worst(outputs, found), _worst(outputs, as_written)
+    spread = unoptimised - worst if np.isfinite(worst) and np.isfinite(unoptimised) else None
+    return {
+        "sqnr": worst if np.isfinite(worst) else None,
+        "exact": worst == float("inf"),
+        "spread": spread,
+    }
+
+
+def _worst(outputs: Sequence[Any], found: Sequence[Any]) -> float:
+    """Return the least SQNR of the float outputs, in dB."""
+    pairs = zip(outputs, found, strict=True)
+    return min(
+        (
+            _sqnr(wanted, got)
+            for wanted, got in pairs
+            if isinstance(wanted, np.ndarray) and wanted.dtype.kind == "f"
+        ),
+        default=float("inf"),
+    )
 
 
 def _sqnr(wanted: np.ndarray, got: np.ndarray) -> float:

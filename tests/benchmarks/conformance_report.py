@@ -18,8 +18,8 @@ def tables(records: Sequence[Record], forms: Sequence[str]) -> str:
     parts = [
         "# Models of the onnx package, through every form",
         "Written by `conformance.py`: every model is prepared, instrumented, profiled on its own data, "
-        "planned with integers wherever there is a rule, written in each form, loaded and run with "
-        f"onnxruntime {version('onnxruntime')}; the models are those of onnx {version('onnx')}.",
+        "planned with integers wherever there is a rule, written in each form, loaded and run, optimised and "
+        f"not, with onnxruntime {version('onnxruntime')}; the models are those of onnx {version('onnx')}.",
         f"{len(records)} models; {len(counted)} count. The others: "
         + "; ".join(f"{reason} ({count})" for reason, count in excluded.most_common())
         + ".",
@@ -28,6 +28,7 @@ def tables(records: Sequence[Record], forms: Sequence[str]) -> str:
         "## Refused, invalid or crashed\n\n" + _troubles(counted, forms),
         "## Why nodes stay float\n\n" + _reasons(counted),
         "## Least signal over noise\n\n" + _worst(counted, forms),
+        "## Optimised and not\n\n" + _spread(counted, forms),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -101,3 +102,14 @@ def _worst(records: Sequence[Record], forms: Sequence[str], count: int = 30) -> 
             rows.append((min(known), [record["name"], *cells]))
     rows.sort(key=lambda row: row[0])
     return _table(["model", *forms], [cells for _, cells in rows[:count]])
+
+
+def _spread(records: Sequence[Record], forms: Sequence[str], least: float = 2.0) -> str:
+    """Return the models that onnxruntime's optimisations make worse than they are written."""
+    rows = []
+    for record in records:
+        values = [record["forms"].get(form, {}).get("spread") for form in forms]
+        if any(value is not None and value > least for value in values):
+            rows.append([record["name"], *("-" if value is None else f"{value:.1f}" for value in values)])
+    said = f"Models that lose more than {least:g} dB to onnxruntime's optimisations, and how many: "
+    return said + (f"{len(rows)}.\n\n" + _table(["model", *forms], rows) if rows else "none.")

@@ -50,6 +50,7 @@ def _integer(task: Task) -> bool:
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): _integer,
     (Kind.QUANTIZED, "integer"): direct,
+    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
     (Kind.QUANTIZED, "saturating"): prelu,
     (Kind.PASS_THROUGH, ""): direct_or_cast,
     (Kind.PASS_THROUGH, "integer"): direct_or_cast,

@@ -8,7 +8,10 @@ kind          implementation  written as
 ============  ==============  ================================================================================
 QUANTIZED     ""              DequantizeLinear for each input with parameters, the operator, QuantizeLinear
                               for each output with parameters
-PASS_THROUGH  ""              the same; but a Relu or Clip that changes no quantized value is left out
+QUANTIZED     folded          the same, its constants by Cast, Sub and Mul, which are done when the model is
+                              loaded: onnxruntime makes MatMulNBits of DequantizeLinear -> MatMul, which
+                              rounds activations of 16 bits to 8
+PASS_THROUGH  ""              as QUANTIZED; but a Relu or Clip that changes no quantized value is left out
 PASS_THROUGH  integer         the operator directly on (unsigned) integers; Relu and Clip as Clip with
                               quantized bounds, Pad with a quantized value, where these are constants (else
                               as ""). Also for QUANTIZED Max and Min
@@ -85,6 +88,7 @@ from ..written import Lowered
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): between_conversions,
     (Kind.QUANTIZED, "integer"): on_integers,
+    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
     (Kind.QUANTIZED, "saturating"): prelu,
     (Kind.PASS_THROUGH, ""): pass_through,
     (Kind.PASS_THROUGH, "integer"): on_integers,

@@ -25,7 +25,16 @@ from ..graph_writer import Attributes, integer_type, new_value
 from ..pass_through import channels_last, direct
 from ..products import dynamic_lstm, dynamic_product, fits, gather_quantized
 from ..saturating import hard_function, prelu, qlinear_binary
-from ..task import Task, as_sum, direct_table, float_node, folded_weight, weight_only, with_clip
+from ..task import (
+    Task,
+    as_sum,
+    between_conversions,
+    direct_table,
+    float_node,
+    folded_weight,
+    weight_only,
+    with_clip,
+)
 from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
@@ -227,6 +236,7 @@ def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): qlinear,
     (Kind.QUANTIZED, "integer"): direct,
+    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
     (Kind.QUANTIZED, "saturating"): partial(prelu, binary=qlinear_binary),
     (Kind.PASS_THROUGH, ""): direct,
     (Kind.PASS_THROUGH, "integer"): direct,

@@ -54,8 +54,9 @@ WRITERS: Writers = {
 
 
 def _computes_in_float(entry: NodePlan) -> bool:
-    """Whether a node is written as in the model itself, outside of any function."""
-    return entry.kind is Kind.FLOAT or (entry.kind, entry.implementation) == (Kind.WEIGHT_ONLY, "folded")
+    """Whether a node is written as in form qdq, outside of any function: it is float, or its weights are
+    folded, which has to be seen where they are constants."""
+    return entry.kind is Kind.FLOAT or entry.implementation == "folded"
 
 
 @dataclass
@@ -153,6 +154,7 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
             and node.op_type in ("Relu", "Clip")
             and _kind(node, plan) is Kind.PASS_THROUGH
             and _kind(producer, plan) is Kind.QUANTIZED
+            and not _computes_in_float(plan.nodes[name_of(producer)])
             and len(producer.outputs) == 1
             and len(value.uses()) == 1
             and not value.is_graph_output()

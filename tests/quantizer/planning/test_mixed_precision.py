@@ -47,6 +47,16 @@ def test_the_user_is_told_where_16_bits_compute_in_float(chain: Network) -> None
     assert note.startswith("5 activations have 16 bits; onnxruntime-x86 has no such kernel of Conv, Relu")
 
 
+@pytest.mark.parametrize(("target", "how"), [("onnxruntime-x86", "folded"), ("qnn", "")])
+def test_weights_beside_16_bits_are_folded_where_the_runtime_would_round_these_to_8(
+    target: str, how: str
+) -> None:
+    net = network("a = MatMul (x, w) t = Transpose (a) y = MatMul (a, t)", {"w": (8, 8)}, (16, 8))
+    plan = net.plan(target, activation_type="uint16")
+    assert plan.tensors["w"].qtype.bits == 8
+    assert [plan.nodes[n].implementation for n in ("MatMul_a", "MatMul_y")] == [how, ""]
+
+
 def test_a_target_with_16_bit_kernels_takes_them_for_noisy_tensors() -> None:
     net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
     plan = net.plan("glow", min_sqnr=60.0)
