@@ -106,31 +106,47 @@ def tell_note(text: str) -> None:
 
 
 class NotesHandler(logging.Handler):
-    """Prints the notes of the library on stderr, each once."""
+    """Prints the notes of the library on stderr, each once; errors, which are steps that were left out
+    (`improvement`), when the command ends, and their tracebacks at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._told: set[str] = set()
+        self.left_out: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a note that was not printed before."""
         text = record.getMessage()
-        if text not in self._told:
+        if record.exc_info:
+            tell(self.format(record), lines=True)
+        elif text not in self._told:
             self._told.add(text)
-            tell(f"note: {text}")
+            if record.levelno < logging.ERROR:
+                tell(f"note: {text}")
+            else:
+                self.left_out.append(text)
 
 
 @contextmanager
-def notes_told() -> Iterator[None]:
-    """Print what the library notes (`note`) while a command runs."""
-    handler, propagated = NotesHandler(), LOGGER.propagate
+def notes_told(debug: bool = False) -> Iterator[None]:
+    """Print what the library notes (`note`) while a command runs, and at its end what it left out.
+
+    Args:
+        debug: whether to print tracebacks of what is left out.
+    """
+    handler, propagated, level = NotesHandler(), LOGGER.propagate, LOGGER.level
     LOGGER.addHandler(handler)
     LOGGER.propagate = False
+    if debug:
+        LOGGER.setLevel(logging.DEBUG)
     try:
         yield
     finally:
         LOGGER.removeHandler(handler)
         LOGGER.propagate = propagated
+        LOGGER.setLevel(level)
+        for text in handler.left_out:
+            tell(f"LEFT OUT: {text}")
 
 
 def check_streams() -> str | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from ..profiles.base.errors import QprofError, nearest, shown
+from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
+from ..profiles.base.improvement import improvement
 from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell
 from .interruptions import EndedError, Interruptions
 
@@ -148,7 +149,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
         try:
-            with notes_told():
+            with notes_told(debug=bool(ctx.params.get("debug"))):
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except click.exceptions.Exit as ended:
@@ -177,9 +178,10 @@ def tell_next(context: click.Context, *, failed: bool = False) -> None:
         return
     from .next_command import next_command
 
-    found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
-    if found is not None:
-        tell(f"next      {found}")
+    with notes_told(), improvement("the command that follows"):
+        found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
+        if found is not None:
+            tell(f"next      {found}")
 
 
 def told_failure(error: Exception) -> int:
@@ -223,16 +225,6 @@ def described(error: Exception) -> tuple[str, int]:
         f"internal error: {type(error).__name__}: {error}; "
         "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
     ), 70
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
-    words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
-    while error is not None:
-        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

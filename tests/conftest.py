@@ -1,11 +1,14 @@
-"""What holds for all tests: an example may take as long as a busy machine lets it, and Ctrl-C is heard."""
+"""What holds for all tests: an example may take as long as a busy machine lets it, Ctrl-C is heard, and no
+step that fails is left out."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from qprof_onnx.profiles.base.improvement import STRICT
 from qprof_onnx.quantizer.targets import loading, target
 
 from .quantizer import int8_kernels
@@ -16,6 +19,8 @@ if (
 ):
     # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited by what tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ[STRICT] = "1"  # here and in the processes that tests start
 
 settings.register_profile("unhurried", parent=settings(), deadline=None)
 settings.load_profile("unhurried")

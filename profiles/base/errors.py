@@ -128,6 +128,31 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
+    words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
+    while error is not None:
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an error is a fault of qprof: not of the input, the files, the memory, nor an interruption.
+
+    Compiled modules may turn an interruption into an ImportError, whose context it then is.
+    """
+    if isinstance(error, QprofError | OSError) or is_out_of_memory(error):
+        return False
+    came_from: BaseException | None = error
+    while came_from is not None:
+        if not isinstance(came_from, Exception):
+            return False
+        came_from = came_from.__cause__ or came_from.__context__
+    return True
+
+
 # Names: the next free one, and the order in which people count them.
 
 NaturalKey = tuple[list[tuple[int, str]], str]

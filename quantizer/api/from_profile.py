@@ -14,7 +14,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.errors import ConfigError, PlanError
+from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
@@ -34,7 +35,14 @@ from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from, rounded_with_samples
+from ..planning.plan_model import (
+    PlannedModel,
+    model_facts,
+    open_plan,
+    plan_from,
+    rounded_with_samples,
+    with_notes,
+)
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
@@ -184,8 +192,13 @@ def _plan(
             )
         samples = open_samples(data, specs, limit)
     planned, check = plan_from(facts), None
-    if speed is not None:
+    if speed is not None and speed.min_speedup is not None:  # a gate is never left out
         planned, check = check_speed(Subject(model_path, facts), planned, speed)
+    elif speed is not None:
+        step = "check of speed (the model may be slower than float)"
+        with left_out_steps() as left_out, improvement(step, PlanError):
+            planned, check = check_speed(Subject(model_path, facts), planned, speed)
+        planned = with_notes(planned, left_out)
     if samples is not None:
         kept = None if checkpoint is None else Path(checkpoint)
         planned = rounded_with_samples(planned, samples, progress, kept)
@@ -223,5 +236,8 @@ def _write(
             write_plan(plan, plan_path, batch)
         expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
         first = tuple(islice(planned.samples, CHECKED)) if expected else ()
-        estimates = check_estimates(expected, measured_sqnr(model_path, written.file, first)) if first else ()
+        estimates: tuple[EstimateCheck, ...] = ()
+        with improvement("estimates held against the written model"):
+            if first:
+                estimates = check_estimates(expected, measured_sqnr(model_path, written.file, first))
     return _Written(model, plan, written.size, estimates, planned)

@@ -17,8 +17,10 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.tool import Progress
+from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
@@ -244,7 +246,9 @@ def _judge_and_fix(task: _Task, recipe: Recipe) -> QuantizeResult:
         if is_random(data):
             reason = f"random data: no verdict ({source_name(data)}); give samples as the model will see them"
             return _with_verdict(first, no_verdict(first.verdict, reason), profile)
-    cause, fixes = _fixes(task, first)
+    cause, fixes = "", tuple[Fix, ...]()
+    with improvement("search for fixes"):
+        cause, fixes = _fixes(task, first)
     cause = _input_cause(first.verdict, profile) or cause
     verdict = with_fixes(first.verdict, cause, fixes)
     fix = _to_apply(verdict) if options.fix == "auto" else None
@@ -252,9 +256,12 @@ def _judge_and_fix(task: _Task, recipe: Recipe) -> QuantizeResult:
         return _with_verdict(first, verdict, profile)
     _note(options, f"fix: {' '.join(fix.options)}")
     speed = options.speed is not None or fix.check_speed
-    fixed = _attempt(task, with_settings(recipe, fix.settings, "fix"), profile, check_speed=speed)
-    if is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
-        _note(options, f"fix: {' '.join(fix.options)} is undone: it leaves nothing that is better than float")
+    fixed = None
+    with improvement(f"fix {' '.join(fix.options)}"):
+        fixed = _attempt(task, with_settings(recipe, fix.settings, "fix"), profile, check_speed=speed)
+    if fixed is None or is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
+        why = "it cannot be made" if fixed is None else "it leaves nothing that is better than float"
+        _note(options, f"fix: {' '.join(fix.options)} is undone: {why}")
         again = _attempt(task, recipe, profile, check_speed=options.speed is not None)
         others = [other for other in fixes if other.options != fix.options]
         return _with_verdict(again, with_fixes(again.verdict, cause, others), profile)
@@ -302,9 +309,15 @@ def _profile(task: _Task) -> KeptProfile:
     name = "profile" if file is None else str(file)
     samples = f"{len(profile)} tensors, {profile.data.samples} samples"
     _note(options, f"{name}: {'used again, model and data are the same' if reused else samples}")
-    for text in (*profile.notes, *(hint.text for hint in profile.hints())):
+    for text in (*profile.notes, *(hint.text for hint in _hints(profile))):
         _note(options, text)
     return KeptProfile(profile, file, reused)
+
+
+def _hints(profile: Profile) -> Sequence[Hint]:
+    with improvement("hints about the profile"):
+        return profile.hints()
+    return ()
 
 
 def _read(file: Path) -> Profile | None:
@@ -405,7 +418,7 @@ def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
     """Return what looks wrong with the inputs of a model that is not good, as its profile has it."""
     if profile is None or verdict.grade == "good":
         return ""
-    return next((hint.text for hint in profile.profile.hints() if hint.code == "pixels"), "")
+    return next((hint.text for hint in _hints(profile.profile) if hint.code == "pixels"), "")
 
 
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:

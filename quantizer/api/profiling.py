@@ -16,6 +16,7 @@ from typing import Unpack
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, QprofError
+from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
@@ -272,6 +273,9 @@ def _with_noise(
         noise = measure_noise(model, set(profile), chosen.samples(), threads, further, provider=provider)
     except QprofError as error:
         note(f"how noise travels is not measured: {error}")
+        return profile
+    except Exception as error:
+        leave_out("measurement of how noise travels", error)
         return profile
     return replace(profile, noise=noise, noise_samples=count)
 

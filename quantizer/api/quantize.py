@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.improvement import left_out_steps
 from ...profiles.base.tool import notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.samples.objects import DataSource
@@ -81,7 +82,12 @@ def quantize(
     timed = None if how.speed is None else how.speed.data
     read = FilesRead((model,), (profile, plan, target), (samples, timed))
     check_outputs([output, how.save_plan, how.checkpoint], read)
-    with notes_once(), model_file(model) as path, _output_file(output, path) as written:
+    with (
+        notes_once(),
+        left_out_steps() as left_out,
+        model_file(model) as path,
+        _output_file(output, path) as written,
+    ):
         if alone and samples is not None:
             result = quantize_from_samples(path, samples, written, recipe, how)
         else:
@@ -104,7 +110,7 @@ def quantize(
     if output is None:
         judged = None if result.judged is None else replace(result.judged, profile="")
         result = replace(result, model_path=None, judged=judged)
-    return replace(result, read=read)
+    return replace(result, read=read, notes=tuple(dict.fromkeys([*result.notes, *left_out])))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
+from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
 from ..adjustments.bias_correction import channel_means, find_biases
@@ -102,20 +103,31 @@ def model_facts(
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
+    An adjustment that fails by a fault of qprof leaves the plan as it was, with a note that says so; so do
+    all of them where the plan that they end in breaks a rule.
+
     Args:
         facts: what it is made from.
         floats: nodes that stay float whatever the settings say, each with the reason.
     """
-    planned = first_plan(facts, floats)
-    if _has_channels(facts):
-        planned = recurrent_equalized(planned, floats)
-        planned = equalized(planned)
-        planned = bias_corrected(planned)
-    else:
-        planned = _without_channels(planned)
-    planned = fitted_to_kernels(planned)
-    verify_plan(planned.plan, _facts(planned).graph, facts.identity)
-    return planned
+    with left_out_steps() as left_out:
+        first = planned = first_plan(facts, floats)
+        if _has_channels(facts):
+            with improvement("equalization of recurrent nodes", PlanError):
+                planned = recurrent_equalized(planned, floats)
+            with improvement("equalization", PlanError):
+                planned = equalized(planned)
+            with improvement("bias correction", PlanError):
+                planned = bias_corrected(planned)
+        else:
+            planned = _without_channels(planned)
+        with improvement("predicted times", PlanError):
+            planned = fitted_to_kernels(planned)
+        with improvement("all adjustments of the model", PlanError):
+            verify_plan(planned.plan, _facts(planned).graph, facts.identity)
+            return with_notes(planned, left_out)
+        verify_plan(first.plan, facts.graph, facts.identity)
+    return with_notes(first, left_out)
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -231,6 +243,17 @@ def rounded_with_samples(
         DataError: there are no samples, or one cannot be run. ConfigError: the checkpoint is that of another
             run.
     """
+    with left_out_steps() as left_out, improvement(f"rounding {planned.plan.config.rounding}", PlanError):
+        return _rounded_with_samples(planned, samples, progress, checkpoint)
+    return with_notes(planned, left_out)
+
+
+def _rounded_with_samples(
+    planned: PlannedModel,
+    samples: Iterable[Sample],
+    progress: Callable[[int, int | None], None] | None,
+    checkpoint: Path | None,
+) -> PlannedModel:
     biases, facts = planned.plan.adjustments.biases, _facts(planned)
     kept = None
     if checkpoint is not None:
@@ -249,8 +272,7 @@ def rounded_with_samples(
         planned = bias_corrected(planned)
     found = len(planned.plan.adjustments.roundings)
     note = f"{found} of {count} quantized weights are rounded with samples, not to the nearest"
-    notes = tuple(dict.fromkeys([*planned.plan.notes, note]))
-    planned = replace(planned, plan=replace(planned.plan, notes=notes))
+    planned = with_notes(planned, [note])
     verify_plan(planned.plan, _facts(planned).graph, facts.identity)
     return planned
 
@@ -339,6 +361,12 @@ def _may_be_dynamic(node: Node, plan: QuantPlan, facts: PlanningFacts) -> bool:
     return (entry.kind is Kind.DYNAMIC or noisy) and node.input(0) not in plan.tensors
 
 
+def with_notes(planned: PlannedModel, notes: Iterable[str]) -> PlannedModel:
+    """Return a plan with further remarks, each once."""
+    plan = planned.plan
+    return replace(planned, plan=replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *notes]))))
+
+
 def _facts(planned: PlannedModel) -> PlanningFacts:
     assert planned.facts is not None, "a plan that was read is not planned further"
     return planned.facts
@@ -380,4 +408,4 @@ def _without_channels(planned: PlannedModel) -> PlannedModel:
     own = _facts(planned).measured.origin == "qprof"
     advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
     note = f"the profile has no records of channels: no equalization, no bias correction; {advice}"
-    return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, note)))
+    return with_notes(planned, [note])

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ...profiles.base.errors import PlanError
+from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.float_regions import Prices, find_prices, slower_nodes
@@ -253,6 +255,9 @@ def _with_output(node: Node, choice: Choice, spread: _Spread) -> Choice:
 
 NO_FLOATS: FloatReasons = {}
 
+PRICES = "predicted times (nodes that are slower in int8 may be quantized)"
+"""What is left out where they cannot be predicted."""
+
 
 def make_plan(
     facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
@@ -274,7 +279,9 @@ def make_plan(
         plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
         if model is None:
             return plan
-        return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
+        with improvement(PRICES, PlanError):
+            return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
+        return plan
 
     def prices(plan: QuantPlan) -> Prices:
         assert model is not None
@@ -285,7 +292,12 @@ def make_plan(
         lambda plan, without: with_int8_weights(facts, plan, without=without),
         None if model is None else prices,
     )
-    return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
+    with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
+        return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
+    plan = make(NO_FLOATS)
+    with improvement("int8 weights of float nodes", PlanError):
+        return maker.store(plan, ())
+    return plan
 
 
 def _without_slower(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
+from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.presentation import decibels
 from ...profiles.base.tool import tool_name
 from ..api.drift import DriftReport
@@ -57,6 +59,8 @@ from .estimates import (
 )
 from .suggestions import Files, suggestions, tried_changes, with_commands
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Results:
@@ -101,14 +105,27 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         names: of the files.
     """
     plan = _plan(analysis, results)
-    noise = None if analysis is None else analysis.noise
-    budgets = () if noise is None else noise_budgets(noise)
-    worst = budgets[0] if budgets else None
-    nodes = () if analysis is None else node_records(analysis, worst)
+    noise, speed = None, measured_speed(results)
+    files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
+    with left_out_steps() as left_out:
+        with improvement("report: noise"):
+            noise = None if analysis is None else analysis.noise
+        budgets = section("noise of the outputs", lambda: () if noise is None else noise_budgets(noise))
+        worst = budgets[0] if budgets else None
+        nodes = section("nodes", lambda: () if analysis is None else node_records(analysis, worst))
+        with improvement("report: predicted speed"):
+            speed = speed or _predicted_speed(analysis)
+        changes = section(
+            "what to try", lambda: () if analysis is None else _changes(analysis, worst, results, files)
+        )
+        at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers))
+        tensors = section("tensors", lambda: () if analysis is None else tensor_records(analysis))
+        groups = section("float nodes", lambda: () if plan is None else float_groups(plan, nodes))
+        samples = section("samples", lambda: _samples(analysis, results))
+        shared = section("shared scales", lambda: () if plan is None else shared_groups(plan))
     limits = None if noise is None else noise.limits
     outputs, gates = outputs_of(plan, results.evaluation, limits), tuple(_gates(results))
-    speed = measured_speed(results) or _predicted_speed(analysis)
-    files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
+    notes = [*(() if plan is None else plan.notes), *notes_of(results), *left_out]
     return Report(
         title=_title(names, results),
         tool=tool_name(),
@@ -120,19 +137,26 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         outputs=outputs,
         facts=() if results.evaluation is None else tuple(facts_of(results.evaluation)),
         gates=gates,
-        what_ifs=() if analysis is None else _changes(analysis, worst, results, files),
+        what_ifs=changes,
         noise=budgets,
-        tensor_noise=tensor_noise(analysis, results.layers),
-        tensors=() if analysis is None else tensor_records(analysis),
+        tensor_noise=at_tensors,
+        tensors=tensors,
         nodes=nodes,
-        float_groups=() if plan is None else float_groups(plan, nodes),
-        samples=_samples(analysis, results),
-        shared=() if plan is None else shared_groups(plan),
+        float_groups=groups,
+        samples=samples,
+        shared=shared,
         drift=tuple(map(drift_record, results.drift)),
         trials=() if results.tuning is None else tuple(trials_of(results.tuning)),
-        notes=tuple(dict.fromkeys([*(() if plan is None else plan.notes), *notes_of(results)])),
+        notes=tuple(dict.fromkeys(notes)),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
+
+
+def section(name: str, make: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+    """Return a section of a report; an empty one, and a note, where it fails by a fault of qprof."""
+    with improvement(f"report: {name}"):
+        return make()
+    return ()
 
 
 def _verdict(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError, QprofError, WritingError
+from ...profiles.base.improvement import leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
 from ..costs.predicted import CostModel, total_microseconds
@@ -200,7 +201,7 @@ class Engine:
         """Plan, write, run and judge candidates; yield what became of each, in this order.
 
         While one model is judged, the next is planned and written. A candidate that cannot be run is planned
-        again with the nodes in float that this is due to.
+        again with the nodes in float that this is due to. One that fails by a fault of qprof is left out.
 
         Args:
             candidates: what is tried.
@@ -209,8 +210,14 @@ class Engine:
             parallel: how many are judged side by side.
 
         Raises:
-            WritingError: a model cannot be written. Whatever the judge raises that is not in `CANNOT`.
+            WritingError: a model cannot be written. Whatever else of the user's the judge raises that is not
+                in `CANNOT`.
         """
+
+        def failed(candidate: Candidate, error: Exception) -> Attempt[T]:
+            text = leave_out(f"candidate '{candidate.base.name}'", error)
+            return Attempt(candidate, error=RuntimeError(text))
+
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             begun = set(known)
 
@@ -227,6 +234,8 @@ class Engine:
                     raise
                 except CANNOT as error:
                     return Attempt(candidate, error=error)
+                except Exception as error:
+                    return failed(candidate, error)
                 return Attempt(candidate, planned, path)
 
             def judged(attempt: Attempt[T]) -> Attempt[T]:
@@ -236,6 +245,8 @@ class Engine:
                     return replace(attempt, result=judge(attempt.candidate, attempt.planned, attempt.path))
                 except ModelError as error:
                     return replace(attempt, error=error)
+                except Exception as error:
+                    return failed(attempt.candidate, error)
 
             def judged_again(candidate: Candidate) -> Attempt[T]:
                 path = Path(folder) / "again.onnx"
@@ -247,6 +258,8 @@ class Engine:
                     raise
                 except CANNOT as error:
                     return Attempt(candidate, error=error)
+                except Exception as error:
+                    return failed(candidate, error)
 
             ready = (written(place, candidate) for place, candidate in enumerate(candidates))
             for attempt, _ in map_in_threads(judged, ready, parallel, lambda: False):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...profiles.base.errors import WritingError
+from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
@@ -77,7 +78,9 @@ def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...
     if gap is None:
         return "", faster
     search.try_fixes(proposals(gap, ()))
-    ranking = search.ranking() if search.has_time() else ()
+    ranking: tuple[RankedNode, ...] = ()
+    with improvement("ranking of the nodes by their noise"):
+        ranking = search.ranking() if search.has_time() else ()
     search.try_fixes(proposals(gap, ranking))
     for _ in range(MOST_LIMITS):
         search.try_fixes(stricter_limits(gap, tuple(search.fixes.values())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.improvement import improvement
 from ...profiles.runtime.providers import check_provider
 from ..evaluation.compare import class_axes
 from ..evaluation.latency import measure
@@ -61,11 +63,10 @@ class TuningTask:
 
 def forecast(task: TuningTask, candidate: Candidate) -> Forecast:
     """Return what is known of a candidate before it is run."""
-    try:
+    with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANNOT):
         planned = task.engine.planned(candidate)
-    except CANNOT:
-        return Forecast("", 0.0)
-    return Forecast(plan_digest(planned.plan), task.predicted(planned))
+        return Forecast(plan_digest(planned.plan), task.predicted(planned))
+    return Forecast("", 0.0)
 
 
 def try_candidates(
@@ -188,7 +189,10 @@ class Runner:
                 answer = tuple(forecast(task, candidate) for candidate in candidates)
             case RankNodes(candidate):
                 planned = self.plan_of_trial(candidate)
-                answer = ranked_nodes(planned, tuning, task.target.side_by_side, task.provider)
+                with improvement("ranking of the nodes by their noise"):
+                    answer = ranked_nodes(planned, tuning, task.target.side_by_side, task.provider)
+                if answer is None:  # not to be remembered
+                    return ()
             case Measure(candidate):
                 self.plan_of_trial(candidate)
                 answer = measured_speedup(task, candidate, tuning)

@@ -1,0 +1,89 @@
+"""Steps that only improve a result: one that fails by a fault of qprof is left out, and that is said.
+
+    with left_out_steps() as left_out:
+        with improvement("equalization"):
+            planned = equalized(planned)      # on a fault `planned` is what it was
+
+What is left out is logged as an error of the library, and collected for the notes of what is being made.
+Nothing else is stepped over: not what is wrong with the input, the disk or the memory, not an interruption,
+and never what reads, writes or gates. With `QPROF_STRICT=1`, as in the tests, nothing is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from .errors import is_internal
+from .tool import LOGGER
+
+STRICT = "QPROF_STRICT"
+"""Environment variable: a fault in a step that improves ends everything, as any other fault does."""
+
+_PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
+
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("left_out_steps", default=None)
+
+
+@contextmanager
+def left_out_steps() -> Iterator[list[str]]:
+    """Collect a sentence for each step that is left out while this lasts, in this thread, each once.
+
+    Of two that enclose each other the inner one collects: its notes are those of what is made inside.
+    """
+    found: list[str] = []
+    token = _COLLECTED.set(found)
+    try:
+        yield found
+    finally:
+        _COLLECTED.reset(token)
+
+
+@contextmanager
+def improvement(step: str, *also: type[Exception]) -> Iterator[None]:
+    """Leave out what is done inside where it fails by a fault of qprof.
+
+    Args:
+        step: what is left out then, as a user knows it.
+        also: errors that would be the user's elsewhere and are qprof's here.
+
+    Raises:
+        Exception: see `leave_out`.
+    """
+    try:
+        yield
+    except Exception as error:
+        leave_out(step, error, *also)
+
+
+def leave_out(step: str, error: Exception, *also: type[Exception]) -> str:
+    """Log and collect that a step is left out, and return the sentence that says so.
+
+    The sentence names the kind of error and the function, and is the same in each run: messages of errors
+    may hold addresses and names of temporary files. The traceback is logged for `qprof --debug`.
+
+    Raises:
+        Exception: the error, where it is not a fault of qprof, or nothing may be left out.
+    """
+    if os.environ.get(STRICT) or not (is_internal(error) or isinstance(error, also)):
+        raise error
+    own = [
+        f"{found[1]}, {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (found := _PACKAGE.match(frame.filename)) and not frame.filename.endswith("improvement.py")
+    ]
+    where = f" in {own[-1]}".replace(os.sep, "/") if own else ""
+    text = (
+        f"{step}: left out after an internal error ({type(error).__name__}{where}); all else is done. "
+        "This is a fault of qprof: run again as 'qprof --debug ...' and please report what it prints"
+    )
+    collected = _COLLECTED.get()
+    if collected is not None and text not in collected:
+        collected.append(text)
+    LOGGER.error("%s", text)
+    LOGGER.debug("%s", step, exc_info=error)
+    return text

@@ -1,0 +1,256 @@
+"""A step that only improves a result and fails by a fault of qprof is left out, and the result says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import qprof_onnx as qprof
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.improvement import STRICT, improvement, left_out_steps
+from qprof_onnx.quantizer.planning import plan_model
+from qprof_onnx.quantizer.targets import cost_table, target
+
+from ..int8_kernels import TARGET
+
+QUANTIZER = "qprof_onnx.quantizer"
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+BROKEN: dict[str, Any] = {"calibrator": "percentile:90", "min_output_sqnr": 0.0, "equalization": "off"}
+"""Settings with which the model loses 15 dB."""
+
+
+def fails(*_: object, **__: object) -> Any:
+    """A fault, whose message is another in each run."""
+    raise KeyError(str(object()))
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """As users have it; the function breaks what has a name."""
+    monkeypatch.delenv(STRICT)
+    monkeypatch.setattr(target, "costs_of", cost_table.costs_of)
+    return lambda name: monkeypatch.setattr(f"{QUANTIZER}.{name}", fails)
+
+
+PLANNING = {
+    "planning.plan_model.find_recurrent_scales": "equalization of recurrent nodes",
+    "planning.plan_model.find_equalization_scales": "equalization",
+    "planning.plan_model.find_biases": "bias correction",
+    "planning.plan_model.with_prices": "predicted times",
+    "planning.planner.slower_nodes": "predicted times (nodes that are slower in int8 may be quantized)",
+    "planning.noise_budget.measured_gains": "noise budget (outputs may be noisier than their limits)",
+    "planning.noise_budget.cheap_nodes": "noise budget (outputs may be noisier than their limits)",
+}
+
+
+@pytest.mark.parametrize(("place", "step"), PLANNING.items())
+def test_a_plan_is_made_without_what_fails(
+    place: str, step: str, lenient: Any, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    path = DIGITS / "model.onnx"
+    lenient(place)
+    out = tmp_path / "q.onnx"
+    result = qprof.quantize(path, profile, out, save_plan=tmp_path / "p.yaml")
+    said = [note for note in result.notes if note.startswith(f"{step}: left out after an internal error")]
+    assert len(said) == 1
+    assert "(KeyError in quantizer/" in said[0]
+    assert "please report" in said[0]
+    assert "0x" not in said[0]
+    assert said[0] in qprof.load_plan(tmp_path / "p.yaml").notes
+    ort.InferenceSession(out, providers=["CPUExecutionProvider"])
+
+
+def test_the_same_fault_gives_the_same_bytes(
+    lenient: Any, path: Path, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    lenient("planning.plan_model.find_biases")
+    for name in ("a", "b"):
+        qprof.quantize(path, profile, tmp_path / f"{name}.onnx", save_plan=tmp_path / f"{name}.yaml")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
+
+
+def test_adjustments_that_break_a_rule_of_the_plan_are_left_out_together(
+    lenient: Any, path: Path, profile: qprof.Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+
+    def verified(plan: qprof.QuantPlan, *others: Any) -> None:
+        checked.append(plan)
+        if len(checked) == 1:
+            raise qprof.PlanError("plan: breaks a rule")
+
+    monkeypatch.setattr(plan_model, "verify_plan", verified)
+    result = qprof.quantize(path, profile)
+    assert any(note.startswith("all adjustments of the model: left out") for note in result.notes)
+    assert not result.plan.adjustments.biases
+
+
+def test_weights_are_rounded_to_the_nearest_where_rounding_with_samples_fails(
+    lenient: Any, path: Path, profile: qprof.Profile
+) -> None:
+    lenient("planning.plan_model.find_roundings")
+    result = qprof.quantize(path, profile, data=DIGITS / "calibration", rounding="gptq")
+    assert any(note.startswith("rounding gptq: left out") for note in result.notes)
+
+
+@pytest.mark.parametrize("min_speedup", [None, 0.001])
+def test_a_check_of_speed_is_left_out_but_never_its_gate(
+    min_speedup: float | None, lenient: Any, path: Path, profile: qprof.Profile
+) -> None:
+    lenient("api.from_profile.check_speed")
+    speed = qprof.SpeedDemand(min_speedup=min_speedup)
+    if min_speedup is not None:
+        with pytest.raises(KeyError):
+            qprof.quantize(path, profile, speed=speed)
+        return
+    result = qprof.quantize(path, profile, speed=speed)
+    said = [note for note in result.notes if note.startswith("check of speed")]
+    assert len(said) == 1
+    assert said[0] in result.plan.notes
+
+
+def test_a_fault_in_measuring_noise_leaves_a_profile_without_it(lenient: Any, path: Path) -> None:
+    lenient("api.profiling.measure_noise")
+    found = qprof.profile(path, DIGITS / "calibration")
+    assert not found.noise
+    assert found.data.samples == 64
+
+
+@pytest.mark.parametrize(
+    ("place", "step"),
+    {
+        "api.from_samples.find_fixes": "search for fixes",
+        "search.fixes.ranked_nodes": "ranking of the nodes by their noise",
+        "search.fixes.evaluate": "candidate '--",
+        "planning.plan_model.find_biases": "bias correction",
+    }.items(),
+)
+def test_a_model_is_judged_without_fixes_that_fail(place: str, step: str, lenient: Any, path: Path) -> None:
+    lenient(place)
+    result = qprof.quantize(path, data=DIGITS / "calibration", target=TARGET, latency=False, **BROKEN)
+    assert any(note.startswith(f"{step}") and "left out" in note for note in result.notes), result.notes
+    assert result.verdict is not None
+
+
+REPORT = {
+    "report.estimates._noise_of": "noise",
+    "report.assemble.noise_budgets": "noise of the outputs",
+    "report.assemble.node_records": "nodes",
+    "report.assemble._predicted_speed": "predicted speed",
+    "report.assemble.suggestions": "what to try",
+    "report.assemble.tensor_noise": "noise of tensors",
+    "report.assemble.tensor_records": "tensors",
+    "report.assemble.float_groups": "float nodes",
+    "report.assemble.sample_records": "samples",
+    "report.assemble.shared_groups": "shared scales",
+}
+
+
+@pytest.mark.parametrize(("place", "step"), REPORT.items())
+def test_a_report_lacks_a_section_that_fails_and_says_so(
+    place: str, step: str, lenient: Any, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    path = DIGITS / "model.onnx"
+    result = qprof.quantize(path, profile)
+    lenient(place)
+    report = qprof.report(path, result, profile)
+    assert [note for note in report.notes if note.startswith(f"report: {step}: left out")]
+    report.save(tmp_path / "report.html")
+    assert f"report: {step}: left out" in (tmp_path / "report.html").read_text()
+
+
+def test_a_command_says_at_its_end_what_was_left_out(
+    lenient: Any, path: Path, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    profile.save(tmp_path / "p.yaml")
+    lenient("planning.plan_model.find_biases")
+    words = ["quantize", str(path), "--profile", str(tmp_path / "p.yaml"), "-o", str(tmp_path / "q.onnx")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0
+    assert "LEFT OUT: bias correction: left out after an internal error" in done.stderr
+    assert "Traceback" not in done.stderr
+    traced = CliRunner().invoke(main, ["--debug", *words])
+    assert traced.exit_code == 0
+    assert "Traceback" in traced.stderr
+
+
+def test_a_fault_in_reading_or_writing_ends_the_command(
+    lenient: Any, path: Path, profile: qprof.Profile, tmp_path: Path
+) -> None:
+    profile.save(tmp_path / "p.yaml")
+    lenient("api.from_profile.lower")
+    words = ["quantize", str(path), "--profile", str(tmp_path / "p.yaml"), "-o", str(tmp_path / "q.onnx")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 70
+    assert not (tmp_path / "q.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [qprof.ConfigError("min_sqnr: no"), OSError(28, "no space"), MemoryError(), KeyboardInterrupt()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_no_fault_of_qprof_is_never_left_out(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(STRICT)
+    with left_out_steps() as left_out, pytest.raises(type(error)), improvement("a step"):
+        raise error
+    assert not left_out
+
+
+def test_an_interruption_that_became_another_error_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(STRICT)
+    error = ImportError("numpy")
+    error.__context__ = KeyboardInterrupt()
+    with pytest.raises(ImportError), improvement("a step"):
+        raise error
+
+
+def test_in_tests_nothing_is_left_out() -> None:
+    with pytest.raises(ZeroDivisionError), improvement("a step"):
+        raise ZeroDivisionError
+
+
+def test_notes_are_those_of_what_is_made_inside(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.delenv(STRICT)
+    with left_out_steps() as outer, left_out_steps() as inner:
+        for _ in range(2):
+            with improvement("a step"):
+                raise ZeroDivisionError
+    assert not outer
+    assert len(inner) == 1
+    assert {record.levelno for record in caplog.records} == {logging.ERROR}
+
+
+@pytest.mark.parametrize(
+    ("place", "step"),
+    {
+        "search.trial.screen_model": "candidate 'default'",
+        "search.trial.plan_digest": "forecast of 'default'",
+        "search.trial.ranked_nodes": "ranking of the nodes by their noise",
+    }.items(),
+)
+def test_a_tuning_goes_on_without_what_fails(
+    place: str, step: str, lenient: Any, profile: qprof.Profile, caplog: Any
+) -> None:
+    first: dict[int, Any] = {}
+
+    def same_bits(outputs: Any, indices: Any) -> list[float]:  # which no plan has
+        pairs = zip(indices, outputs, strict=True)
+        return [100.0 * np.array_equal(first.setdefault(i, out["logits"]), out["logits"]) for i, out in pairs]
+
+    lenient(place)
+    found = qprof.tune(
+        DIGITS / "model.onnx", profile, DIGITS / "heldout", metric=same_bits, budget=8.0, objective="size"
+    )
+    assert not found.target_met
+    assert any(record.getMessage().startswith(f"{step}: left out") for record in caplog.records)
