@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from qprof_onnx.profiles.base.improvement import STRICT
-from qprof_onnx.quantizer.targets import loading, target
+from qprof_onnx.quantizer.targets import loading, machine, target
 
 from .quantizer import int8_kernels
 
@@ -38,10 +38,11 @@ def _no_measured_times() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_doubt_about_the_default_target() -> Iterator[None]:
-    """No command says that the default target is not for this processor: it prints the same on any."""
+def _no_doubt_about_the_target() -> Iterator[None]:
+    """No command says that a target is not for this processor: it prints the same on any."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loading, "default_doubt", lambda *_: "")
+        patched.setattr(machine, "int8_kernels_saturate", lambda: False)
         yield
 
 

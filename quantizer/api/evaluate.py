@@ -7,6 +7,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
@@ -17,11 +21,15 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike, load_model, model_file
+from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
 from ..search import sensitivity as analysis
 from ..search.sensitivity import LIMIT, Sensitivities, SensitivityRun
+from ..targets.loading import load_recipe
+from ..targets.machine import saturation_alarm
+from ..targets.packaged import target_names
 from .keywords import EvaluateKeywords, LayerKeywords, SensitivityKeywords, TargetLike, sorted_keywords
 from .results import QuantizeResult, TuneResult
 from .sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
@@ -72,9 +80,37 @@ def evaluate(
         found = evaluation.evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
+        if saturation := _saturation(other, measuring):
+            found = replace(found, remarks=(*found.remarks, saturation))
     if baseline is None or earlier is None:
         return found
     return held_against(found, earlier, Path(baseline).name, slack)
+
+
+LARGEST_7_BIT = 64
+"""Largest magnitude of a weight whose products never saturate (`numerics.affine.INT7`)."""
+
+
+def _saturation(quantized: Path, how: EvaluationOptions) -> str:
+    """Return why a model is computed worse here than on the target that it was quantized for; "" where it is
+    not: another processor's target, 8-bit weights, and kernels that saturate with these."""
+    if how.runtime != "onnxruntime" or check_provider(how.provider) != CPU:
+        return ""
+    model = load_model(quantized)
+    provenance = read_provenance(model)
+    if provenance is None or provenance.target not in target_names():
+        return ""
+    target = load_recipe(provenance.target).target
+    alarm = saturation_alarm(target.name, target.weight_types)
+    weights = (value.const_value for value in model.graph.initializers.values())
+    has_8_bits = alarm and any(
+        weight is not None
+        and weight.dtype is ir.DataType.INT8
+        and len(weight.shape) > 1
+        and np.abs(weight.numpy().astype(np.int16)).max(initial=0) > LARGEST_7_BIT
+        for weight in weights
+    )
+    return alarm if has_8_bits else ""
 
 
 def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:

@@ -24,7 +24,7 @@ from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
-from ...profiles.runtime.providers import check_provider, profiled_by
+from ...profiles.runtime.providers import CPU, check_provider, profiled_by
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.values import InputSpec
@@ -37,7 +37,8 @@ from ..evaluation.options import EvaluationOptions
 from ..evaluation.order import ModelFile, speed_doubts
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
-from ..plan.plan import Kind
+from ..plan.plan import Kind, QuantPlan
+from ..planning.facts import PlanningFacts
 from ..prepare.prepare import open_prepared
 from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
@@ -57,6 +58,7 @@ from ..search.verdict import (
 )
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
 from ..targets.loading import load_recipe
+from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .held_out import (
@@ -372,8 +374,23 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
     # The limits that follow from what outputs are, where no limit was asked for.
     config = task.config if task.config.min_output_sqnr else replace(task.config, min_output_sqnr=None)
     limits = noise_limits(result.made.facts.prepared.graph, measured, config)
-    verdict = verdict_of(evaluation, limits, _composition(result, measured), task.parts.about)
+    saturation = _saturation(result.made.facts, result.made.planned.plan, task.evaluation)
+    composition = _composition(result, measured)
+    verdict = verdict_of(evaluation, limits, composition, task.parts.about, saturation)
     return _Attempt(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _saturation(facts: PlanningFacts, plan: QuantPlan, how: EvaluationOptions) -> str:
+    """Return why the figures of a plan are worse here than on its target, "" where they are not."""
+    integers = (Kind.QUANTIZED, Kind.DYNAMIC)
+    if (
+        plan.config.weight_type != "int8"
+        or how.runtime != "onnxruntime"
+        or check_provider(how.provider) != CPU
+        or not any(entry.kind in integers for entry in plan.nodes.values())
+    ):
+        return ""
+    return saturation_alarm(plan.config.target, facts.target.weight_types)
 
 
 def _composition(result: QuantizeResult, profile: Profile) -> Composition:
@@ -403,6 +420,7 @@ def _fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:
         seconds=budget,
         spent=attempt.seconds,
         progress=_stage(task.options, "trying") if budget else None,
+        saturates=bool(_saturation(made.facts, made.planned.plan, task.evaluation)),
     )
     return find_fixes(search, attempt.verdict)
 

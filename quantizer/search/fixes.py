@@ -74,6 +74,11 @@ def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...
             search.try_fixes((Fix({"mode": "weight-only"}),))
         return "", tuple(search.fixes.values())
     faster = (Fix(check_speed=True),) if verdict.cost.is_slower else ()
+    if search.saturates and can_be_planned and "int7" in search.facts.target.weight_types:
+        search.try_fixes((Fix({"weight_type": "int7"}),))
+        exact = [fix for fix in search.fixes.values() if _is_better(fix, verdict.sqnr)]
+        if verdict.grade == "good" or any(fix.grade == "good" for fix in exact):
+            return "", (*exact, *faster)
     gap = _quality_gap(search, verdict) if can_be_planned and verdict.grade in ("fair", "poor") else None
     if gap is None:
         return "", faster
@@ -85,8 +90,13 @@ def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...
     for _ in range(MOST_LIMITS):
         search.try_fixes(stricter_limits(gap, tuple(search.fixes.values())))
     order = sorted(search.fixes.values(), key=lambda fix: (not fix.is_measured, *worth(fix)))
-    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= gap.sqnr + WORTH_DB]
+    useful = [fix for fix in order if _is_better(fix, gap.sqnr)]
     return _cause(ranking, gap, order), (*useful, *faster)
+
+
+def _is_better(fix: Fix, sqnr: float | None) -> bool:
+    """Whether a fix is worth telling of: it was not tried, or makes the worst output better."""
+    return not fix.is_measured or sqnr is None or (fix.sqnr or 0.0) >= sqnr + WORTH_DB
 
 
 @dataclass(eq=False)
@@ -102,6 +112,7 @@ class FixSearch:
         seconds: for all trials together.
         spent: what making and comparing the model took: no trial begins that would not fit.
         progress: called after each trial.
+        saturates: whether what is measured here suffers from kernels that saturate with 8-bit weights.
         fixes: the fixes so far, those that there was no time for as they were proposed, by their options.
     """
 
@@ -115,6 +126,7 @@ class FixSearch:
     seconds: float
     spent: float
     progress: Progress | None = None
+    saturates: bool = False
     fixes: dict[tuple[str, ...], Fix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -19,10 +19,10 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import read_bytes, replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
-from ...profiles.base.tool import tool_name
+from ...profiles.base.tool import note, tool_name
 from ...profiles.records.profile import Profile, check_data_not_random, has_histograms
 from ...profiles.records.store import dumps
-from ...profiles.runtime.providers import check_provider
+from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.random_samples import check_not_random
 from ..evaluation.metrics.score import Score
@@ -36,6 +36,7 @@ from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..targets.loading import load_recipe
+from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .candidates import Base, Trial, meets
 from .engine import OTHER_CALIBRATORS, Engine
@@ -206,6 +207,8 @@ def _few(names: tuple[str, ...]) -> str:
 LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
 OTHER_MODES = ("dynamic", "weight-only")
+EXACT = (Base("weight_type int7", {"weight_type": "int7"}),)
+"""Tried where this processor's kernels saturate with weights of 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,13 @@ def tune(
     deadline = None if target.budget is None else begin + target.budget
     runner = Runner(task, split, state, files.state, deadline, on_trial)
     goal = Goal(target.max_drop, target.objective == "latency")
-    found = runner.outcome(search(bases_of(recipe, profile), goal))
+    bases, config = bases_of(recipe, profile), recipe.config
+    types = recipe.target.weight_types
+    on_kernels = config.weight_type == "int8" and task.provider == CPU
+    if on_kernels and (alarm := saturation_alarm(recipe.target.name, types)):
+        note(alarm)
+        bases += EXACT if "int7" in types else ()
+    found = runner.outcome(search(bases, goal))
     if found.looks > 1:
         overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
     size = None if found.chosen is None else _write(runner, found, files)

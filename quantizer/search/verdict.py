@@ -15,7 +15,7 @@ from ..evaluation.compare import Agreement, OutputResult
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
-from ..noise.estimate_check import EstimateCheck
+from ..noise.estimate_check import EstimateCheck, too_good_texts
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
 from .candidates import RankedNode, Settings
@@ -537,7 +537,8 @@ class Verdict(Presented):
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured, or says nothing of the target.
         composition: what computes in integers, and why the rest does not.
-        alarms: what must not go unnoticed: nothing quantized, larger or slower than float.
+        alarms: what must not go unnoticed: nothing quantized, larger or slower than float, measured with
+            kernels that saturate.
         remarks: what else to know of the verdict.
         cause: what costs most, where the model is not good; "" elsewhere.
         fixes: what to try, and what it brings, the best first.
@@ -618,7 +619,11 @@ def metric_text(title: str, found: Score) -> str:
 
 
 def verdict_of(
-    evaluation: Evaluation, limits: NoiseLimits, composition: Composition, held_out: HeldOut
+    evaluation: Evaluation,
+    limits: NoiseLimits,
+    composition: Composition,
+    held_out: HeldOut,
+    saturation: str = "",
 ) -> Verdict:
     """Return the verdict on a model, with neither cause nor fixes.
 
@@ -627,9 +632,12 @@ def verdict_of(
         limits: how much noise its outputs can bear.
         composition: what computes in integers.
         held_out: the samples.
+        saturation: why what was measured is worse than on the target, "" where it is not.
     """
     outputs = output_grades(evaluation.outputs, limits)
     drop = evaluation.score or evaluation.accuracy
+    # Where kernels saturate the estimate is not too good: the measurement is of other arithmetic.
+    untrue = too_good_texts(evaluation.estimates) if saturation else ()
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -642,9 +650,10 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*_about(held_out), *evaluation.remarks),
+        remarks=(*_about(held_out), *(text for text in evaluation.remarks if text not in untrue)),
     )
-    found = replace(found, alarms=tuple(alarms_of(composition, found.cost)))
+    alarms = [*([saturation] if saturation else []), *alarms_of(composition, found.cost)]
+    found = replace(found, alarms=tuple(alarms))
     if found.grade != "good":
         return found
     if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why

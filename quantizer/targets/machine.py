@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -223,3 +223,47 @@ def default_doubt(target: str, processors: Processors, here: Processor) -> str:
     kinds = " or ".join(KINDS[kind] for kind in meant)
     text = f"target is {target}, the default, which is for {kinds}; this processor is {here}: {advice}"
     return f"{text}; {here.doubt}" if here.doubt else text
+
+
+@cache
+def int8_kernels_saturate() -> bool:
+    """Whether onnxruntime's product of the largest uint8 and int8 values is wrong here: it is computed.
+
+    Processors of x86-64 without VNNI add two such products in 16 bits (`numerics.affine.INT7`).
+    """
+    import numpy as np
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+            "probe",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, (4, 64))],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, (4, 8))],
+            [helper.make_tensor("w", TensorProto.INT8, (64, 8), b"\x7f" * 512, raw=True)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (product,) = session.run(None, {"x": np.full((4, 64), 255, np.uint8)})
+    return bool((product != 64 * 255 * 127).any())
+
+
+def saturation_alarm(target: str, weight_types: Collection[str]) -> str:
+    """Return what is wrong with figures of 8-bit weights where this processor's kernels saturate, and what to
+    do; "" where they do not.
+
+    Args:
+        target: that the model was quantized for.
+        weight_types: that this target has kernels for.
+    """
+    if not int8_kernels_saturate():
+        return ""
+    both = ", --weight-type int7 for both" if "int7" in weight_types else ""
+    return (
+        f"int8 kernels saturate here: this processor is {processor()} and adds products of 8-bit weights in "
+        f"16 bits, so SQNR and accuracy are lower than on target {target}; --target auto quantizes for this "
+        f"processor{both}"
+    )
