@@ -17,6 +17,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,30 @@ from .providers import (
     new_session_options,
 )
 
-# Graphs as onnxruntime writes them, read without the types that onnx_ir does not have.
+# Graphs as onnxruntime writes them, which are not always graphs that it, or onnx_ir, reads.
 
 
 def read_graph(path: Path) -> ir.Model:
-    """Read a model that onnxruntime wrote; values that are maps, or hold them, get no type."""
+    """Read a model that onnxruntime wrote.
+
+    Values that are maps, or hold them, get no type, since onnx_ir has none for them. A tensor of a subgraph
+    gets a name of its own: the layout optimizer of onnxruntime 1.32 names tensors for each graph alone
+    (`reorder_token_0`), and onnxruntime refuses a file in which a subgraph makes a tensor of an outer name.
+    """
     proto = onnx.load_model(path, load_external_data=False)
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         if has_map(value.type):
             value.ClearField("type")
     model = ir.from_proto(proto)
+    taken = set[str]()
+    for graph in model.graphs():  # the main graph first
+        own = (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
+        names = {value.name for value in own if value.name}
+        for value in own:
+            if value.name in taken:
+                value.name = next(name for i in count() if (name := f"{value.name}_{i}") not in taken | names)
+                names.add(value.name)
+        taken |= names
     ir.external_data.set_base_dir(model.graph, path.parent)
     return model
 

@@ -60,7 +60,6 @@ IN_ONNXRUNTIME = ("onnxruntime-x86", "onnxruntime-x86-avx2", "onnxruntime-arm", 
 
 REFUSALS: Mapping[str, str] = {
     r"does not suit target \w+: opset \d+:": "the float model's opset is newer than the runtime",
-    r"'reorder_token_\d+' has been used": "onnxruntime's layout optimizer gives a name twice",
     r"no node of the model has this name": "preparation joined or folded all nodes of the type",
     r"No Op registered for|is deprecated in domain_version": "onnxruntime runs operators that ONNX has not",
 }
