@@ -70,11 +70,14 @@ class NoiseSource:
         node: the node that would have to stay float for it to vanish.
         tensor: the activation or weight that is rounded.
         share: its noise power over signal power at each output of the flow.
+        is_inner: whether it is rounded on the way to the result of the node, so that it vanishes with the
+            node, whatever else is quantized.
     """
 
     node: str
     tensor: str
     share: Floats
+    is_inner: bool = False
 
 
 class WeightErrors:
@@ -227,7 +230,7 @@ def _inside(
     name = node.results[0]
     power = inner_rounding(node, plan, activations)
     if power > 0.0 and name in flow.reach:
-        yield NoiseSource(node.name, name, flow.reach[name] * power)
+        yield NoiseSource(node.name, name, flow.reach[name] * power, is_inner=True)
 
 
 def _power(noise: Noise) -> float:
@@ -268,7 +271,9 @@ def _at_run_time(node: Node, flow: NoiseFlow, activations: ActivationRanges) -> 
     recurrence = flow.recurrences.get(node.name)
     if recurrence is None:
         return
-    for name in (source, node.output):
+    # The states of all steps; of a node whose first output nothing reads, the last one stands for them.
+    states = [name for name in node.outputs[:2] if flow.powers.get(name)][:1]
+    for name in (source, *states):
         if flow.powers.get(name):
             tensor = activations.profile[name]
             params = dynamic_params(tensor.minimum, tensor.maximum)
@@ -279,7 +284,9 @@ def _at_run_time(node: Node, flow: NoiseFlow, activations: ActivationRanges) -> 
                 # The result itself is float; rounded is what the next step reads of it.
                 lost = recurrence.of_state(_power(noise))
             lost *= QUIET_SEQUENCES
-            yield NoiseSource(node.name, name, through * (lost / recurrence.per_unit))
+            yield NoiseSource(
+                node.name, name, through * (lost / recurrence.per_unit), is_inner=name != source
+            )
 
 
 def dynamic_inputs(flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges) -> Iterator[NoiseSource]:

@@ -45,7 +45,7 @@ def find_steps(graph: Graph) -> tuple[Step, ...]:
         if not _matters(node, graph) or _is_continuous(node, graph):
             continue
         for name in node.inputs:
-            if name and graph.is_float(name) and _is_computed(name, graph):
+            if name and graph.is_float(name) and is_computed(name, graph):
                 chooses = node.facts.steps is Steps.CANDIDATES
                 step = Step(name, node.name, node.op_type, width, chooses)
                 found.setdefault(name, step)
@@ -60,7 +60,7 @@ def _rounds(node: Node, graph: Graph) -> bool:
     return target is not None and target.is_integer() and bool(source) and graph.is_float(source)
 
 
-def _is_computed(name: str, graph: Graph) -> bool:
+def is_computed(name: str, graph: Graph) -> bool:
     """Whether weights have a part in a tensor; what comes of inputs and constants alone is exact."""
     return any((rule := node.rule) is not None and rule.constants for node in upstream(graph, [name]))
 

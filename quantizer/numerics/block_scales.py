@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType
+from .quantization_noise import decibels
 from .schema_table import Schema
 from .schemas import choose_arrays, signed_equivalent
 
@@ -34,18 +35,14 @@ def searched_block_params(
     block: int,
     schema: Schema,
     qtype: QuantType,
-    *,
-    importance: npt.NDArray[np.floating] | None = None,
-) -> QuantParams:
-    """Return a scale and a zero point for each block of a constant.
+) -> tuple[QuantParams, float]:
+    """Return a scale and a zero point for each block of a constant, and the SQNR (dB) that they leave.
 
     Args:
         weight: the constant, any shape.
         axis: axis that is divided into blocks, counted from the front; the last block may be smaller.
         block: elements in a block.
         schema, qtype: as for `schemas.channel_params`.
-        importance: what the squared error of each element counts, in a shape that broadcasts with the weight;
-            None for 1.
 
     Raises:
         ModelError: the constant holds NaN or infinity. PlanError: it has no such axis.
@@ -57,24 +54,24 @@ def searched_block_params(
     if not np.isfinite(weight).all():
         raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
     blocks = _in_blocks(weight, axis, block)
-    counts = None
-    if importance is not None:
-        counts = _in_blocks(np.broadcast_to(importance, weight.shape), axis, block)
     rows = max(1, CHUNK // block)
     scales, zero_points = [], []
+    signal = noise = 0.0
     if schema.unsigned_when_positive and not qtype.signed and (blocks < 0.0).any():
         qtype = signed_equivalent(qtype)  # one type for all blocks
     for begin in range(0, len(blocks), rows):
-        part = slice(begin, begin + rows)
-        scale, zero_point = _searched(blocks[part], schema, qtype, None if counts is None else counts[part])
+        part = blocks[begin : begin + rows]
+        scale, zero_point, error = _searched(part, schema, qtype)
         scales.append(scale)
         zero_points.append(zero_point)
+        signal += float(np.square(part).sum(dtype=np.float64))
+        noise += float(error.sum())
     grid = (*weight.shape[:axis], *weight.shape[axis + 1 :], -(-weight.shape[axis] // block))
     found = [
         np.moveaxis(np.concatenate(parts).reshape(grid), -1, axis).reshape(-1)
         for parts in (scales, zero_points)
     ]
-    return QuantParams(found[0], found[1], qtype, axis, block)
+    return QuantParams(found[0], found[1], qtype, axis, block), decibels(signal, noise)
 
 
 def _in_blocks(array: npt.NDArray[np.floating], axis: int, block: int) -> npt.NDArray[np.float32]:
@@ -87,24 +84,19 @@ def _in_blocks(array: npt.NDArray[np.floating], axis: int, block: int) -> npt.ND
 
 
 def _searched(
-    blocks: npt.NDArray[np.float32],
-    schema: Schema,
-    qtype: QuantType,
-    counts: npt.NDArray[np.float32] | None,
-) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the scales and zero points of least error of blocks (n, elements)."""
+    blocks: npt.NDArray[np.float32], schema: Schema, qtype: QuantType
+) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    """Return scales, zero points and summed squared errors of blocks (n, elements), where these are least."""
     low, high = blocks.min(1, initial=0.0), blocks.max(1, initial=0.0)
     scale, zero_point, _ = choose_arrays(low, high, schema, qtype)
-    if qtype.bits > MOST_BITS:
-        return scale, zero_point
-    least = _errors(blocks, scale, zero_point, qtype, counts)
-    for shrink in SHRINKS[1:]:
+    least = _errors(blocks, scale, zero_point, qtype)
+    for shrink in SHRINKS[1:] if qtype.bits <= MOST_BITS else ():
         tried, points, _ = choose_arrays(low * shrink, high * shrink, schema, qtype)
-        error = _errors(blocks, tried, points, qtype, counts)
+        error = _errors(blocks, tried, points, qtype)
         better = error < least
         least = np.where(better, error, least)
         scale, zero_point = np.where(better, tried, scale), np.where(better, points, zero_point)
-    return scale, zero_point
+    return scale, zero_point, least
 
 
 def _errors(
@@ -112,9 +104,7 @@ def _errors(
     scale: Floats,
     zero_point: npt.NDArray[np.int64],
     qtype: QuantType,
-    counts: npt.NDArray[np.float32] | None,
 ) -> Floats:
-    """Return the sum of squared errors of each block."""
     steps = scale.astype(np.float32)[:, None]
     low = (qtype.low - zero_point).astype(np.float32)[:, None]
     high = (qtype.high - zero_point).astype(np.float32)[:, None]
@@ -125,6 +115,4 @@ def _errors(
     rounded *= steps
     rounded -= blocks
     np.square(rounded, out=rounded)
-    if counts is not None:
-        rounded *= counts
     return np.asarray(rounded.sum(1, dtype=np.float64))

@@ -37,7 +37,6 @@ __all__ = [
     "Schema",
     "ZERO_RANGE_SCALE",
     "bias_params",
-    "block_params",
     "channel_params",
     "choose_arrays",
     "choose_params",
@@ -135,35 +134,6 @@ def channel_params(
     low, high = weight.min(axis=others, initial=0.0), weight.max(axis=others, initial=0.0)
     scales, zero_points, chosen = choose_arrays(np.atleast_1d(low), np.atleast_1d(high), schema, qtype)
     return QuantParams(scales, zero_points, chosen, axis)
-
-
-def block_params(
-    weight: npt.NDArray[np.floating], axis: int, block: int, schema: Schema, qtype: QuantType
-) -> QuantParams:
-    """Return parameters that cover every block of a constant from its smallest to its largest element.
-
-    Args:
-        weight: the constant, any shape.
-        axis: axis that is divided into blocks, counted from the front.
-        block: elements in a block; divides the size of the axis.
-        schema, qtype: as for `channel_params`.
-
-    Raises:
-        ModelError: the constant holds NaN or infinity.
-        PlanError: the block does not divide the axis, or as for `choose_params`.
-    """
-    if not 0 <= axis < weight.ndim or weight.shape[axis] % block:
-        raise PlanError(
-            f"weight of shape {list(weight.shape)}: axis {axis} is not a multiple of {block} elements; use a "
-            "block that divides it, or one scale for each channel"
-        )
-    if not np.isfinite(weight).all():
-        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
-    shape = weight.shape
-    blocks = weight.reshape(*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
-    low, high = blocks.min(axis=axis + 1, initial=0.0), blocks.max(axis=axis + 1, initial=0.0)
-    scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), schema, qtype)
-    return QuantParams(scales, zero_points, chosen, axis, block)
 
 
 def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:

@@ -32,10 +32,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..noise.steps import is_computed
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
-from ..operators.facts import KernelSizes
+from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
 from ..operators.table import Rule
@@ -59,6 +60,8 @@ LEAST_TABLE = 16384
 LEAST_ROW = 8
 """Fewest elements for each scale of an embedding table or of the weight of a float node: with fewer the
 scales are a noticeable part of the size."""
+LONGEST = 8
+"""Most nodes that move the entries of a table before they are used."""
 TABLE_SQNR = 35.0
 """SQNR (dB) that an embedding table must keep, where no limit was asked for."""
 EIGHT_BITS = 8
@@ -173,10 +176,11 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
         for r, i in readers
     ):
         return None
-    few = table_params(node, table, facts.target, facts.config)
-    if few is not None:
-        what = f"{_shape(table)} in {few.qtype.name}{_blocks(few)}"
-        reason = f"embedding table {what}: {weight_sqnr(table, few):.1f} dB"
+    if _multiplies_activations(graph, node.output):
+        return None
+    few, sqnr = table_params(node, table, facts.target, facts.config) or (None, 0.0)
+    if few is not None and sqnr >= facts.config.min_sqnr:
+        reason = f"embedding table {_shape(table)} in {few.qtype.name}{_blocks(few)}: {sqnr:.1f} dB"
         return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
     params = channel_params(table, axis, symmetric_schema(facts.config), INT8)
     sqnr = weight_sqnr(table, params)
@@ -184,6 +188,21 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
+
+
+def _multiplies_activations(graph: Graph, name: str, longest: int = LONGEST) -> bool:
+    """Whether the entries of a table become factors of what weights have a part in, as the cosines and sines
+    of rotary positions: their errors are those of every activation that they turn, and they are small."""
+    for reader, index in graph.consumers(name) if longest else ():
+        facts, other = reader.facts, reader.input(1 - index)
+        if facts.arithmetic is Arithmetic.PRODUCT:
+            found = not graph.is_constant(other) and is_computed(other, graph)
+        else:
+            moves = facts.moves_values or facts.joins_inputs
+            found = moves and _multiplies_activations(graph, reader.output, longest - 1)
+        if found:
+            return True
+    return False
 
 
 def _may_be_dynamic(node: Node, rule: Rule, facts: PlanningFacts, floats: FloatReasons) -> bool:
@@ -273,11 +292,11 @@ def _transposed(
 
 
 def _dynamically_quantized(node: Node, rule: Rule) -> list[str]:
-    """Return the activations whose parameters a node computes at run time; of a recurrent one its result
+    """Return the activations whose parameters a node computes at run time; of a recurrent one its state
     too."""
     names = [node.input(0)]
-    if rule.weight is None and node.output:
-        names.append(node.output)
+    if rule.weight is None:
+        names += [name for name in node.outputs[:2] if name][:1]  # all states, or the last one alone
     return names
 
 
@@ -296,10 +315,11 @@ def _weight_only(node: Node, choice: Choice, facts: PlanningFacts, bits: int) ->
         if array is None:
             continue
         stored = storage.of(node, weight, array, bits)
-        params, sqnr = stored.params, weight_sqnr(array, stored.params)
-        if sqnr >= _least_sqnr(config):
+        params = stored.params
+        if stored.sqnr >= _least_sqnr(config):
             inputs[weight.index], implementation = params, stored.implementation
-            remarks.append(f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB")
+            what = f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {stored.sqnr:.1f} dB"
+            remarks += [what, *filter(None, [stored.remark])]
     if not inputs:
         return None
     return Hybrid(Choice(Kind.WEIGHT_ONLY, "; ".join(remarks), rule, implementation), inputs)

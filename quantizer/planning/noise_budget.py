@@ -513,7 +513,7 @@ def _too_noisy(
         return {}
     graph, profile = estimator.activations.graph, estimator.activations.profile
     prices = estimated_prices(graph, plan, profile) if maker.prices is None else maker.prices(plan)
-    chosen = cheapest_floats(prices, tuple(_roundings(estimator, plan, excess)))
+    chosen = cheapest_floats(prices, tuple(roundings(estimator, plan, excess)))
     found = [n for n in plan.nodes if n in chosen and n not in floats and noise.get(n, 0.0) > 0.0]
     return {name: _reason(excess, noise[name], total) for name in found}
 
@@ -531,12 +531,12 @@ def _reason(excess: Excess, own: float, total: float) -> FloatReason:
     return because(ReasonCode.NOISE_LIMIT, tensor=excess.tensor, what=what, **figures)
 
 
-def _roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> Iterator[Rounding]:
+def roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> Iterator[Rounding]:
     """Yield what is rounded, with the nodes of which one has to be quantized for it."""
     graph = estimator.activations.graph
     for source in estimator.sources(excess.flow, plan):
         maker = graph.producer(source.tensor)
-        if graph.is_constant(source.tensor):
+        if source.is_inner or graph.is_constant(source.tensor):
             parts = {frozenset([source.node]): 1.0}
         elif maker is None or maker.name != source.node:
             parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}

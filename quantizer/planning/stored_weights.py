@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.block_scales import searched_block_params
+from ..numerics.quantization_noise import weight_sqnr
 from ..numerics.schemas import SCHEMAS, Schema, channel_params
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
@@ -42,11 +43,15 @@ class StoredWeight:
 
     Attributes:
         params: of the constant.
+        sqnr: what they leave of it, in dB.
         implementation: of the node, as the table above says.
+        remark: why it has no blocks though they were asked for; "" where it has, or they were not.
     """
 
     params: QuantParams
+    sqnr: float
     implementation: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,21 @@ class WeightStorage:
             array: its elements.
             bits: the fewest of its type, if those of the type that was asked for are fewer.
         """
-        own = self._own_operator(node, weight, array)
-        params = self._params(node, weight, array, bits, ragged=bool(own))
-        if own and (params.qtype.bits <= 4 or own != RUNTIME_WEIGHTS[1]):
-            return StoredWeight(params, own)
+        config, own = self.config, self._own_operator(node, weight, array)
+        in_float = own == RUNTIME_WEIGHTS[1]
+        # The runtime's own operators may have a last block that is not full.
+        ragged = bool(own) and not (in_float and max(bits, TYPES[config.weight_type].bits) > 4)
+        axis = weight.blocked_axis(node, array.ndim) if product_layout(node) is weight else None
+        block = None if axis is None else _block(array.shape[axis], config.block_size, ragged=ragged)
+        params, sqnr = self._params(node, weight, array, bits, block)
+        remark = ""
+        if axis is not None and block is None and config.block_size:
+            remark = f"no block divides its {array.shape[axis]} rows, so a scale for each channel"
+        if own and not (in_float and params.qtype.bits > 4):
+            return StoredWeight(params, sqnr, own, remark)
         reads = not own and self.kernel_reads_weight(node)
-        return StoredWeight(params, "folded" if self.target.folds == "arithmetic" and not reads else "")
+        folded = self.target.folds == "arithmetic" and not reads
+        return StoredWeight(params, sqnr, "folded" if folded else "", remark)
 
     def kernel_reads_weight(self, node: Node) -> bool:
         """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
@@ -110,24 +124,24 @@ class WeightStorage:
         return RUNTIME_WEIGHTS[self.config.weight_only_activations == "float"]
 
     def _params(
-        self, node: Node, weight: WeightLayout, array: Floats, bits: int, *, ragged: bool
-    ) -> QuantParams:
-        """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
+        self, node: Node, weight: WeightLayout, array: Floats, bits: int, block: int | None
+    ) -> tuple[QuantParams, float]:
+        """Return the parameters of a constant and the SQNR (dB) that they leave.
 
-        A signed type of 8 bits stands in where the target has not the type that was asked for, and where 4
-        bits would have to do with one scale for a channel.
+        They are for blocks where one fits, else there is a scale for each channel or one. A signed type of 8
+        bits stands in where the target has not the type that was asked for, and where 4 bits would have to do
+        with one scale for a channel.
         """
         config, types = self.config, self.target.weight_only[node.op_type]
         schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-        axis = weight.axis(node, array.ndim)
-        summed = weight.blocked_axis(node, array.ndim) if product_layout(node) is weight else None
-        size = None if summed is None else _block(array.shape[summed], config.block_size, ragged=ragged)
-        wide = bits > qtype.bits
-        if qtype.storage in types and not wide and size is not None and summed is not None:
-            return searched_block_params(array, summed, size, schema, qtype)
+        wide, summed = bits > qtype.bits, weight.blocked_axis(node, array.ndim)
+        if qtype.storage in types and not wide and block is not None and summed is not None:
+            return searched_block_params(array, summed, block, schema, qtype)
         if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
             schema, qtype = symmetric_schema(config), signed_type(self.target)
-        return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
+        axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
+        params = channel_params(array, axis, schema, qtype)
+        return params, weight_sqnr(array, params)
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
@@ -161,11 +175,13 @@ def symmetric_schema(config: QuantConfig) -> Schema:
     return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
 
 
-def table_params(node: Node, table: Floats, target: Target, config: QuantConfig) -> QuantParams | None:
-    """Return the parameters of an embedding table in 4 bits; None where it cannot have them.
+def table_params(
+    node: Node, table: Floats, target: Target, config: QuantConfig
+) -> tuple[QuantParams, float] | None:
+    """Return the parameters of an embedding table in 4 bits, and its SQNR (dB) with them.
 
-    It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a
-    Gather would dequantize the whole table in every run.
+    None where it cannot have them. It has a scale for each block of an entry, and GatherBlockQuantized reads
+    it: DequantizeLinear before a Gather would dequantize the whole table in every run.
     """
     own = target.weight_implementations.get(node.op_type) == RUNTIME_WEIGHTS[0]
     few = config.weight_type in FEW_BITS and config.mode == "weight-only"

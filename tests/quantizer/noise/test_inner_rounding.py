@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.model.graph import name_of
-from qprof_onnx.quantizer.noise.sources import inner_rounding
+from qprof_onnx.quantizer.noise.propagation import forecast_flow, measured_gains
+from qprof_onnx.quantizer.noise.sources import NoiseEstimator, WeightErrors, inner_rounding
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.saturating import correction_of, gate_params
 from qprof_onnx.quantizer.planning.facts import planning_facts
+from qprof_onnx.quantizer.planning.noise_budget import Excess, roundings
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import network, plan_alone
@@ -29,6 +31,22 @@ def estimate(text: str, slopes: np.ndarray | None = None) -> tuple[float, object
     assert plan.nodes[name_of(node)].implementation == "saturating"
     facts = planning_facts(net.prepared, net.profile, recipe)
     return inner_rounding(node, plan, facts.activations), plan
+
+
+def test_what_is_rounded_inside_a_node_vanishes_with_that_node_alone() -> None:
+    net = network("h = HardSwish (x)  a = Tanh (h)  b = Tanh (h)  y = Add (a, b)", {}, shape=(1, 8, 30, 30))
+    recipe = load_recipe("onnxruntime-x86")
+    recipe = replace(recipe, target=replace(recipe.target, lookup_tables=TABLES))
+    plan = plan_alone(net.model, net.profile, recipe, start_everywhere=True)
+    facts = planning_facts(net.prepared, net.profile, recipe)
+    gains = measured_gains(net.graph, facts.profile, 17, {})
+    estimator = NoiseEstimator(facts.activations, gains, WeightErrors(net.graph))
+    flow = forecast_flow(gains, gains.results())
+    inner = [source for source in estimator.sources(flow, plan) if source.is_inner]
+    assert [source.tensor for source in inner] == ["h"]
+    excess = Excess(flow, 0, 1.0, facts.noise_limits)
+    alone = [r.share for r in roundings(estimator, plan, excess) if r.nodes == {inner[0].node}]
+    assert pytest.approx(float(inner[0].share[0])) in alone
 
 
 def test_the_gate_of_hard_swish() -> None:

@@ -13,6 +13,7 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.propagation import forecast_flow, measured_gains
 from qprof_onnx.quantizer.noise.recurrence import (
     Cell,
     Recurrence,
@@ -20,10 +21,14 @@ from qprof_onnx.quantizer.noise.recurrence import (
     drawn_sequences,
     recurrence_of,
 )
+from qprof_onnx.quantizer.noise.sources import NoiseEstimator, WeightErrors
 from qprof_onnx.quantizer.numerics.density import channel_density, density
 from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 UNITS, STEPS = 16, 12
 
@@ -153,3 +158,37 @@ def test_the_same_is_estimated_again() -> None:
     first, again = recurrence(), recurrence()
     assert (first.per_unit, first.of_state_weight(1e-4)) == (again.per_unit, again.of_state_weight(1e-4))
     assert first.of_input_weight(1e-4) < 4.1 * first.of_input_weight(0.25e-4)  # power of noise adds up
+
+
+def test_the_rounded_state_counts_where_only_the_last_one_is_read() -> None:
+    """Both models compute the same; one takes the last state from all of them."""
+    found = []
+    for read in ("all, last = {} (x, w, r, b)", "all = {} (x, w, r, b)  last = Gather <axis = 0> (all, end)"):
+        node = f"LSTM <hidden_size = {UNITS}>"
+        text = f"""<ir_version: 8, opset_import: ["": 17]>
+        net (float[{STEPS}, 1, {UNITS}] x) => (float[a, b, c] y) {{
+          {read.format(node)}  y = MatMul (last, p)
+        }}"""
+        proto = onnx.parser.parse_model(text)
+        proto.graph.initializer.extend(proto_of("LSTM").graph.initializer)
+        p = np.random.default_rng(3).standard_normal((UNITS, 4)).astype(np.float32)
+        proto.graph.initializer.extend(
+            [numpy_helper.from_array(p, "p"), numpy_helper.from_array(np.array(-1), "end")]
+        )
+        model = prepare(ir.serde.deserialize_model(proto)).model
+        rng = np.random.default_rng(6)
+        samples = [
+            Sample(str(i), {"x": rng.standard_normal((STEPS, 1, UNITS)).astype(np.float32)}) for i in range(8)
+        ]
+        profile = calibrate(model, samples, model_id(model, "net"))
+        known = PreparedModel(model, index(model), profile.model, ())
+        facts = planning_facts(known, profile, load_recipe(None, {"mode": "dynamic"}))
+        plan = make_plan(facts)
+        gains = measured_gains(facts.graph, facts.profile, 17, {})
+        flow = forecast_flow(gains, gains.results())
+        sources = NoiseEstimator(facts.activations, gains, WeightErrors(facts.graph)).sources(flow, plan)
+        (name,) = (n.name for n in facts.graph.nodes if n.op_type == "LSTM")
+        shares = [float(s.share[0]) for s in sources if s.node == name and s.is_inner]
+        assert len(shares) == 1
+        found.append(shares[0])
+    assert 0.3 < found[0] / found[1] < 3.0

@@ -143,6 +143,43 @@ def test_a_table_along_another_axis_has_scales_along_it() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=0.01 * float(np.abs(expected).max()))
 
 
+TURNED = """a = MatMul (x, w) c = Gather (t, i) s = Gather (u, i) d = Unsqueeze (c, one) r = Mul (a, d)
+    k = Neg (a) m = Mul (k, s) y = Add (r, m)"""
+
+
+@pytest.mark.parametrize("weight_type", ["int8", "int4"])
+def test_tables_of_rotary_positions_are_no_embeddings(weight_type: str) -> None:
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (int64[5] i, float[1, 5, 64] x) => (float[] y) <int64[1] one = {{0}}> {{ {TURNED} }}"""
+    )
+    rng = np.random.default_rng(5)
+    angles = np.outer(np.arange(512), 1e4 ** -np.linspace(0.0, 1.0, 64)).astype(np.float32)
+    arrays = {"w": rng.standard_normal((64, 64)), "t": np.cos(angles), "u": np.sin(angles)}
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()
+    )
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    plan = plan_of(model, profiled=False, mode="weight-only", weight_type=weight_type)
+    assert [plan.nodes[n].kind for n in ("MatMul_a", "Gather_c", "Gather_s")] == [
+        Kind.WEIGHT_ONLY,
+        Kind.FLOAT,
+        Kind.FLOAT,
+    ]
+
+
+def test_a_table_that_is_multiplied_with_a_mask_of_the_inputs_is_an_embedding() -> None:
+    text = """e = Gather (t, i) z = Greater (i, zero) f = Cast <to = 1> (z) u = Unsqueeze (f, last)
+        h = Mul (e, u) y = MatMul (h, w)"""
+    proto_model = model_of(f"zero = Constant <value_int = 0> () last = Constant <value_ints = [2]> () {text}")
+    assert plan_of(proto_model, profiled=False, mode="weight-only").nodes["Gather_e"].kind is Kind.WEIGHT_ONLY
+
+
+def test_a_table_of_four_bits_keeps_the_sqnr_that_is_asked_for() -> None:
+    settings = {"mode": "weight-only", "weight_type": "int4", "min_sqnr": 30.0}
+    assert plan_of(model_of(), profiled=False, **settings).tensors["t"].qtype.name == "int8"
+
+
 def test_a_small_table_stays_float() -> None:
     model = model_of("e = Gather (t, i) y = MatMul (e, w)", {"t": (1024, 8), "w": (8, 64)})
     assert plan_of(model).nodes["Gather_e"].kind is Kind.FLOAT
@@ -193,6 +230,28 @@ def test_a_block_that_does_not_divide_is_halved_where_no_operator_takes_it(
     assert plan.tensors["w"].block_size == expected
     assert plan.tensors["w"].qtype.name == ("int8" if expected is None else "int4")
     assert plan.tensors["v"].qtype.name == "int4"
+
+
+@pytest.mark.parametrize("weight_type", ["int8", "uint8"])
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+def test_a_weight_that_no_block_divides_has_a_scale_for_each_channel_and_says_so(
+    form: str, weight_type: str
+) -> None:
+    sizes = {**SIZES, "t": (ROWS, 100), "w": (100, 64)}
+    schema = "asymmetric" if weight_type == "uint8" else "symmetric"
+    plan = plan_of(
+        model_of(sizes=sizes),
+        profiled=False,
+        mode="weight-only",
+        form=form,
+        weight_type=weight_type,
+        weight_schema=schema,
+        weight_only_activations="float",
+        block_size=16,
+    )
+    assert (plan.tensors["w"].block_size, len(plan.tensors["w"].scale)) == (None, 64)
+    assert "no block divides its 100 rows, so a scale for each channel" in plan.nodes["MatMul_a"].reason
+    assert plan.tensors["v"].block_size == 16
 
 
 def test_asymmetric_blocks_have_zero_points() -> None:
