@@ -157,7 +157,7 @@ def subgraph_tensors(model: ir.Model) -> tuple[SubgraphTensor, ...]:
         SubgraphTensor(value, value.dtype, owners, _reason(value, owners, uses[str(value.name)], constant))
         for owners, graph in nested_graphs(model.graph)
         for value in activations_of(graph)
-        if value.name and (value.type is None or value.dtype in FLOATS)
+        if value.name and _may_be_float(value)
     )
 
 

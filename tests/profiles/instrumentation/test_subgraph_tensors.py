@@ -41,6 +41,13 @@ GROWING = """net (float[N] x, int64 n) => (float[M] y) <bool go = {1}> {
         l = Identity(k)  h = Neg(x)  t = Concat<axis = 0>(s, h) }>
 }"""
 
+FILLING = """net (float[N] x, int64 n) => (float[M] y) <bool go = {1}> {
+    none = SequenceEmpty ()
+    all = Loop (n, go, none) <body = more (int64 i, bool k, seq(float[N]) s) => (bool l, seq(float[N]) t) {
+        l = Identity(k)  e = Add(x, x)  t = SequenceInsert(s, e) }>
+    y = ConcatFromSequence <axis = 0> (all)
+}"""
+
 IF_IN_LOOP = """net (float[N] x, int64 n) => (float[N] y) <bool go = {1}, int64 two = {2}, int64 zero = {0}> {
     y = Loop (n, go, x) <body = step (int64 i, bool k, float[N] s) => (bool l, float[N] t) {
         l = Identity(k)  r = Mod(i, two)  even = Equal(r, zero)
@@ -131,6 +138,13 @@ def test_every_iteration_of_a_loop_is_profiled() -> None:
     profile = profiled(DOUBLING, {"x": X, "n": 3}, {"x": X, "n": 0})
     assert seen(profile, "s") == (6, -12.0, 4.0)
     assert seen(profile, "t") == (6, -24.0, 8.0)
+
+
+def test_a_sequence_that_a_loop_fills_is_no_tensor_and_what_is_put_in_is_profiled() -> None:
+    """PyTorch's exporter writes an EmbeddingBag as such a loop."""
+    profile = profiled(FILLING, {"x": X, "n": 3})
+    assert seen(profile, "e") == (6, -6.0, 2.0)
+    assert not {"s", "t"} & set(profile)
 
 
 def test_shapes_may_differ_from_one_iteration_to_the_next() -> None:
