@@ -73,6 +73,8 @@ def settings_of(where: str, config: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _numbers(where, key, config.get(key))
     if config.get("do_flip_channel_order"):
         found["color"] = "bgr"
+    if config.get("do_convert_rgb"):
+        found["background"] = 255  # `convert_to_rgb` of transformers 5; older ones dropped transparency
     return found
 
 
@@ -135,8 +137,8 @@ Size = int | tuple[int, int]
 class ImageRecipe:
     """How a picture becomes the input of a model, in the order of the steps.
 
-    The picture is turned as its EXIF data says, converted to `color`, resized, cropped, multiplied by
-    `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are those of the
+    The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
+    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are those of the
     model's input; an input of type uint8 takes the pixels as they are, without scale, mean and std.
     """
 
@@ -161,7 +163,10 @@ class ImageRecipe:
     ] = 1.0
     crop_offset: Annotated[
         Literal["round", "floor"],
-        Meta(description="round (as torchvision) or floor (as transformers): a middle at half a pixel"),
+        Meta(
+            description="round (as torchvision) or floor (as transformers): a middle at half a pixel; of a "
+            "border of an odd number of pixels the lesser half goes before the picture, or the greater"
+        ),
     ] = "round"
     fill: Annotated[int, Meta(ge=0, le=255, description="0 to 255: pixels around a picture")] = 0
     place: Annotated[
@@ -178,6 +183,13 @@ class ImageRecipe:
     color: Annotated[
         Literal["rgb", "bgr", "gray", "rgba"] | None,
         Meta(description="rgb, bgr, gray or rgba; else as many channels as the model's input has"),
+    ] = None
+    background: Annotated[
+        Annotated[int, Meta(ge=0, le=255)] | None,
+        Meta(
+            description="0 to 255: pixels behind transparent pictures (white is 255); else their transparency "
+            "is dropped, which shows colours that were hidden",
+        ),
     ] = None
     scale: Annotated[
         float | str,

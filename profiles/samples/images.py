@@ -173,14 +173,32 @@ class Arithmetic:
     channels_first: bool
 
 
-def upright(image: Image, color: str) -> Image:
-    """Return a picture turned as its EXIF data says, in a colour order; bgr is still rgb."""
+def upright(image: Image, color: str, background: int | None = None) -> Image:
+    """Return a picture turned as its EXIF data says, in a colour order; bgr is still rgb.
+
+    Args:
+        image: the picture.
+        color: order of the channels; rgba keeps transparency.
+        background: 0 to 255: pixels behind a transparent picture, as in `convert_to_rgb` of transformers 5;
+            None to drop transparency.
+    """
+    from PIL import Image as PillowImage
     from PIL import ImageOps
 
     turned = ImageOps.exif_transpose(image)
     if turned.mode == "P" and "transparency" in turned.info:  # Pillow warns of the direct way
         turned = turned.convert("RGBA")
+    if background is not None and color != "rgba" and is_transparent(turned):
+        behind = PillowImage.new("RGBA", turned.size, (background, background, background, 255))
+        turned = PillowImage.alpha_composite(behind, turned.convert("RGBA")).convert("RGB")
     return turned if turned.mode == MODES[color] else turned.convert(MODES[color])
+
+
+def is_transparent(image: Image) -> bool:
+    """Whether something of a picture is transparent: by an alpha channel, a palette or a shade of gray."""
+    if "transparency" in image.info and image.mode in ("P", "L", "1"):
+        image = image.convert("RGBA")
+    return image.mode in ("RGBA", "LA", "PA") and image.getchannel("A").getextrema()[0] < 255
 
 
 def fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
@@ -261,9 +279,15 @@ def _letterboxed(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Im
 
 def _cropped(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
     """Return the middle of a picture; where it is too small, the rest is filled."""
-    offsets = [(have - want) / 2 for have, want in zip((image.height, image.width), size, strict=True)]
-    top, left = (int(offset // 1) if recipe.crop_offset == "floor" else round(offset) for offset in offsets)
-    if top >= 0 and left >= 0:
+    top, left = (
+        (have - want) // 2  # as `center_crop` of transformers: a border's greater half goes before
+        if recipe.crop_offset == "floor"
+        else round((have - want) / 2)  # as `center_crop` of torchvision, and its lesser half
+        if have >= want
+        else -((want - have) // 2)
+        for have, want in zip((image.height, image.width), size, strict=True)
+    )
+    if image.height >= size[0] and image.width >= size[1]:
         return image.crop((left, top, left + size[1], top + size[0]))
     return _on_canvas(image, size, (-left, -top), recipe.fill)
 
@@ -552,6 +576,7 @@ class ImageSamples:
         rows = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
         self._where = image_input(preprocessing.name, rows, self._recipe)
         self._arithmetic = Arithmetic(self._where.dtype, self._where.channels_first)
+        self._transparency_noted = False
 
     def batched(self, samples: Samples) -> Samples:
         """Return samples of one picture each as the batches that the model takes."""
@@ -569,8 +594,15 @@ class ImageSamples:
             DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
         """
         color, image = self._where.color, _image(file, where)
+        background = self._recipe.background
+        if background is None and color != "rgba" and not self._transparency_noted and is_transparent(image):
+            self._transparency_noted = True
+            note(
+                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it; "
+                "write background: 255 into a recipe to have such pictures on white"
+            )
         try:
-            fitting = fitted(upright(image, color), self._recipe, self._where.size)
+            fitting = fitted(upright(image, color, background), self._recipe, self._where.size)
         except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
             raise DataError(
                 f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
@@ -580,7 +612,8 @@ class ImageSamples:
     def description(self) -> str:
         """Return what becomes of a picture, in words."""
         recipe, where = self._recipe, self._where
-        steps = [*_shape_steps(recipe, where.size), where.color.upper()]
+        behind = [] if recipe.background is None else [f"transparent ones on {recipe.background}"]
+        steps = [*behind, *_shape_steps(recipe, where.size), where.color.upper()]
         if where.dtype == np.uint8:
             steps.append("pixels 0 to 255")
         else:

@@ -269,6 +269,67 @@ def test_a_picture_that_is_too_small_for_a_crop_is_filled(photos: Path) -> None:
     assert not np.all(found[0][0, :, 8] == 9)
 
 
+@pytest.mark.parametrize(
+    ("missing", "before"), [(1, (0, 1)), (2, (1, 1)), (3, (1, 2)), (7, (3, 4)), (8, (4, 4)), (11, (5, 6))]
+)
+def test_a_border_of_odd_width_is_split_as_torchvision_and_as_transformers_do(
+    tmp_path: Path, missing: int, before: tuple[int, int]
+) -> None:
+    """torchvision pads (crop - size) // 2 before the picture, transformers ceil((crop - size) / 2)."""
+    Image.new("RGB", (5, 5), (200, 200, 200)).save(tmp_path / "0.png")
+    side = 5 + missing
+    for offset, expected in zip(("round", "floor"), before, strict=True):
+        text = f"resize: none\ncrop: center\ncrop_offset: {offset}\nfill: 9\nscale: 1"
+        (found,) = arrays(tmp_path, recipe(tmp_path, text), spec(1, 3, side, side))
+        row = [9] * expected + [200] * 5 + [9] * (missing - expected)
+        assert found[0, 0, expected].tolist() == row
+        assert found[0, 0, :, expected].tolist() == row
+
+
+def test_a_side_that_is_too_long_is_cut_beside_one_that_is_filled(tmp_path: Path) -> None:
+    picture(5, 9).save(tmp_path / "0.png")
+    text = "resize: none\ncrop: center\nfill: 9\nscale: 1"
+    (found,) = arrays(tmp_path, recipe(tmp_path, text), spec(1, 3, 6, 6))
+    middle = np.asarray(picture(5, 9))[2:8].transpose(2, 0, 1)  # round(1.5) rows before, none of 1 column
+    assert np.array_equal(found[0, :, :, :5], middle)
+    assert np.all(found[0, :, :, 5] == 9)
+
+
+def transparent(folder: Path, mode: str) -> Path:
+    """Write a picture of which one pixel of four is transparent, one half so and two are not."""
+    pixels = [(200, 0, 0, 0), (200, 0, 0, 128), (200, 0, 0, 255), (10, 20, 30, 255)]
+    image = Image.new("RGBA", (2, 2))
+    image.putdata(pixels)
+    folder.mkdir()
+    image.convert(mode).save(folder / "0.png")
+    return folder
+
+
+def test_do_convert_rgb_puts_transparent_pictures_on_white(tmp_path: Path) -> None:
+    folder = transparent(tmp_path / "p", "RGBA")
+    steps = {"do_resize": False, "do_center_crop": False, "do_normalize": False, "rescale_factor": 1.0}
+    file = config(tmp_path, **steps, do_convert_rgb=True)
+    (found,) = arrays(folder, file, spec(1, 3, 2, 2))
+    # 200 and 0 with alpha 128 of 255 over 255: 200 * 0.502 + 255 * 0.498 = 227.4, and 127
+    white = [[255, 255, 255], [227, 127, 127], [200, 0, 0], [10, 20, 30]]
+    assert found[0].reshape(3, 4).T.tolist() == white
+
+
+def test_gray_with_alpha_is_put_on_the_background_too(tmp_path: Path) -> None:
+    folder = transparent(tmp_path / "p", "LA")
+    (found,) = arrays(folder, recipe(tmp_path, "background: 7\nresize: none\nscale: 1"), spec(1, 1, 2, 2))
+    assert found[0, 0, 0, 0] == 7
+
+
+def test_hidden_colours_of_transparent_pictures_are_shown_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = transparent(tmp_path / "p", "RGBA")
+    (found,) = arrays(folder, recipe(tmp_path, "resize: none\nscale: 1"), spec(1, 3, 2, 2))
+    assert found[0, :, 0, 0].tolist() == [200, 0, 0]
+    assert [m for m in caplog.messages if "is transparent in places" in m and "background: 255" in m]
+
+
 def test_letterbox_may_put_the_picture_at_the_top_left(photos: Path) -> None:
     text = "base: yolo\nplace: top-left\nscale: 1"
     assert np.all(arrays(photos, recipe(photos, text))[0][0, :, 5:] == 114)
