@@ -138,8 +138,9 @@ class ImageRecipe:
     """How a picture becomes the input of a model, in the order of the steps.
 
     The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
-    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are those of the
-    model's input; an input of type uint8 takes the pixels as they are, without scale, mean and std.
+    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
+    those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
+    std.
     """
 
     size: Annotated[
@@ -187,8 +188,8 @@ class ImageRecipe:
     background: Annotated[
         Annotated[int, Meta(ge=0, le=255)] | None,
         Meta(
-            description="0 to 255: pixels behind transparent pictures (white is 255); else their transparency "
-            "is dropped, which shows colours that were hidden",
+            description="0 to 255: pixels behind transparent pictures (white is 255); else they lose their "
+            "transparency, which shows colours that were hidden",
         ),
     ] = None
     scale: Annotated[

@@ -198,7 +198,8 @@ def is_transparent(image: Image) -> bool:
     """Whether something of a picture is transparent: by an alpha channel, a palette or a shade of gray."""
     if "transparency" in image.info and image.mode in ("P", "L", "1"):
         image = image.convert("RGBA")
-    return image.mode in ("RGBA", "LA", "PA") and image.getchannel("A").getextrema()[0] < 255
+    has_alpha = image.mode in ("RGBA", "LA", "PA")
+    return has_alpha and image.getchannel("A").histogram()[255] < image.width * image.height
 
 
 def fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
