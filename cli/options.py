@@ -380,7 +380,7 @@ _TAKES: Mapping[str, Any] = {
 }
 
 
-def _click_option(known: Option, parameter: str, flag: str, shows_default: bool) -> Callable[[F], F]:
+def _click_option(known: Option, parameter: str, shows_default: bool) -> Callable[[F], F]:
     """Return the click option of a described field; one that is not given has the value None, or ()."""
     settings: dict[str, Any] = {"metavar": known.metavar or None}
     if known.kind is bool:
@@ -399,14 +399,13 @@ def _click_option(known: Option, parameter: str, flag: str, shows_default: bool)
     text = known.description + (" Repeatable." if known.kind is tuple else "")
     if shows_default and known.default not in (None, False, (), ""):
         text += f"  [default: {known.default}]"
-    return option(flag, parameter, group=cast(Group, known.group), help=text, **settings)
+    return option(known.flag, parameter, group=cast(Group, known.group), help=text, **settings)
 
 
 def record_options(
     record: type,
     *names: str,
     without: Collection[str] = (),
-    flags: Mapping[str, str] | None = None,
     prefix: str = "",
     shows_defaults: bool = True,
 ) -> Callable[[F], F]:
@@ -416,7 +415,6 @@ def record_options(
         record: a dataclass with described fields.
         names: of the fields; none for all.
         without: fields that are left out.
-        flags: how some are called on the command line, where not as the record says.
         prefix: of the names of the parameters.
         shows_defaults: whether help tells the defaults.
     """
@@ -424,8 +422,7 @@ def record_options(
     wanted = [name for name in names or known if name not in without]
     added = []
     for name in wanted:
-        flag = (flags or {}).get(name) or known[name].flag or f"--{name.replace('_', '-')}"
-        added.append(_click_option(known[name], prefix + name, flag, shows_defaults))
+        added.append(_click_option(known[name], prefix + name, shows_defaults))
     return option_list(*added)
 
 

@@ -96,7 +96,7 @@ class Speed:
         """Return what is printed of a check."""
         regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.fallback)
         return cls(
-            check.demand.min_speedup,
+            check.options.min_speedup,
             check.passed,
             check.before,
             check.after,
@@ -107,7 +107,7 @@ class Speed:
             check.undone,
             check.changes,
             check.left_float,
-            check.demand.data is None,
+            check.options.data is None,
         )
 
 

@@ -11,11 +11,9 @@ from qprof_onnx.profiles.base.options import types_of
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.drift import check_limits
 from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
-from qprof_onnx.quantizer.evaluation.baseline import Slack
 from qprof_onnx.quantizer.evaluation.gates import check_gate
-from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings
-from qprof_onnx.quantizer.search.float_fallback import SpeedDemand
-from qprof_onnx.quantizer.search.quality import QualityTarget
+from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings, Slack
+from qprof_onnx.quantizer.search.options import QualityTarget, SpeedCheckOptions
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -29,13 +27,14 @@ CHECKED = {
     QualityTarget: QualityTarget,
     QuantConfig: lambda **given: load_recipe(None, given),
     RunSettings: lambda **given: RunSettings(**given).checked(),
-    SpeedDemand: lambda **given: SpeedDemand("data", **given),
+    SpeedCheckOptions: lambda **given: SpeedCheckOptions("data", **given),
 }
 """How the settings in each record are checked."""
 RESULTS = {
     "Accuracy",
     "Cell",
     "Fix",
+    "Interval",
     "LstmSettings",
     "Member",
     "OutputQuality",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.options import options_of
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
 from ..console import document, echo, save_report, table
@@ -181,4 +182,4 @@ def _failures(failures: Iterable[GateFailure]) -> Iterator[str]:
         worst = members[0]
         value = "nothing could be compared" if worst.measured is None else f"{worst.measured:.4g}"
         many = f"{len(members)} tensors, the worst " if len(members) > 1 else "tensor "
-        yield f"FAILED     --{demand.replace('_', '-')} {limit:g}: {many}'{worst.where}': {value}"
+        yield f"FAILED     {options_of(DriftLimits)[demand].flag} {limit:g}: {many}'{worst.where}': {value}"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.options import options_of
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import size_text
-from ...quantizer.evaluation.options import EvaluationOptions, Gate
+from ...quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 from ..console import add_finding, decibel_text, document, echo, progress, save_report, table, tell
 from ..options import (
     EXISTING,
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 
 def _slack(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, float] | None:
     """Return the numbers of texts such as "sqnr=1", by name."""
-    names = ("score", "sqnr", "size", "speedup")
-    found = {}
+    names, found = options_of(Slack), {}
     for text in value:
         name, _, number = text.partition("=")
         if name not in names:
@@ -89,8 +89,11 @@ comparing_options = option_list(
     multiple=True,
     callback=_slack,
     metavar="FIGURE=X",
-    help="How much worse than the baseline: score (points), sqnr (dB), size (%), speedup (%). Repeatable."
-    "  [default: score=0.1, sqnr=0.5, size=1, speedup=15]",
+    help="How much worse than the baseline: "
+    + ", ".join(f"{figure.name} ({figure.metavar})" for figure in options_of(Slack).values())
+    + ". Repeatable.  [default: "
+    + ", ".join(f"{figure.name}={figure.default:g}" for figure in options_of(Slack).values())
+    + "]",
 )
 @option(
     "--save-baseline",

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_text
 from ...quantizer.api.options import OF_JUDGING, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
+from ...quantizer.targets.config import QuantConfig
 from ..console import (
     Stages,
     add_finding,
@@ -109,7 +111,7 @@ def command(
     """
     from ...quantizer.api.quantize import quantize
     from ...quantizer.report.report import quantization_report
-    from ...quantizer.search.float_fallback import SpeedDemand
+    from ...quantizer.search.options import SpeedCheckOptions
 
     recipe = taken_recipe(options)
     asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
@@ -125,7 +127,7 @@ def command(
         if check_speed:
             speed["threads"] = asked.pop("threads", 1)
     if check_speed:
-        asked["speed"] = SpeedDemand(**speed)
+        asked["speed"] = SpeedCheckOptions(**speed)
     if plan and (recipe or check_speed):
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
     with Stages() as stage:
@@ -153,8 +155,9 @@ def _check_purposes(asked: Mapping[str, Any], recipe: Recipe | None, *, check_sp
     of_speed = {"data", "limit", "threads", "min_speedup"}
     of_rounding = {"data", "limit", "checkpoint"}
     judging = OF_JUDGING | set(Gate.__dataclass_fields__)
+    known = {**options_of(QuantizeOptions), **options_of(Gate)}
     for name in asked:
-        flag = f"--{name.replace('_', '-')}" if name != "latency" else "--no-latency"
+        flag = "--data" if name == "data" else "--no-latency" if name == "latency" else known[name].flag
         if name in judging and name not in of_speed:
             raise click.UsageError(
                 f"{flag} is for --data without --profile, where the result is judged; leave it out, or run "
@@ -239,7 +242,7 @@ def _expected_lines(result: QuantizeResult) -> Iterator[str]:
 
 def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
-    now, made_up = speed.after, ", made up from the profile" if speed.demand.data is None else ""
+    now, made_up = speed.after, ", made up from the profile" if speed.options.data is None else ""
     yield (
         f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
         f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
@@ -259,7 +262,7 @@ def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
         yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
     if not speed.passed:
         yield (
-            f"FAILED: --min-speedup {speed.demand.min_speedup:g}: {now.speedup_low:.2f} "
+            f"FAILED: --min-speedup {speed.options.min_speedup:g}: {now.speedup_low:.2f} "
             f"(lower quartile of the rounds; median {now.speedup:.2f})"
         )
 
@@ -306,7 +309,8 @@ def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, st
 
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
     """Yield the words of the command line without settings that a fix changes, and --fix."""
-    changed = {f"--{name.replace('_', '-')}" for name, value in fix.settings.items() if value != ()}
+    known = options_of(QuantConfig)
+    changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
     changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given
     words = iter(arguments)
     for word in words:

@@ -11,15 +11,12 @@ import click
 
 from ...profiles.base.presentation import size_text
 from ...quantizer.evaluation.options import EvaluationOptions
+from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
 from ..console import document, echo, save_report, tell
 from ..options import (
-    DATA,
     EXISTING,
     NEW,
-    TRUTH,
-    FiniteNumber,
     GroupedCommand,
-    Name,
     data_option,
     given,
     json_option,
@@ -34,12 +31,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...quantizer.evaluation.metrics.score import Score
     from ...quantizer.search.candidates import Candidate, Trial
-    from ...quantizer.search.quality import QualityTarget
     from ...quantizer.search.tune import TuneResult
-
-
-OBJECTIVE_NAMES = ("latency", "size", "int8-share")
-"""Those of `quantizer.search.quality`, which is slow to import; a test compares them."""
 
 
 @click.command(
@@ -60,65 +52,10 @@ OBJECTIVE_NAMES = ("latency", "size", "int8-share")
     metavar="PROFILE.yaml",
     help="The model's profile.",
 )
-@option(
-    "--labels",
-    group="Quality",
-    type=TRUTH,
-    metavar="FILE",
-    help="Truth that the metric reads; without a metric the class of each sample: text, .npy, or a "
-    "folder with a folder of pictures for each class (order: its classes.txt).",
-)
+@record_options(TuningData, "labels")
 @record_options(EvaluationOptions, "scored_output", "class_axis", "metric")
-@option(
-    "--holdout-data",
-    group="Quality",
-    type=DATA,
-    metavar="DATA",
-    help="Samples that verify the result.  [default: half of --data is held out]",
-)
-@option("--holdout-labels", group="Quality", type=TRUTH, metavar="FILE", help="Labels of --holdout-data.")
-@option(
-    "--max-drop",
-    group="Quality",
-    type=FiniteNumber(),
-    default=0.5,
-    show_default=True,
-    metavar="POINTS",
-    help="Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
-)
-@option(
-    "--objective",
-    group="Basic",
-    type=Name(lambda: OBJECTIVE_NAMES),
-    default="latency",
-    show_default=True,
-    help="What is optimised while the quality target is met.",
-)
-@option(
-    "--budget",
-    group="Speed",
-    type=FiniteNumber(),
-    metavar="SECONDS",
-    help="No new trial starts after this time.",
-)
-@option("--seed", group="Quality", type=int, default=0, show_default=True, help="Chooses what is held out.")
-@option(
-    "--threads",
-    group="Speed",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Threads of onnxruntime, for the latency.",
-)
-@option(
-    "--parallel",
-    group="Speed",
-    type=click.IntRange(min=0, max=256),
-    default=0,
-    metavar="N",
-    help="Trials that run side by side.  [default: one for each core]",
-)
+@record_options(TuningData, "holdout_data", "holdout_labels")
+@record_options(QualityTarget)
 @option(
     "-o",
     "--output-file",
@@ -128,8 +65,7 @@ OBJECTIVE_NAMES = ("latency", "size", "int8-share")
     metavar="OUT.onnx",
     help="Quantized model to write.",
 )
-@option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the best plan.")
-@option("--state", group="Files", type=NEW, metavar="FILE.json", help="Keep the trials here, to resume.")
+@record_options(TuneFiles)
 @record_options(EvaluationOptions, "provider")
 @setting_options
 @json_option
@@ -140,7 +76,6 @@ def command(
     data: str,
     output: Path | None,
     *,
-    max_drop: float,
     as_json: bool,
     report: Path | None,
     **options: Any,
@@ -163,18 +98,14 @@ def command(
     """
     from ...quantizer.api.tune import tune
     from ...quantizer.report.report import tuning_report
-    from ...quantizer.search.quality import QualityTarget
 
-    objective = options["objective"]
-    target = QualityTarget(max_drop, **({} if objective is None else {"objective": objective}))
+    target = QualityTarget(**given(options, QualityTarget))
 
     def tell_trial(number: int, trial: Any, resumed: bool) -> None:
         (tell if as_json else echo)(trial_text(number, trial, resumed, target))
 
     recipe = taken_recipe(options)
-    result = tune(
-        model, profile, data, output, max_drop=max_drop, target=recipe, on_trial=tell_trial, **given(options)
-    )
+    result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **given(options))
     if report is not None:
         plan = None if options["save_plan"] is None else result.plan
         save_report(tuning_report(result, model, profile, plan), report)
@@ -213,18 +144,14 @@ def candidate_text(candidate: Candidate) -> str:
     return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
 
 
-def value_text(value: float, objective: str) -> str:
+def value_text(value: float, objective: Objective) -> str:
     """Return the value of an objective with its unit."""
-    from ...quantizer.search.quality import OBJECTIVES
-
     number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
     return f"{number} {OBJECTIVES[objective]}"
 
 
-def predicted_text(value: float, objective: str) -> str:
+def predicted_text(value: float, objective: Objective) -> str:
     """Return the predicted value of an objective."""
-    from ...quantizer.search.quality import OBJECTIVES
-
     return f"{value:.2f} {OBJECTIVES[objective]}, predicted"
 
 

@@ -65,7 +65,8 @@ class Option:
         words: that it may be, or that complete it; empty for a number or a free text.
         group: heading in `--help`.
         description: one sentence.
-        flag, metavar, takes, least, check: as in `option`.
+        flag: on the command line.
+        metavar, takes, least, check: as in `option`.
     """
 
     name: str
@@ -117,6 +118,7 @@ def options_of(record: type) -> Mapping[str, Option]:
             kind=plain,
             default=None if field.default is MISSING else field.default,
             words=tuple(extra.pop("words")) or words,
+            flag=extra.pop("flag") or f"--{field.name.replace('_', '-')}",
             description=meta.description or "",
             **extra,
         )

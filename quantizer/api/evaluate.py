@@ -14,13 +14,13 @@ from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
-from ..evaluation.baseline import Slack, held_against, load_baseline
+from ..evaluation.baseline import held_against, load_baseline
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
+from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
 from ..model.files import ModelLike, load_model, model_file
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike

@@ -46,7 +46,8 @@ from ..planning.plan_model import (
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
-from ..search.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
+from ..search.float_fallback import SpeedCheck, Subject, check_speed
+from ..search.options import SpeedCheckOptions
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -88,7 +89,7 @@ def write_quantized(
     recipe: Recipe | None = None,
     plan: PlanLike | None = None,
     accept_retrained: bool = False,
-    speed: SpeedDemand | None = None,
+    speed: SpeedCheckOptions | None = None,
     data: DataLike | None = None,
     limit: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -175,7 +176,7 @@ def _plan(
     model_path: Path,
     facts: PlanningFacts,
     *,
-    speed: SpeedDemand | None,
+    speed: SpeedCheckOptions | None,
     data: DataLike | None,
     limit: int | None,
     checkpoint: str | os.PathLike[str] | None,

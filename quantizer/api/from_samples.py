@@ -42,7 +42,7 @@ from ..planning.facts import PlanningFacts
 from ..prepare.prepare import open_prepared
 from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
-from ..search.float_fallback import SpeedDemand
+from ..search.options import SpeedCheckOptions
 from ..search.quality import int8_share
 from ..search.verdict import (
     Composition,
@@ -351,7 +351,7 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
         task.output,
         save_plan=task.plan_file,
         recipe=recipe,
-        speed=SpeedDemand(data, threads=options.threads) if check_speed else None,
+        speed=SpeedCheckOptions(data, threads=options.threads) if check_speed else None,
         data=data if rounds else None,
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,

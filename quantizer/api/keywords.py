@@ -2,7 +2,7 @@
 
 What each is, its default and its help stand in the records that they are the fields of, and tests hold names
 and types equal: `QuantConfig` for settings, `RunSettings`, `EvaluationOptions` with `SampleKeywords`,
-`QuantizeOptions`, `QualityTarget` with `TuningData`, and `DriftLimits`.
+`QuantizeOptions`, `QualityTarget` with `TuningData` and `TuneFiles`, and `DriftLimits`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..evaluation.options import Gate, RuntimeName
 from ..numerics.calibrator_names import CalibratorName
 from ..numerics.schema_table import SchemaName
 from ..prepare.prepare import ProfileLike
-from ..search.float_fallback import SpeedDemand
+from ..search.options import SpeedCheckOptions
 from ..search.trial import OnTrial
 from ..targets.config import ActivationType, FormName, Granularity, LookupTables, Mode, WeightType
 from ..targets.loading import load_recipe
@@ -155,7 +155,7 @@ class QuantizeKeywords(Settings, SampleKeywords, total=False):
     checkpoint: PathLike | None
     save_plan: PathLike | None
     accept_retrained: bool
-    speed: SpeedDemand | None
+    speed: SpeedCheckOptions | None
     stage: Callable[[str], Progress] | None
     note: Callable[[str], None] | None
 

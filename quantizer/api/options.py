@@ -19,7 +19,7 @@ from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 if TYPE_CHECKING:
     from ...profiles.base.tool import Progress
     from ...profiles.samples.objects import DataSource
-    from ..search.float_fallback import SpeedDemand
+    from ..search.options import SpeedCheckOptions
     from .sources import LabelsLike, Transform
 
 
@@ -122,7 +122,7 @@ class QuantizeOptions(EvaluationOptions):
     accept_retrained: Annotated[bool, option("Files", "Accept a profile of other weights.")] = False
     transform: Transform | None = None
     gate: Gate = field(default_factory=Gate)
-    speed: SpeedDemand | None = None
+    speed: SpeedCheckOptions | None = None
     progress: Progress | None = None
     stage: Callable[[str], Any] | None = None
     note: Callable[[str], None] | None = None

@@ -15,15 +15,10 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import load_plan
 from ..prepare.prepare import ProfileLike
 from ..search import tune as search
-from ..search.quality import QualityTarget
-from ..search.tune import TuneFiles
-from ..search.tuning_data import TuningData
+from ..search.options import QualityTarget, TuneFiles, TuningData
 from .keywords import TargetLike, TuneKeywords, sorted_keywords
 from .results import TuneResult
 from .sources import in_memory, labels_file, quantized_name, samples_of
-
-LIMITS = ("objective", "budget", "seed", "threads", "parallel", "provider")
-"""Keywords of `tune` that are fields of `QualityTarget`."""
 
 
 def tune(
@@ -59,7 +54,8 @@ def tune(
     """
     given = sorted_keywords("tune", options, TuneKeywords)
     others = dict(given.others)
-    limits = {name: others.pop(name) for name in LIMITS if name in others}
+    names = {field.name for field in fields(QualityTarget)}
+    limits = {name: others.pop(name) for name in names & others.keys()}
     recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
     read = FilesRead(

@@ -10,41 +10,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.errors import ConfigError
 from .evaluate import Evaluation, Subject
 from .gates import GateFailure
+from .options import Slack
 
 Number: TypeAlias = float | Literal["inf", "-inf", "nan"] | None
 """A number of a `--json` document: JSON has no infinity."""
 
 FORMAT = "qprof-evaluation/"
 _NEW = "make a new one with --save-baseline"
-
-
-@dataclass(frozen=True)
-class Slack:
-    """How much worse than the baseline a figure may be.
-
-    Attributes:
-        score: of the metric, or of top-1 accuracy with labels: in the unit that its drop is counted in.
-        sqnr: of each float output, in dB.
-        size: of the quantized model, in percent.
-        speedup: in percent; it is measured, and differs between two runs of the same model.
-
-    Raises:
-        ConfigError: a number is below 0, or not finite.
-    """
-
-    score: float = 0.1
-    sqnr: float = 0.5
-    size: float = 1.0
-    speedup: float = 15.0
-
-    def __post_init__(self) -> None:
-        check_finite(self)
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 0.0:
-                raise ConfigError(f"slack {name}: {getattr(self, name):g} is below 0; give 0 or more")
 
 
 @dataclass(frozen=True)

@@ -176,3 +176,29 @@ class Gate:
     def has_limit(self) -> bool:
         """Whether any limit was given."""
         return any(getattr(self, limit.name) is not None for limit in fields(self))
+
+
+@dataclass(frozen=True)
+class Slack:
+    """How much worse than the baseline a figure may be.
+
+    Attributes:
+        score: of the metric, or of top-1 accuracy with labels: in the unit that its drop is counted in.
+        sqnr: of each float output, in dB.
+        size: of the quantized model, in percent.
+        speedup: in percent; it is measured, and differs between two runs of the same model.
+
+    Raises:
+        ConfigError: a number is below 0, or not finite.
+    """
+
+    score: Annotated[float, option("Files", "Of the metric or accuracy.", metavar="points")] = 0.1
+    sqnr: Annotated[float, option("Files", "Of each output.", metavar="dB")] = 0.5
+    size: Annotated[float, option("Files", "Of the quantized model.", metavar="%")] = 1.0
+    speedup: Annotated[float, option("Files", "As measured.", metavar="%")] = 15.0
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) < 0.0:
+                raise ConfigError(f"slack {name}: {getattr(self, name):g} is below 0; give 0 or more")

@@ -52,7 +52,7 @@ from .quantizer.plan.store import save_plan as save_plan
 from .quantizer.prepare.prepare import ProfileLike as ProfileLike
 from .quantizer.report.content import Report as Report
 from .quantizer.report.report import report as report
-from .quantizer.search.float_fallback import SpeedDemand as SpeedDemand
+from .quantizer.search.options import SpeedCheckOptions as SpeedCheckOptions
 from .quantizer.search.sensitivity import Sensitivities as Sensitivities
 from .quantizer.search.verdict import Verdict as Verdict
 from .quantizer.targets.config import QuantConfig as QuantConfig

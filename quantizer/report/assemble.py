@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...profiles.base.improvement import improvement, left_out_steps
+from ...profiles.base.options import options_of
 from ...profiles.base.presentation import decibels
 from ...profiles.base.tool import tool_name
 from ..api.drift import DriftReport
@@ -21,6 +22,7 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.gates import GateFailure
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import score_text
+from ..evaluation.options import Gate
 from ..model.files import model_bytes
 from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
@@ -374,7 +376,7 @@ def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateR
 
 def option_of(demand: str) -> str:
     """Return the option of a limit."""
-    return f"--{demand.replace('_', '-')}"
+    return {**options_of(Gate), **options_of(DriftLimits)}[demand].flag
 
 
 def failure_text(failure: GateFailure) -> str:
@@ -396,7 +398,7 @@ def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
 
 def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
     """Yield the limit on speed of a quantization."""
-    limit = check.demand.min_speedup
+    limit = check.options.min_speedup
     if limit is not None:
         low = check.after.speedup_low
         why = () if check.passed else (f"{low:.2f} times float in the lower quartile of the rounds",)

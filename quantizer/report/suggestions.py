@@ -231,7 +231,7 @@ def _given(plan: QuantPlan, overruled: set[str]) -> list[str]:
         return []
     words = [] if plan.config.target == QuantConfig.target else ["--target", plan.config.target]
     for name, setting in settings().items():
-        value, option = getattr(plan.config, name), f"--{name.replace('_', '-')}"
+        value, option = getattr(plan.config, name), setting.flag
         if name == "target" or value == getattr(usual, name) or value is None:
             continue
         if setting.kind is tuple:

@@ -32,9 +32,10 @@ from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
 from .candidates import Base, Candidate, RankedNode
 from .engine import Engine
+from .options import TuningData
 from .quality import int8_share
 from .ranking import SAMPLES, ranked_nodes
-from .tuning_data import TuningData, read_samples
+from .tuning_data import read_samples
 from .verdict import (
     WORTH_DB,
     Composition,

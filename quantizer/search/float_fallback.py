@@ -19,8 +19,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, DataError, check_finite
-from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ..costs.predicted import Costs
@@ -37,6 +37,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from .node_costs import RuntimeOverride, find_costs, find_runtime_overrides
+from .options import SpeedCheckOptions
 from .synthetic_samples import synthetic_samples
 
 # Other plans, from what was measured of the one that there is: each entry of `ALTERNATIVES` is a function
@@ -196,33 +197,11 @@ PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch
 
 
 @dataclass(frozen=True)
-class SpeedDemand:
-    """What the speed is checked on, and what is asked of it.
-
-    Attributes:
-        data: folder of samples, "module:function", or an object of Python (`open_samples`); None for samples
-            made up from the profile.
-        limit: number of samples used, from the first; None for those of `QUICK`.
-        threads: threads inside an operator.
-        min_speedup: float latency over quantized latency that must be reached; None for no demand.
-    """
-
-    data: DataLike | None = None
-    limit: int | None = None
-    threads: int = 1
-    min_speedup: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a number that is not finite."""
-        check_finite(self)
-
-
-@dataclass(frozen=True)
 class SpeedCheck:
     """What was found.
 
     Attributes:
-        demand: what was asked for.
+        options: on what it was measured, and what had to be reached.
         before: float against the plan as it was made.
         after: float against the plan as it is now; `before` when nothing was changed.
         fallback: the regions that fell back to float, in this order.
@@ -234,7 +213,7 @@ class SpeedCheck:
         left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
     """
 
-    demand: SpeedDemand
+    options: SpeedCheckOptions
     before: Latency
     after: Latency
     fallback: tuple[FloatRegion, ...]
@@ -252,8 +231,8 @@ class SpeedCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether the demand is met: by the lower quartile, as in `Gate`."""
-        return self.demand.min_speedup is None or self.after.speedup_low >= self.demand.min_speedup
+        """Whether `min_speedup` is met: by the lower quartile, as in `Gate`."""
+        return self.options.min_speedup is None or self.after.speedup_low >= self.options.min_speedup
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +253,7 @@ class _Bench:
     """Where models are written and timed."""
 
     subject: Subject
-    demand: SpeedDemand
+    options: SpeedCheckOptions
     feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
@@ -288,7 +267,7 @@ class _Bench:
 
     def compared(self, first: Path, second: Path) -> Latency:
         """Return the latency of `first` (as float) and `second` (as quantized)."""
-        sessions = [open_session(str(path), path.name, self.demand.threads) for path in (first, second)]
+        sessions = [open_session(str(path), path.name, self.options.threads) for path in (first, second)]
         names = [output.name for output in sessions[0].get_outputs()]
 
         def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
@@ -298,7 +277,7 @@ class _Bench:
             runner(sessions[0], first),
             runner(sessions[1], second),
             len(self.feeds),
-            replace(QUICK, threads=self.demand.threads),
+            replace(QUICK, threads=self.options.threads),
         )
 
     def costs(
@@ -306,42 +285,42 @@ class _Bench:
     ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
         """Return what the nodes cost, and what is executed otherwise than planned."""
         models = {"prepared model": prepared, "quantized model": quantized}
-        floats, executed = node_times(models, self.feeds, threads=self.demand.threads)
+        floats, executed = node_times(models, self.feeds, threads=self.options.threads)
         names, graph = self.names[quantized], self.subject.facts.prepared.graph
         costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
         return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
 
 
-def check_demand(demand: SpeedDemand, target: str) -> None:
-    """Raise ConfigError when the demand makes no sense for a target."""
+def check_options(options: SpeedCheckOptions, target: str) -> None:
+    """Raise ConfigError when the options make no sense for a target."""
     here = platform.machine()
     if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
         raise ConfigError(
             f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
             "choose its own target, or measure there"
         )
-    if demand.min_speedup is not None and not demand.min_speedup > 0.0:
-        raise ConfigError(f"min_speedup: {demand.min_speedup:g} is not above 0; give a factor such as 1.2")
+    if options.min_speedup is not None and not options.min_speedup > 0.0:
+        raise ConfigError(f"min_speedup: {options.min_speedup:g} is not above 0; give a factor such as 1.2")
 
 
 def check_speed(
-    subject: Subject, planned: PlannedModel, demand: SpeedDemand
+    subject: Subject, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
     """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
 
     Args:
         subject: the model.
         planned: the plan to start from: the one that is made of the subject.
-        demand: the samples, and what is asked for.
+        options: the samples, and what is asked for.
 
     Raises:
-        ConfigError: the demand makes no sense. DataError: there are no samples.
+        ConfigError: the options make no sense. DataError: there are no samples.
         ModelError: a model cannot be run.
     """
-    check_demand(demand, planned.plan.config.target)
-    samples = _feeds(subject.facts, demand)
+    check_options(options, planned.plan.config.target)
+    samples = _feeds(subject.facts, options)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(subject, demand, samples, Path(folder))
+        bench = _Bench(subject, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(subject.facts.prepared.model, prepared)
         state = _Fastest(planned, bench.written(planned, "plan-0"))
@@ -359,7 +338,7 @@ def check_speed(
             state = better
         after = bench.compared(subject.float_path, state.path) if state.changes else before
         found = SpeedCheck(
-            demand,
+            options,
             before,
             after,
             fallback=tuple(region for change in state.changes for region in change.regions),
@@ -376,18 +355,18 @@ def check_speed(
         return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _feeds(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
+def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ...]:
     """Return the samples that latency is measured on.
 
     Raises:
         DataError: there are none.
     """
-    specs, count = input_specs(facts.prepared.model), demand.limit or QUICK.samples
-    if demand.data is None:
+    specs, count = input_specs(facts.prepared.model), options.limit or QUICK.samples
+    if options.data is None:
         return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
-    samples = tuple(sample.arrays for sample in open_samples(demand.data, specs, count))
+    samples = tuple(sample.arrays for sample in open_samples(options.data, specs, count))
     if not samples:
-        raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
+        raise DataError(f"{source_name(options.data)}: no samples; there is nothing to measure speed on")
     return samples
 
 
@@ -454,7 +433,7 @@ def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, Pl
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:
     """Return what the plan remembers of the check."""
     where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
-    if found.demand.data is None:
+    if found.options.data is None:
         where += ", samples made up from the profile's ranges and shapes"
     notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
     if found.fallback:

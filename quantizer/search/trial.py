@@ -27,7 +27,8 @@ from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from .candidates import Candidate, Forecast, Foresee, Measure, RankNodes, Request, Result, Trial, Try, Verify
 from .engine import CANNOT, Engine
-from .quality import QualityTarget, int8_share, score_model, screen_model
+from .options import QualityTarget
+from .quality import int8_share, score_model, screen_model
 from .ranking import ranked_nodes
 from .search import Outcome, Search
 from .state import State, save_state

@@ -40,11 +40,11 @@ from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .candidates import Base, Trial, meets
 from .engine import OTHER_CALIBRATORS, Engine
-from .quality import QualityTarget
+from .options import QualityTarget, TuneFiles, TuningData
 from .search import Goal, Outcome, search
 from .state import State, load_state
 from .trial import OnTrial, Runner, TuningTask
-from .tuning_data import Split, TuningData, read_split
+from .tuning_data import Split, read_split
 
 # The result of a tuning, and what stood in the way of a better one.
 
@@ -211,21 +211,6 @@ EXACT = (Base("weight_type int7", {"weight_type": "int7"}),)
 """Tried where this processor's kernels saturate with weights of 8 bits."""
 
 
-@dataclass(frozen=True)
-class TuneFiles:
-    """Files that a tuning writes; None for those that are not wanted.
-
-    Attributes:
-        model: the quantized model, written only when the target is met.
-        plan: the best plan, whether it meets the target or not.
-        state: trials and rankings; an interrupted tuning is resumed from it.
-    """
-
-    model: Path | None = None
-    plan: Path | None = None
-    state: Path | None = None
-
-
 def tune(
     model_path: str | Path,
     profile_path: ProfileLike,
@@ -260,7 +245,7 @@ def tune(
         (profile_path, data.labels, data.holdout_labels),
         (data.data, data.holdout_data, data.metric),
     )
-    check_outputs([files.model, files.plan, files.state], read)
+    check_outputs([files.model, files.save_plan, files.state], read)
     for samples in (data.data, data.holdout_data):
         if samples is not None:
             check_not_random(source_name(samples), "tuning")
@@ -369,7 +354,7 @@ def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
     with replacing_together(FilesRead((task.engine.path,)).weights) as batch:
         if files.model is not None and target_met(best, found.holdout, task.target):
             save_model(lowered.model, files.model, batch=batch)
-        if files.plan is not None:
+        if files.save_plan is not None:
             notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
-            save_plan(replace(planned.plan, notes=tuple(notes)), files.plan, batch)
+            save_plan(replace(planned.plan, notes=tuple(notes)), files.save_plan, batch)
     return size

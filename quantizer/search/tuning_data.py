@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -15,7 +14,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import DataId
 from ...profiles.runner.sample_pass import map_in_threads
-from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import data_id, input_specs, open_samples, rows_of
 from ...profiles.samples.values import Sample
 from ..evaluation.metrics.score import (
@@ -28,35 +27,8 @@ from ..evaluation.metrics.score import (
     score_of,
 )
 from ..evaluation.metrics.truth import Figures, Metric, Outputs, Place
-from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.runtimes import run
-
-
-@dataclass(frozen=True)
-class TuningData:
-    """The samples that plans are scored on, and the metric.
-
-    Attributes:
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        labels: file or folder with the truth that the metric reads: without a metric the class of every row,
-            for top-1 accuracy.
-        output: name of the output that the metric and `class_axis` belong to; the first when None.
-        class_axis: axis of its classes; None for what its operator says (`class_axes`).
-        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
-            None for accuracy where there are labels, and else agreement or correlation.
-        holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
-        holdout_labels: their labels.
-        limit: number of samples used of each source, from the first; None for all.
-    """
-
-    data: DataLike
-    labels: str | Path | None = None
-    output: str | None = None
-    class_axis: int | None = None
-    metric: str | MetricFunction | None = None
-    holdout_data: DataLike | None = None
-    holdout_labels: str | Path | None = None
-    limit: int | None = None
+from .options import TuningData
 
 
 @dataclass(frozen=True, eq=False)

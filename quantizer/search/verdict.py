@@ -17,7 +17,7 @@ from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck, too_good_texts
 from ..noise.output_limits import WORDS, NoiseLimits
-from ..targets.config import OutputKind
+from ..targets.config import OutputKind, settings
 from .candidates import RankedNode, Settings
 
 # Good, fair or poor: a grade for each output by what it is, and one for labels by the interval of the drop.
@@ -235,11 +235,10 @@ class Fix:
     @property
     def options(self) -> tuple[str, ...]:
         """Return it as options of `qprof quantize`."""
-        words = ["--check-speed"] if self.check_speed else []
+        words, known = ["--check-speed"] if self.check_speed else [], settings()
         for name, value in self.settings.items():
-            option = f"--{name.replace('_', '-')}"
             values = value if isinstance(value, tuple) else (value,)
-            words += [word for one in values for word in (option, _text(one))]
+            words += [word for one in values for word in (known[name].flag, _text(one))]
         return tuple(words)
 
     @property
@@ -728,8 +727,8 @@ def presentation_of(verdict: Verdict) -> Presentation:
 
 
 def _keywords(fix: Fix) -> str:
-    """Return the change of settings as Python writes it; SpeedDemand is a name of the package."""
-    words = ["speed=SpeedDemand()"] if fix.check_speed else []
+    """Return the change of settings as Python writes it; SpeedCheckOptions is a name of the package."""
+    words = ["speed=SpeedCheckOptions()"] if fix.check_speed else []
     for name, value in fix.settings.items():
         words.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
     return ", ".join(words)

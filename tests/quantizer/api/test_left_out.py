@@ -106,7 +106,7 @@ def test_a_check_of_speed_is_left_out_but_never_its_gate(
     min_speedup: float | None, lenient: Any, path: Path, profile: qprof.Profile
 ) -> None:
     lenient("api.from_profile.check_speed")
-    speed = qprof.SpeedDemand(min_speedup=min_speedup)
+    speed = qprof.SpeedCheckOptions(min_speedup=min_speedup)
     if min_speedup is not None:
         with pytest.raises(KeyError):
             qprof.quantize(path, profile, speed=speed)

@@ -26,7 +26,7 @@ from qprof_onnx.quantizer.api.keywords import (
 from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
-from qprof_onnx.quantizer.search.quality import OBJECTIVES, QualityTarget
+from qprof_onnx.quantizer.search.options import OBJECTIVES, QualityTarget
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = get_type_hints(Settings)

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from qprof_onnx.cli.commands.evaluate import evaluation_json, evaluation_text
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.baseline import Slack, held_against, load_baseline
+from qprof_onnx.quantizer.evaluation.baseline import held_against, load_baseline
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Slack
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 FAST = Latency(2.0, 1.0, 2.0, 1.9, 2.1, 5, 5, 1, 1)

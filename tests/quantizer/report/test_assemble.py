@@ -101,6 +101,14 @@ def test_a_command_repeats_what_had_the_model_judged_but_for_its_files(files: Pa
     assert command(plan, names, ["--calibrator", "mse"], 3) == expected
 
 
+def test_a_command_gives_a_setting_by_its_flag(files: Path) -> None:
+    plan = load_plan(files / "plan.yaml")
+    plan = replace(plan, config=replace(plan.config, min_sqnr=12.0))
+    words = command(plan, Files("m.onnx", "p.yaml", "o.onnx"), [], 1).split()
+    assert "--min-sqnr" not in words  # the gate of outputs
+    assert words[words.index("--min-tensor-sqnr") + 1] == "12"
+
+
 def test_the_gain_of_an_estimate_is_not_added_to_a_measurement() -> None:
     change = WhatIf("more", "", "y", sqnr=60.8, gained=3.3, speedup=None, added_us=None, added_bytes=None)
     measured = OutputQuality("y", estimated=57.5, low=49.5, high=67.5, measured=45.0)

@@ -30,6 +30,11 @@ def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
     assert without(12.0, 1.0, 0.0) is None
 
 
+def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
+    fix = Fix({"min_sqnr": 15.0, "keep_float": ("a", "b")})
+    assert fix.options == ("--min-tensor-sqnr", "15", "--keep-float", "a", "--keep-float", "b")
+
+
 def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:
     (worst,) = [fix for fix in proposals(GAP, RANKING) if fix.settings.get("keep_float") == ("a",)]
     assert worst.sqnr == pytest.approx(22.0)

@@ -20,7 +20,7 @@ from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import float_fallback as module
 from qprof_onnx.quantizer.search.float_fallback import (
     SpeedCheck,
-    SpeedDemand,
+    SpeedCheckOptions,
     Subject,
     check_speed,
     float_neighbours,
@@ -100,7 +100,7 @@ class Machine:
 
 
 def checked(subject: Subject, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
-    planned, found = check_speed(subject, first(subject), replace(SpeedDemand(DATA), **demand))
+    planned, found = check_speed(subject, first(subject), replace(SpeedCheckOptions(DATA), **demand))
     return planned.plan, found
 
 
@@ -208,13 +208,13 @@ def test_without_samples_some_are_made_up_and_the_notes_say_so(
 ) -> None:
     plan = first_plan(subject)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
-    changed, _ = check_speed(subject, first(subject), SpeedDemand())
+    changed, _ = check_speed(subject, first(subject), SpeedCheckOptions())
     assert any("samples made up from the profile" in note for note in changed.plan.notes)
 
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, tmp_path: Path) -> None:
     """On the machine of the test: all the time is charged to nodes and tensors of the model."""
-    bench = module._Bench(subject, SpeedDemand(DATA), (_feed(),), tmp_path)
+    bench = module._Bench(subject, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
     planned = first(subject)
     plan = planned.plan
     floating = replace(plan, tensors={}, nodes=_all_float(plan))
@@ -245,7 +245,7 @@ def _all_float(plan: QuantPlan) -> dict[str, object]:
 
 def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) -> None:
     plan, out, again = tmp_path / "plan.yaml", tmp_path / "q.onnx", tmp_path / "r.onnx"
-    result = write_quantized(MODEL, profile, out, save_plan=plan, speed=SpeedDemand(DATA, limit=1))
+    result = write_quantized(MODEL, profile, out, save_plan=plan, speed=SpeedCheckOptions(DATA, limit=1))
     assert result.speed is not None
     assert any(note.startswith("measured ") for note in load_plan(plan).notes)
     write_quantized(MODEL, None, again, plan=plan)
@@ -256,7 +256,7 @@ def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> N
     facts = model_facts(subject.facts.prepared, subject.facts.measured, load_recipe("glow"))
     glow = replace(subject, facts=facts)
     with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
-        check_speed(glow, first(glow), SpeedDemand(DATA))
+        check_speed(glow, first(glow), SpeedCheckOptions(DATA))
 
 
 @pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan")])
@@ -267,4 +267,4 @@ def test_a_demand_that_is_no_ratio_is_refused(subject: Subject, speedup: float) 
 
 def test_no_samples_are_told(subject: Subject, tmp_path: Path) -> None:
     with pytest.raises(DataError):
-        check_speed(subject, first(subject), SpeedDemand(str(tmp_path)))
+        check_speed(subject, first(subject), SpeedCheckOptions(str(tmp_path)))

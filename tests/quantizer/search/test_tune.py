@@ -27,12 +27,13 @@ from qprof_onnx.quantizer.search.candidates import (
     Trial,
     Verify,
 )
-from qprof_onnx.quantizer.search.quality import QualityTarget, screen_model
+from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
+from qprof_onnx.quantizer.search.quality import screen_model
 from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
 from qprof_onnx.quantizer.search.state import State, load_state, save_state
 from qprof_onnx.quantizer.search.trial import try_candidates
-from qprof_onnx.quantizer.search.tune import TuneFiles, bases_of, opened_task, tune
-from qprof_onnx.quantizer.search.tuning_data import TuningData, read_samples
+from qprof_onnx.quantizer.search.tune import bases_of, opened_task, tune
+from qprof_onnx.quantizer.search.tuning_data import read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..int8_kernels import TARGET
@@ -189,7 +190,7 @@ def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
 
 
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
-    files = TuneFiles(plan=tmp_path / "plan.yaml")
+    files = TuneFiles(save_plan=tmp_path / "plan.yaml")
     tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
     assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
 

@@ -8,8 +8,9 @@ from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.search.options import TuningData
 from qprof_onnx.quantizer.search.quality import rounded_sqnr, score_model, screen_model
-from qprof_onnx.quantizer.search.tuning_data import TuningData, halves, outputs_of, read_samples
+from qprof_onnx.quantizer.search.tuning_data import halves, outputs_of, read_samples
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")

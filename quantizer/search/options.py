@@ -1,0 +1,191 @@
+"""What a person can ask of `tune`, and of the check of speed: records whose fields are the options too.
+
+Imports are quick, for `--help` is made of these records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from ...profiles.base.errors import ConfigError, check_finite, nearest
+from ...profiles.base.options import option
+
+if TYPE_CHECKING:
+    from ...profiles.samples.objects import DataLike
+    from ..evaluation.metrics.user_functions import MetricFunction
+
+MOST_PARALLEL = 256
+
+Objective = Literal["latency", "size", "int8-share"]
+
+OBJECTIVES: Mapping[Objective, str] = {
+    "latency": "times as fast as float",
+    "size": "times smaller than float",
+    "int8-share": "of the arithmetic in int8",
+}
+"""Objectives that can be chosen, and the unit of each one's value. A larger value is better."""
+
+
+@dataclass(frozen=True)
+class QualityTarget:
+    """The quality that a tuned model has to keep, and how the search for it is run.
+
+    Attributes:
+        max_drop: how much worse the score of the quantized model may be than the float model's, in the unit
+            that the metric counts a drop in (`MetricKind.drop`), such as percentage points.
+        objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
+            it is chosen.
+        budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
+        seed: of the random split into tuning and held-out samples.
+        threads: inside an operator, for the latency measurement.
+        parallel: trials, or samples of one, that run side by side on one thread each; 0 for as many as there
+            are cores. The result does not depend on it.
+        provider: execution provider of onnxruntime that runs all models, in full or short.
+
+    Raises:
+        ConfigError: a value is outside its range, or not finite.
+    """
+
+    max_drop: Annotated[
+        float,
+        option(
+            "Quality",
+            "Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
+            metavar="POINTS",
+        ),
+    ] = 0.5
+    objective: Annotated[Objective, option("Basic", "What is optimised while the quality target is met.")] = (
+        "latency"
+    )
+    budget: Annotated[
+        float | None, option("Speed", "No new trial starts after this time.", metavar="SECONDS")
+    ] = None
+    seed: Annotated[int, option("Quality", "Chooses what is held out.  [default: 0]")] = 0
+    threads: Annotated[
+        int, option("Speed", "Threads of onnxruntime, for the latency.", metavar="N", least=1)
+    ] = 1
+    parallel: Annotated[
+        int,
+        option("Speed", "Trials that run side by side.  [default: one for each core]", metavar="N", least=0),
+    ] = 0
+    provider: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(
+                f"objective '{self.objective}': no such objective; use one of {', '.join(OBJECTIVES)}."
+                f"{nearest(self.objective, OBJECTIVES)}"
+            )
+        if not 0.0 <= self.max_drop <= 100.0:
+            raise ConfigError(
+                f"max_drop: {self.max_drop:g} is not a number of percentage points; give 0 to 100"
+            )
+        if self.budget is not None and not self.budget > 0.0:
+            raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
+        if self.threads < 1:
+            raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")
+        if not 0 <= self.parallel <= MOST_PARALLEL:
+            raise ConfigError(
+                f"parallel: {self.parallel} is not 0 to {MOST_PARALLEL}; give the number of trials that run "
+                "side by side"
+            )
+
+    @property
+    def side_by_side(self) -> int:
+        """How many trials run side by side."""
+        from ...profiles.runtime.providers import cores
+
+        return self.parallel or cores()
+
+
+@dataclass(frozen=True)
+class TuningData:
+    """The samples that plans are scored on, and the metric.
+
+    Attributes:
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        labels: file or folder with the truth that the metric reads: without a metric the class of every row,
+            for top-1 accuracy.
+        output: name of the output that the metric and `class_axis` belong to; the first when None.
+        class_axis: axis of its classes; None for what its operator says (`class_axes`).
+        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
+            None for accuracy where there are labels, and else agreement or correlation.
+        holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
+        holdout_labels: their labels.
+        limit: number of samples used of each source, from the first; None for all.
+    """
+
+    data: DataLike
+    labels: Annotated[
+        str | Path | None,
+        option(
+            "Quality",
+            "Truth that the metric reads; without a metric the class of each sample: text, .npy, or a "
+            "folder with a folder of pictures for each class (order: its classes.txt).",
+            metavar="FILE",
+            takes="truth",
+        ),
+    ] = None
+    output: str | None = None
+    class_axis: int | None = None
+    metric: str | MetricFunction | None = None
+    holdout_data: Annotated[
+        DataLike | None,
+        option(
+            "Quality",
+            "Samples that verify the result.  [default: half of --data is held out]",
+            metavar="DATA",
+            takes="data",
+        ),
+    ] = None
+    holdout_labels: Annotated[
+        str | Path | None,
+        option("Quality", "Labels of --holdout-data.", metavar="FILE", takes="truth"),
+    ] = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class TuneFiles:
+    """Files that a tuning writes; None for those that are not wanted.
+
+    Attributes:
+        model: the quantized model, written only when the target is met.
+        save_plan: the best plan, whether it meets the target or not.
+        state: trials and rankings; an interrupted tuning is resumed from it.
+    """
+
+    model: Path | None = None
+    save_plan: Annotated[
+        Path | None, option("Files", "Write the best plan.", metavar="PLAN.yaml", takes="new file")
+    ] = None
+    state: Annotated[
+        Path | None,
+        option("Files", "Keep the trials here, to resume.", metavar="FILE.json", takes="new file"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SpeedCheckOptions:
+    """What the speed of a quantized model is checked on, and what is asked of it (`--check-speed`).
+
+    Attributes:
+        data: folder of samples, "module:function", or an object of Python (`open_samples`); None for samples
+            made up from the profile.
+        limit: number of samples used, from the first; None for those of `QUICK`.
+        threads: threads inside an operator.
+        min_speedup: float latency over quantized latency that must be reached; None for no demand.
+    """
+
+    data: DataLike | None = None
+    limit: int | None = None
+    threads: int = 1
+    min_speedup: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number that is not finite."""
+        check_finite(self)
