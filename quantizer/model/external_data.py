@@ -7,8 +7,10 @@ import math
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx.numpy_helper
 import onnx_ir as ir
@@ -240,23 +242,78 @@ def _folder_of(path: Path, location: str) -> str:
     return ""
 
 
-def located(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.ExternalTensor:
-    """Return a tensor of a model file that knows its folder as an absolute path.
+class SharedFileTensor(ir.ExternalTensor):
+    """A tensor whose data is a part of a file that is mapped into memory once, for all tensors in it.
+
+    `ir.ExternalTensor` maps the whole file for each: 142 GB of addresses for 984 MB in 145 tensors, which a
+    process with a limit (`ulimit -v`) does not get.
+    """
+
+    def __init__(self, tensor: ir.ExternalTensor, file: ir.ExternalTensor) -> None:
+        """Take the part of a tensor.
+
+        Args:
+            tensor: as the model file has it.
+            file: all bytes of the file, as one tensor.
+        """
+        super().__init__(
+            file.location,
+            tensor.offset,
+            tensor.length,
+            tensor.dtype,
+            shape=tensor.shape,
+            name=tensor.name or "",
+            base_dir=file.base_dir,
+        )
+        self._file = file
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        start = self.offset or 0
+        return self._file.numpy()[start : start + self.nbytes]
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return the elements, in the memory that the file is mapped to, read-only."""
+        if self.dtype.bitwidth < 8 or not self.size:  # these are unpacked into memory, or have no bytes
+            return super().numpy()
+        dtype = np.dtype(self.dtype.numpy()).newbyteorder("<")
+        return self._bytes().view(dtype).reshape(self.shape.numpy())
+
+    def __array__(self, dtype: Any = None) -> npt.NDArray[Any]:
+        """Return the elements; in memory of their own where they are of another type."""
+        return self.numpy().__array__(dtype)
+
+    def tobytes(self) -> bytes:
+        """Return a copy of the bytes."""
+        return self._bytes().tobytes()
+
+    def release(self) -> None:
+        """Close the map of the file, for all its tensors; the next that is read maps it again.
+
+        Raises:
+            BufferError: an array still refers to it, which stays valid.
+        """
+        super().release()
+        self._file.release()
+
+
+def shared_file(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.ExternalTensor:
+    """Return all bytes of the file of a tensor, which knows its folder as an absolute path.
 
     So it is found after a change of the current folder, and where the files are links.
+
+    Args:
+        tensor: as the model file has it.
+        path: of the model file.
     """
     file = Path(path)
     folder = _folder_of(file, os.fspath(tensor.location))
     real = os.path.realpath(file.parent / tensor.location)
     is_here = folder == os.path.abspath(file.parent)
+    location = tensor.location if is_here else os.path.relpath(real, folder)
+    size = os.path.getsize(real)
+    shape = ir.Shape([size])
     return ir.ExternalTensor(
-        tensor.location if is_here else os.path.relpath(real, folder),
-        tensor.offset,
-        tensor.length,
-        tensor.dtype,
-        shape=tensor.shape,
-        name=tensor.name or "",
-        base_dir=folder,
+        location, 0, size, ir.DataType.UINT8, shape=shape, name=os.fspath(location), base_dir=folder
     )
 
 

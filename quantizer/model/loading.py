@@ -23,7 +23,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ModelError
 from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line, new_session, new_session_options
 from ...profiles.samples.samples import set_title
-from .external_data import check_external, located
+from .external_data import SharedFileTensor, check_external, shared_file
 from .protobuf import read_proto
 from .repairs import check_proto, mend, mend_first
 
@@ -230,10 +230,18 @@ def _type_outputs(model: ir.Model, view: RuntimeView) -> list[str]:
 
 def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """Tell external tensors where they are; load small ones, and those of attributes, which stay inside."""
+    files: dict[str, ir.ExternalTensor] = {}
+
+    def located(tensor: ir.ExternalTensor) -> SharedFileTensor:
+        place = os.fspath(tensor.location)
+        if place not in files:
+            files[place] = shared_file(tensor, path)
+        return SharedFileTensor(tensor, files[place])
+
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                tensor = located(value.const_value, path)
+                tensor = located(value.const_value)
                 value.const_value = _in_memory(tensor) if tensor.nbytes <= SMALL else tensor
     functions: list[ir.Graph | ir.Function] = list(model.functions.values())
     for block in [model.graph, *functions]:
@@ -241,7 +249,7 @@ def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
             for name, attribute in list(node.attributes.items()):
                 outside = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
                 if isinstance(outside, ir.ExternalTensor):
-                    node.attributes[name] = ir.AttrTensor(name, _in_memory(located(outside, path)))
+                    node.attributes[name] = ir.AttrTensor(name, _in_memory(located(outside)))
 
 
 def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:

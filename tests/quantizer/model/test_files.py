@@ -51,6 +51,36 @@ def test_external_data_is_read_in_place(tmp_path):
     assert model_id(loaded, "") == model_id(ir.from_proto(model()), "")
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list what is mapped")
+def test_a_file_of_external_data_is_mapped_once_for_all_its_tensors(tmp_path):
+    arrays = {name: np.arange(4096, dtype=np.float32) + number for number, name in enumerate("uvw")}
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[4096] x) => (float[4096] y)'
+        "{ a = Add (x, u)  b = Add (a, v)  y = Add (b, w) }"
+    )
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in arrays.items())
+    path, data = tmp_path / "m.onnx", tmp_path / "m.weights"
+    onnx.save_model(proto, path, save_as_external_data=True, location=data.name, size_threshold=0)
+    loaded = load_model(path)
+
+    def maps() -> int:
+        return sum(str(data) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+    tensors = {name: loaded.graph.initializers[name].const_value for name in arrays}
+    for name, tensor in tensors.items():
+        assert np.array_equal(tensor.numpy(), arrays[name])
+        assert tensor.tobytes() == arrays[name].tobytes()
+    assert maps() == 1
+    in_use = tensors["v"].numpy()
+    with pytest.raises(BufferError):
+        tensors["v"].release()
+    assert np.array_equal(in_use, arrays["v"])
+    del in_use
+    tensors["u"].release()
+    assert maps() == 0
+    assert np.array_equal(tensors["w"].numpy(), arrays["w"])
+
+
 def test_small_external_data_moves_into_the_file(tmp_path):
     loaded = load_model(external(tmp_path))
     (tmp_path / "sub").mkdir()
