@@ -33,6 +33,7 @@ from .encodings import (
     document,
     document_or_none,
     entry_of,
+    entry_of_offsets,
     flag_at,
     integer_type,
     json_text,
@@ -41,7 +42,6 @@ from .encodings import (
     signed_if_symmetric,
     whole_at,
     written_tensors,
-    zero_point_of,
 )
 from .values import ForeignParams
 
@@ -89,12 +89,11 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
     if kind == "LPBQ":
         return _lpbq(found, where, scales)
     signed = flag_at(found.get("is_sym"), f"{where}: is_sym")
-    points = [zero_point_of(offset, bits, signed) for offset in offsets]
-    qtype = integer_type(bits, signed)
     if kind == "PER_TENSOR":
-        return entry_of(qtype, scales, points)
+        return entry_of_offsets(scales, offsets, bits, symmetric=signed)
     block = whole_at(found.get("block_size"), f"{where}: block_size") if kind == "PER_BLOCK" else None
-    entry = entry_of(qtype, scales, points, 0 if block is None else 1, block)
+    axis = 0 if block is None else 1
+    entry = entry_of_offsets(scales, offsets, bits, axis, block, symmetric=signed)
     return replace(entry, axis_unknown=True)
 
 

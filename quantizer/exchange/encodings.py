@@ -27,6 +27,9 @@ ACTIVATIONS, CONSTANTS = "activation_encodings", "param_encodings"
 FLOAT = "they stay float"
 BIAS = "biases of 32 bits, whose scales are made anew as input scale * weight scale"
 _STRICT = "symmetric without the lowest value: read with zero_point 0"
+"""AIMET's `use_strict_symmetric` has the integers -127 to 127, written as 0 to 254 with offset -127. They are
+those of zero point 0, with which kernels take them. Only an offset of what the file calls symmetric is this:
+a zero point of ONNX, or an offset of an asymmetric range that is nearly symmetric, is what it says."""
 _TOO_LARGE = 1 << 40
 """Of a whole number: no offset, zero point or size is near it."""
 _MOST_BITS = 64
@@ -81,10 +84,7 @@ def entry_of(
         return left_out("its blocks have no axis, or a size below 1")
     if not all(qtype.low <= point <= qtype.high for point in zero_points):
         return left_out(f"a zero point is no value of {qtype.name}")
-    strict = qtype.signed and set(zero_points) == {-1}
-    points = (0,) * len(zero_points) if strict else tuple(zero_points)
-    params = QuantParams(narrow, points, qtype, axis, block_size)
-    return Entry(params, _STRICT if strict else "")
+    return Entry(QuantParams(narrow, zero_points, qtype, axis, block_size))
 
 
 def integer_type(bits: int, signed: bool) -> QuantType | None:
@@ -92,9 +92,29 @@ def integer_type(bits: int, signed: bool) -> QuantType | None:
     return TYPES.get(f"{'' if signed else 'u'}int{bits}")
 
 
-def zero_point_of(offset: int, bits: int, signed: bool) -> int:
-    """Return the zero point of an offset of AIMET: that counts from the lowest value of an unsigned type."""
-    return -offset - ((1 << (bits - 1)) if signed else 0)
+def entry_of_offsets(
+    scales: Sequence[float],
+    offsets: Sequence[int],
+    bits: int,
+    axis: int | None = None,
+    block_size: int | None = None,
+    *,
+    symmetric: bool,
+) -> Entry:
+    """Return the entry of AIMET's offsets, which count from the lowest value of an unsigned type.
+
+    Args:
+        scales, axis, block_size: as for `entry_of`.
+        offsets: as many as scales.
+        bits: of the integers.
+        symmetric: whether the file says so: then they are signed.
+    """
+    points = [-offset - ((1 << (bits - 1)) if symmetric else 0) for offset in offsets]
+    strict = symmetric and set(points) == {-1}
+    if strict:
+        points = [0] * len(points)
+    entry = entry_of(integer_type(bits, symmetric), scales, points, axis, block_size)
+    return replace(entry, remark=_STRICT) if strict and entry.params is not None else entry
 
 
 def aimet_offset(zero_point: int, qtype: QuantType) -> int:

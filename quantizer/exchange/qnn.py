@@ -34,15 +34,13 @@ from .encodings import (
     collect_params,
     document,
     document_or_none,
-    entry_of,
+    entry_of_offsets,
     flag_at,
-    integer_type,
     json_text,
     left_out,
     signed_if_symmetric,
     whole_at,
     written_tensors,
-    zero_point_of,
 )
 from .values import ForeignParams
 
@@ -142,9 +140,8 @@ def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
     offsets, signed = [channel.offset for channel in channels], first.symmetric
     if signed is None:  # a constant that does not say is signed where its offsets are central
         signed = is_constant and set(offsets) == {-(1 << (first.bits - 1))}
-    points = [zero_point_of(offset, first.bits, signed) for offset in offsets]
     several = len(channels) > 1
-    entry = entry_of(integer_type(first.bits, signed), scales, points, 0 if several else None)
+    entry = entry_of_offsets(scales, offsets, first.bits, 0 if several else None, symmetric=signed)
     remarks = [*dict.fromkeys(channel.remark for channel in channels), entry.remark]
     return Entry(entry.params, "; ".join(remark for remark in remarks if remark), several)
 

@@ -45,12 +45,15 @@ def read(name: str) -> ForeignParams:
 
 
 def lowered(name: str, tensor: str) -> QuantParams | None:
-    """Return the parameters of a tensor in AIMET's own QDQ model, "-1" of strict symmetric ones as 0."""
+    """Return the parameters of a tensor in AIMET's own QDQ model.
+
+    Of 0.6 and 1.0 those of strict symmetric ones, -1, as 0.
+    """
     found = TRUTH[name].get(tensor) or TRUTH[name].get(f"{tensor}_qdq")
     if found is None:
         return None
     points = found["zero_point"]
-    points = [0] * len(points) if found["type"].startswith("int") and set(points) == {-1} else points
+    points = [0] * len(points) if name in ("strict-0.6", "strict-1.0") else points
     qtype = TYPES[found["type"]]
     return QuantParams(tuple(found["scale"]), tuple(points), qtype, found["axis"], found["block_size"])
 

@@ -76,8 +76,6 @@ def expected(name: str, params: QuantParams) -> QuantParams:
     params = replace(params, qtype=INT8) if params.qtype is INT7 else params
     if name in UNSIGNED and params.qtype.signed and params.zero_point.any():
         return unsigned_equivalent(params)
-    if name not in UNSIGNED and params.qtype.signed and (params.zero_point == -1).all():
-        return replace(params, zero_point=np.zeros_like(params.zero_point))  # see test_aimet
     return params
 
 
@@ -89,6 +87,12 @@ def test_scales_and_zero_points_come_back_to_the_bit(
 ) -> None:
     tensors = {"x": x, "y": y, "cw": cw, "gw": gw}
     assert again(name, plan_of(tensors)) == {key: expected(name, params) for key, params in tensors.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_zero_point_of_minus_1_comes_back_as_the_same_values(name: str) -> None:
+    x = QuantParams((0.0078125,), (-1,), INT8)  # of a range that is nearly symmetric, as that of Tanh
+    assert again(name, plan_of({"x": x})) == {"x": expected(name, x)}
 
 
 @pytest.mark.parametrize("name", ["aimet-1.0", "aimet-2.0"])
