@@ -17,18 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError, QprofError
+from ...profiles.base.errors import QprofError
 from ..model.editing import add_initializer, free_name, sole_user, value_names
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import (
-    INT4,
-    INT8,
     TYPES,
-    UINT4,
-    UINT8,
     QuantParams,
     QuantType,
+    broadcast_scales,
     dequantize,
+    parameter_arrays,
     quantize,
 )
 from ..operators.table import (
@@ -104,7 +102,7 @@ class DequantizedModel:
         names: name of a tensor of the source -> name of the tensor here that it is a form of.
         implementations: node -> implementation, where the source has an operator of a runtime's own.
         operators: how many nodes of the source were on quantized tensors, by operator.
-        unread: operator -> how many conversions of the source could not be read.
+        unread: what of the source could not be read, in graph order.
     """
 
     model: ir.Model
@@ -115,7 +113,25 @@ class DequantizedModel:
     names: Mapping[str, str]
     implementations: Mapping[str, str]
     operators: int
-    unread: Mapping[str, int]
+    unread: tuple[Unread, ...]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A node of the source that stays as it is.
+
+    Attributes:
+        operator, node: its operator, and its name or that of what it makes.
+        reason: why, without its name.
+    """
+
+    operator: str
+    node: str
+    reason: str
+
+
+class _UnreadError(QprofError):
+    """Why a node cannot be read."""
 
 
 STEPS: tuple[Callable[[ir.Model], object], ...] = (
@@ -168,7 +184,7 @@ class Walk:
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
     tanhs: set[ir.Node] = field(default_factory=set)
-    unread: Counter[str] = field(default_factory=Counter)
+    unread: list[Unread] = field(default_factory=list)
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -199,6 +215,15 @@ class Walk:
 
 
 def _visit(node: ir.Node, walk: Walk) -> None:
+    """Take out what a node says of quantization; what cannot be read stays, with the reason."""
+    try:
+        _take_out(node, walk)
+    except QprofError as problem:
+        reason, _, _ = str(problem).removeprefix("quantization parameters: ").partition("; ")
+        walk.unread.append(Unread(node.op_type, node.name or name_of(node.outputs[0]), reason))
+
+
+def _take_out(node: ir.Node, walk: Walk) -> None:
     if node.op_type == QUANTIZE:
         _quantize(node, walk)
     elif node.op_type == DEQUANTIZE:
@@ -221,20 +246,14 @@ def _visit(node: ir.Node, walk: Walk) -> None:
 
 
 def _quantize(node: ir.Node, walk: Walk) -> None:
-    params, given = params_of(node), node.inputs[0]
-    if given is None or params is None:
-        walk.unread[node.op_type] += 1
-        return
+    given, params = node.inputs[0], params_of(node)
+    assert given is not None
     if node in walk.tanhs:
         params = QuantParams((1.0 / 128.0,), (params.qtype.low + 128,), params.qtype)
     value = walk.source(given)
     constant = constant_of(value)
     if constant is not None:
-        try:
-            walk.constants.setdefault(digest_of(constant), StoredConstant(quantize(constant, params), params))
-        except QprofError:
-            walk.unread[node.op_type] += 1
-            return
+        walk.constants.setdefault(digest_of(constant), StoredConstant(quantize(constant, params), params))
     else:
         walk.store(value, params)
     walk.integers[node.outputs[0]] = Form(value, params)
@@ -242,19 +261,14 @@ def _quantize(node: ir.Node, walk: Walk) -> None:
 
 
 def _dequantize(node: ir.Node, walk: Walk) -> None:
-    params, given, output = params_of(node), node.inputs[0], node.outputs[0]
-    if given is None or params is None:
-        walk.unread[node.op_type] += 1
-        return
+    given, output = node.inputs[0], node.outputs[0]
+    assert given is not None
     integers = constant_of(given)
     if integers is not None:
-        try:
-            value = walk.constant(name_of(output), integers, params)
-        except QprofError:
-            walk.unread[node.op_type] += 1
-            return
-        walk.floats[output] = Form(value, params)
+        integers, params = stored_constant(integers, _numbers_of(node))
+        walk.floats[output] = Form(walk.constant(name_of(output), integers, params), params)
         return
+    params = params_of(node)
     form = walk.integers.get(given)
     if form is None and given.is_graph_input():
         given.type, form = ir.TensorType(ir.DataType.FLOAT), Form(given, params)
@@ -264,9 +278,10 @@ def _dequantize(node: ir.Node, walk: Walk) -> None:
     if form is not None and _is_tanh(node, form, params, walk):
         walk.floats[output] = form
         return
-    if form is None or form.params is None or _differs(form.params, params):
-        walk.unread[node.op_type] += 1
-        return
+    if form is None:
+        raise _UnreadError(f"'{name_of(given)}' is not quantized by what is read")
+    if form.params is None or _differs(form.params, params):
+        raise _UnreadError(f"'{name_of(given)}' is quantized with other parameters")
     walk.floats[output] = form
     walk.names.append((name_of(output), form.value))
 
@@ -298,10 +313,10 @@ def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool
     if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
         return False
     after = sole_user(sigmoid.outputs[0])
-    result = params_of(after) if after is not None and after.op_type == QUANTIZE else None
     doubled = own.axis is None and params == replace(own, scale=2.0 * own.scale)
-    if after is None or result is None or not doubled:
+    if after is None or after.op_type != QUANTIZE or not doubled:
         return False
+    result = params_of(after)
     if result != QuantParams((1.0 / 256.0,), (result.qtype.low,), result.qtype) or result.qtype.bits != 8:
         return False
     sigmoid.op_type = "Tanh"
@@ -323,9 +338,8 @@ def _on_integers(node: ir.Node, walk: Walk) -> None:
         return
     same = all(other.params == form.params for other in forms)
     if rule is None or rule.constraint not in MOVES or form.params is None or not same:
-        walk.unread[node.op_type] += 1
         walk.read_floats(node)
-        return
+        raise _UnreadError("it computes on integers in a way that is not known here")
     stored_as = ir.DataType[form.params.qtype.storage.upper()]
     for position, value in enumerate(node.inputs):
         if value is None:
@@ -385,7 +399,7 @@ def _result(walk: Walk, operators: int, float_outputs: frozenset[ir.Value]) -> D
         names={alias: name_of(value) for alias, value in walk.names},
         implementations={name_of(node): text for node, text in walk.implementations.items()},
         operators=operators,
-        unread=dict(walk.unread),
+        unread=tuple(walk.unread),
     )
 
 
@@ -415,7 +429,7 @@ def folded_constant(node: ir.Node, walk: Walk) -> bool:
     axes = [axis for axis, size in enumerate(sizes) if size > 1]
     if len(axes) > 1 or integers.dtype.name == "int32":
         return False
-    params = _weight_params(integers, scale, points, axes[0] if axes else 0)
+    integers, params = _weight(integers, scale, points, axes[0] if axes else 0)
     result = user.outputs[0]
     walk.floats[result] = Form(walk.constant(name_of(result), integers, params), params)
     return True
@@ -426,16 +440,11 @@ def integer_product(node: ir.Node, walk: Walk) -> None:
     data, weight = node.inputs[0], node.inputs[1]
     form, integers = walk.integers.get(data) if data is not None else None, constant_of(weight)
     if form is None or integers is None or form.params is not None:
-        walk.unread[node.op_type] += 1
-        return
-    end = _end_of_product(node, walk)
-    if end is None:
-        walk.unread[node.op_type] += 1
-        return
-    last, scale = end
+        raise _UnreadError("its activations are not those of DynamicQuantizeLinear, or its weight varies")
+    last, scale = _end_of_product(node, walk)
     points = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
     is_conv = node.op_type == "ConvInteger"
-    params = _weight_params(integers, scale, points, 0 if is_conv else integers.ndim - 1)
+    integers, params = _weight(integers, scale, points, 0 if is_conv else integers.ndim - 1)
     value = walk.constant(name_of(weight), integers, params)
     kind = "Conv" if is_conv else "MatMul"
     made = ir.Node(
@@ -453,13 +462,13 @@ def integer_product(node: ir.Node, walk: Walk) -> None:
     walk.reads += [(made, form.value, None), (made, value, params)]
 
 
-def _end_of_product(node: ir.Node, walk: Walk) -> tuple[ir.Value, Array] | None:
+def _end_of_product(node: ir.Node, walk: Walk) -> tuple[ir.Value, Array]:
     """Return the value in which the sums are scaled, and the scale of the weight."""
     value, scale, has_data = node.outputs[0], None, False
     while True:
         uses = list(value.uses())
         if len(uses) != 1:
-            return None
+            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
         user, index = uses[0].node, uses[0].idx
         if user.op_type == "Mul":
             for factor in _factors(user.inputs[1 - index]):
@@ -467,7 +476,7 @@ def _end_of_product(node: ir.Node, walk: Walk) -> tuple[ir.Value, Array] | None:
                 constant = constant_of(factor)
                 scale = constant if constant is not None else scale
         elif user.op_type != "Cast":
-            return None
+            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
         value = user.outputs[0]
         if has_data and scale is not None:
             return value, np.asarray(scale, np.float32)
@@ -483,40 +492,35 @@ def _factors(value: ir.Value | None) -> list[ir.Value]:
     return [value]
 
 
-def _weight_params(integers: Array, scale: Array, points: Array | None, axis: int) -> QuantParams:
+def _weight(integers: Array, scale: Array, points: Array | None, axis: int) -> tuple[Array, QuantParams]:
     flat = scale.reshape(-1)
     zeros = np.zeros(1, np.int64) if points is None else points.astype(np.int64).reshape(-1)
     zeros = np.repeat(zeros, flat.size) if zeros.size == 1 else zeros
-    return QuantParams(flat, zeros, TYPES[integers.dtype.name], None if flat.size == 1 else axis)
+    qtype, where = TYPES[integers.dtype.name], None if flat.size == 1 else axis
+    return stored_constant(integers, (flat, zeros, qtype, where, None))
 
 
 def packed_product(node: ir.Node, walk: Walk) -> None:
     """Write a MatMulNBits as a MatMul with a constant, and an Add of its bias."""
-    found = unpacked_product(node)
-    if found is None:
-        walk.unread[node.op_type] += 1
-        return
-    value = walk.constant(name_of(node.inputs[1]), *found, is_packed=True)
+    integers, params = unpacked_product(node)
+    value = walk.constant(name_of(node.inputs[1]), integers, params, is_packed=True)
     bias = node.inputs[5] if len(node.inputs) > 5 else None
     accuracy = node.attributes.get_int("accuracy_level", 0)
     made = ir.Node("", "MatMul", [node.inputs[0], value], name=node.name)
     walk.implementations[made] = "runtime" if accuracy == 4 else "runtime-float"
     _in_place_of(node, made, bias, walk)
-    walk.reads.append((made, value, found[1]))
+    walk.reads.append((made, value, params))
 
 
 def packed_table(node: ir.Node, walk: Walk) -> None:
     """Write a GatherBlockQuantized as a Gather from a constant."""
-    found = unpacked_table(node)
-    if found is None:
-        walk.unread[node.op_type] += 1
-        return
-    value = walk.constant(name_of(node.inputs[0]), *found, is_packed=True)
+    integers, params = unpacked_table(node)
+    value = walk.constant(name_of(node.inputs[0]), integers, params, is_packed=True)
     axis = ir.AttrInt64("axis", node.attributes.get_int("gather_axis", 0))
     made = ir.Node("", "Gather", [value, node.inputs[1]], [axis], name=node.name)
     walk.implementations[made] = "runtime"
     _in_place_of(node, made, None, walk)
-    walk.reads.append((made, value, found[1]))
+    walk.reads.append((made, value, params))
 
 
 def _in_place_of(node: ir.Node, made: ir.Node, bias: ir.Value | None, walk: Walk) -> None:
@@ -542,61 +546,75 @@ def _in_place_of(node: ir.Node, made: ir.Node, bias: ir.Value | None, walk: Walk
 # Packed weights of MatMulNBits and GatherBlockQuantized; their layout stands in `lowering.bit_packed` ----
 
 
-def unpacked_product(node: ir.Node) -> tuple[Array, QuantParams] | None:
-    """Return the weight [K, N] of a MatMulNBits as unsigned integers, with its parameters.
+def unpacked_product(node: ir.Node) -> tuple[Array, QuantParams]:
+    """Return the weight [K, N] of a MatMulNBits, with its parameters.
 
-    None where an input is no constant, or is grouped in another way.
+    Raises:
+        QprofError: an input is no constant, is of another size, or is grouped in another way.
     """
     size = {name: node.attributes.get_int(name, 0) for name in ("K", "N", "block_size", "bits")}
-    bits = size["bits"] or 4
-    packed, scales = (constant_of(node.inputs[i]) for i in (1, 2))
-    given = node.inputs[3] if len(node.inputs) > 3 else None
-    points = constant_of(given)
-    grouped = constant_of(node.inputs[4]) if len(node.inputs) > 4 else None
-    if packed is None or scales is None or bits not in (4, 8) or grouped is not None:
-        return None
-    if given is not None and (points is None or points.dtype != np.uint8):
-        return None
-    blocks = -(-size["K"] // size["block_size"])
+    bits, block = size["bits"] or 4, size["block_size"]
+    packed, scales, points = (_constant_at(node, i) for i in (1, 2, 3))
+    if bits not in (4, 8) or min(size["K"], size["N"], block) < 1:
+        raise _UnreadError(
+            f"no weight of {bits} bits with K, N and block_size {list(size.values())[:3]} is read"
+        )
+    if _constant_at(node, 4) is not None:
+        raise _UnreadError("its rows are grouped by an index")
+    blocks = -(-size["K"] // block)
+    if packed is None or packed.size * 8 != size["N"] * blocks * block * bits:
+        raise _UnreadError(f"its weight is not {size['N']} x {blocks} blocks of {block}")
+    if scales is None or scales.size != size["N"] * blocks:
+        raise _UnreadError(f"its scales are not {size['N']} x {blocks}")
+    if points is not None and (points.dtype != np.uint8 or points.size != size["N"] * -(-blocks * bits // 8)):
+        raise _UnreadError(f"its zero points are not {size['N']} x {blocks} integers of {bits} bits")
     rows = _unpacked(packed.reshape(size["N"], -1), bits)[:, : size["K"]]
-    zeros = np.full((size["N"], blocks), 1 << (bits - 1), np.int64)
+    zeros = None if points is None else _unpacked(points.reshape(size["N"], -1), bits)[:, :blocks].T
+    return _blocked(rows.T, scales.reshape(size["N"], blocks).T, zeros, bits, (0, block))
+
+
+def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams]:
+    """Return the table of a GatherBlockQuantized, with its parameters.
+
+    Raises:
+        QprofError: an input is no constant, or its blocks are not along the last axis.
+    """
+    packed, scales, points = _constant_at(node, 0), _constant_at(node, 2), _constant_at(node, 3)
+    bits, block = node.attributes.get_int("bits", 4), node.attributes.get_int("block_size", 128)
+    if packed is None or scales is None or packed.dtype != np.uint8 or bits not in (4, 8):
+        raise _UnreadError("its table is not one of 4 or 8 bits in uint8")
+    if node.attributes.get_int("quantize_axis", 1) % packed.ndim != packed.ndim - 1:
+        raise _UnreadError("its blocks are not along its last axis")
+    zeros = None if points is None else _unpacked(points, bits)[..., : scales.shape[-1]]
+    return _blocked(_unpacked(packed, bits), scales, zeros, bits, (packed.ndim - 1, block))
+
+
+def _constant_at(node: ir.Node, position: int) -> Array | None:
+    """Return an input that is a constant; None for one that is left out."""
+    given = node.inputs[position] if position < len(node.inputs) else None
+    found = constant_of(given)
+    if given is not None and found is None:
+        raise _UnreadError(f"its input {position} is no constant")
+    return found
+
+
+def _blocked(
+    table: Array, scales: Array, points: Array | None, bits: int, blocks: tuple[int, int]
+) -> tuple[Array, QuantParams]:
+    """Return unsigned integers with their parameters; those without zero points as signed ones around 0.
+
+    Args:
+        table, scales: as `stored_constant` has them.
+        points: one for each scale; None for the middle of the type.
+        bits: of the integers.
+        blocks: axis, and elements of a block.
+    """
+    qtype, scale = TYPES[f"uint{bits}"], np.asarray(scales, np.float32).reshape(-1)
     if points is not None:
-        zeros = _unpacked(points.reshape(size["N"], -1), bits)[:, :blocks].astype(np.int64)
-    grid = np.asarray(scales, np.float32).reshape(size["N"], blocks)
-    params = _blocked(grid.T, zeros.T, bits, 0, size["block_size"])
-    return _signed(rows.T, params) if points is None else (rows.T, params)
-
-
-def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams] | None:
-    """Return the table of a GatherBlockQuantized as unsigned integers, with its parameters; None as above."""
-    packed, scales = constant_of(node.inputs[0]), constant_of(node.inputs[2])
-    given = node.inputs[3] if len(node.inputs) > 3 else None
-    points, bits = constant_of(given), node.attributes.get_int("bits", 4)
-    block, axis = node.attributes.get_int("block_size", 128), node.attributes.get_int("quantize_axis", 1)
-    if packed is None or scales is None or packed.dtype != np.uint8 or (given is not None and points is None):
-        return None
-    rank = packed.ndim
-    if axis % rank != rank - 1:
-        return None
-    table = _unpacked(packed, bits)
-    grid = np.asarray(scales, np.float32)
-    zeros = np.full(grid.shape, 1 << (bits - 1), np.int64)
-    if points is not None:
-        zeros = _unpacked(points, bits)[..., : grid.shape[-1]].astype(np.int64)
-    params = _blocked(grid, zeros, bits, rank - 1, block)
-    return _signed(table, params) if points is None else (table, params)
-
-
-def _signed(values: Array, params: QuantParams) -> tuple[Array, QuantParams]:
-    """Return values without zero points as signed ones around 0: the same float values."""
-    half = 1 << (params.qtype.bits - 1)
-    qtype = INT4 if params.qtype == UINT4 else INT8
-    signed = (values.astype(np.int64) - half).astype(qtype.numpy_dtype)
-    return signed, replace(params, qtype=qtype, zero_point=np.zeros_like(params.zero_point))
-
-
-def _blocked(scales: Array, zeros: Array, bits: int, axis: int, block: int) -> QuantParams:
-    return QuantParams(scales.reshape(-1), zeros.reshape(-1), UINT4 if bits == 4 else UINT8, axis, block)
+        return stored_constant(table, (scale, points.astype(np.int64).reshape(-1), qtype, *blocks))
+    qtype, half = TYPES[f"int{bits}"], 1 << (bits - 1)
+    signed = (table.astype(np.int64) - half).astype(qtype.numpy_dtype)
+    return stored_constant(signed, (scale, np.zeros(scale.size, np.int64), qtype, *blocks))
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
@@ -610,30 +628,61 @@ def _unpacked(packed: Array, bits: int) -> Array:
 # Parameters of conversions -------------------------------------------------------------------------------
 
 
-def params_of(node: ir.Node) -> QuantParams | None:
-    """Return the parameters of a conversion; None where they vary, or are of a type not known here."""
-    scale = constant_of(node.inputs[1])
-    given = node.inputs[2] if len(node.inputs) > 2 else None
-    points = constant_of(given)
-    qtype = _type(node, given)
-    if scale is None or qtype is None or (given is not None and points is None):
-        return None
+Numbers = tuple[Array, Array, QuantType, int | None, int | None]
+"""Scales (float32) and zero points, [scales] each; type, axis and block, as the file has them."""
+
+
+def params_of(node: ir.Node) -> QuantParams:
+    """Return the parameters of a conversion.
+
+    Raises:
+        QprofError: they vary, are of a type not known here, or are none.
+    """
+    return QuantParams(*_numbers_of(node))
+
+
+def _numbers_of(node: ir.Node) -> Numbers:
+    scale, points, qtype = _constant_at(node, 1), _constant_at(node, 2), _type(node)
+    if scale is None or node.inputs[0] is None:
+        raise _UnreadError("it has no scale or no input")
     axis, block = _axis(node, scale)
     flat = np.asarray(scale, np.float32).reshape(-1)
-    zeros = (
-        np.zeros(flat.size, np.int64) if points is None else np.asarray(points).astype(np.int64).reshape(-1)
-    )
+    zeros = np.zeros(flat.size, np.int64) if points is None else points.astype(np.int64).reshape(-1)
     if axis is None:
         flat, zeros = flat[:1], zeros[:1]
     if zeros.size == 1:
         zeros = np.repeat(zeros, flat.size)
-    try:
-        return QuantParams(flat, zeros, qtype, axis, block)
-    except PlanError:
-        return None
+    return flat, zeros, qtype, axis, block
 
 
-def _type(node: ir.Node, zero_point: ir.Value | None) -> QuantType | None:
+def stored_constant(integers: Array, numbers: Numbers) -> tuple[Array, QuantParams]:
+    """Return a constant with the same float values whose scales are all positive.
+
+    A scale -s with zero point z is the scale s of mirrored integers: low + high - q for each q, and for z. A
+    scale of 0 has the value 0 alone: any scale does, with z for each q. onnxruntime's symmetric quantizers
+    write both: the element of the largest size of a block gets the lowest integer, whatever its sign.
+
+    Args:
+        integers: of the constant.
+        numbers: what the file says of them.
+
+    Raises:
+        PlanError: a scale is not finite, or a number does not fit the type or the shape.
+    """
+    scale, points, qtype, axis, block = numbers
+    params = QuantParams(np.where(scale == 0.0, np.float32(1.0), np.abs(scale)), points, qtype, axis, block)
+    if (scale > 0.0).all():
+        return integers, params
+    ends, shape = qtype.low + qtype.high, integers.shape
+    params = replace(params, zero_point=np.where(scale < 0.0, ends - params.zero_point, params.zero_point))
+    sign, zero_point = broadcast_scales(np.sign(scale), params, shape), parameter_arrays(params, shape)[1]
+    wide = integers.astype(np.int64)
+    mirrored = np.where(sign < 0.0, ends - wide, np.where(sign == 0.0, zero_point, wide))
+    return mirrored.astype(integers.dtype), params
+
+
+def _type(node: ir.Node) -> QuantType:
+    zero_point = node.inputs[2] if len(node.inputs) > 2 else None
     value = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
     dtype = None if zero_point is None else zero_point.dtype
     if dtype is None and node.op_type == QUANTIZE and "output_dtype" in node.attributes:
@@ -641,7 +690,10 @@ def _type(node: ir.Node, zero_point: ir.Value | None) -> QuantType | None:
     dtype = dtype if dtype is not None else None if value is None else value.dtype
     if dtype is None:
         return TYPES["uint8"]  # the default of QuantizeLinear
-    return TYPES.get(dtype.name.lower())
+    qtype = TYPES.get(dtype.name.lower())
+    if qtype is None:
+        raise _UnreadError(f"its type {dtype.name.lower()} is not read")
+    return qtype
 
 
 def _axis(node: ir.Node, scale: np.ndarray) -> tuple[int | None, int | None]:

@@ -7,13 +7,14 @@ a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ModelError, PlanError
 from ..adjustments.rounded_weights import params_digest
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import (
@@ -31,7 +32,7 @@ from ..operators.table import (
 from ..plan.plan import Adjustments, RoundingOffsets
 from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
-from .dequantized_model import Array, DequantizedModel, StoredConstant, dequantize_model, digest_of
+from .dequantized_model import Array, DequantizedModel, StoredConstant, Unread, dequantize_model, digest_of
 from .folded_scales import broadcast_to_axis, folded_factors, folded_params, mirror
 from .node_decisions import SourceNode, SourceParams
 
@@ -69,9 +70,10 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     """
     source = dequantize_model(model)
     if not source.stored and not source.constants:
+        found = f"what it says of quantization cannot be read: {_listed(source.unread)}"
         raise ModelError(
-            f"{name}: has no quantized tensor that can be read; give a model with QuantizeLinear and "
-            "DequantizeLinear or with QLinear operators, or a file of parameters"
+            f"{name}: {found if source.unread else 'has no quantized tensor'}; give a model with "
+            "QuantizeLinear and DequantizeLinear or with QLinear operators, or a file of parameters"
         )
     other = index(prepare(source.model).model)
     source = _with_moved_values(source, other)
@@ -302,8 +304,18 @@ def _notes_on_nodes(
             f"{name}{_such(facts.folded)}: their scales are multiplied, and what was rounded between is not"
         )
     if source.unread:
-        listed = ", ".join(f"{count} {op}" for op, count in sorted(source.unread.items()))
-        yield f"what {name} says in these operators could not be read and is left out: {listed}"
+        unread = _listed(source.unread)
+        yield f"what {name} says in these operators could not be read and is left out: {unread}"
+
+
+def _listed(unread: Sequence[Unread]) -> str:
+    """Return how many nodes of each operator could not be read, and why the first could not."""
+    first = {one.operator: one for one in reversed(unread)}
+    counts = Counter(one.operator for one in unread)
+    return ", ".join(
+        f"{counts[operator]} {operator} (such as '{first[operator].node}': {first[operator].reason})"
+        for operator in sorted(counts)
+    )
 
 
 def _notes_on_weights(name: str, weights: Weights) -> Iterator[str]:
@@ -559,7 +571,10 @@ def _bias_delta(
     rule = node.rule
     if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:
         return None
-    params = bias_params(inputs[0], inputs[rule.weight.index])
+    try:
+        params = bias_params(inputs[0], inputs[rule.weight.index])
+    except PlanError:
+        return None
     floats, own = np.asarray(array, np.float32), quantize(array, params)
     wanted = dequantize(stored.integers, stored.params)
     same_scale = np.allclose(stored.params.scale_array, params.scale_array, rtol=1e-5, atol=0.0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from ...profiles.base.errors import DataError, PlanError
 
 # Type aliases of arrays, and of a function of one variable.
 
+Scalar = TypeVar("Scalar", bound=np.generic)
 Floats = npt.NDArray[np.float64]
 UnaryFunction = Callable[[Floats], Floats]
 """A function of one variable, element by element in float64."""
@@ -318,19 +319,25 @@ def parameter_arrays(
     params: QuantParams, shape: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return scale and zero point in shapes that broadcast with a tensor of `shape`."""
-    scale, zero_point = params.scale, params.zero_point.astype(np.int64)
+    zero_point = params.zero_point.astype(np.int64)
+    return broadcast_scales(params.scale, params, shape), broadcast_scales(zero_point, params, shape)
+
+
+def broadcast_scales(
+    numbers: npt.NDArray[Scalar], params: QuantParams, shape: tuple[int, ...]
+) -> npt.NDArray[Scalar]:
+    """Return one number for each scale of `params` in a shape that broadcasts with a tensor of `shape`.
+
+    Raises:
+        PlanError: the parameters do not fit the shape.
+    """
     grid = params.grid_shape(shape)
     if params.axis is None:
-        return scale.reshape(()), zero_point.reshape(())
+        return numbers.reshape(())
     if params.block_size is None:
-        grid = tuple(size if i == params.axis else 1 for i, size in enumerate(shape))
-        return scale.reshape(grid), zero_point.reshape(grid)
+        return numbers.reshape(tuple(size if i == params.axis else 1 for i, size in enumerate(shape)))
     within = (slice(None),) * params.axis + (slice(shape[params.axis]),)
-
-    def repeated(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array.reshape(grid).repeat(params.block_size or 1, axis=params.axis)[within]
-
-    return repeated(scale), repeated(zero_point)
+    return numbers.reshape(grid).repeat(params.block_size, axis=params.axis)[within]
 
 
 def unsigned_equivalent(params: QuantParams) -> QuantParams:
