@@ -19,6 +19,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.equalization import apply_biases
 from ..lowering.lower import lower
+from ..lowering.written import Lowered
 from ..model.graph import constant_of
 from ..model.identity import model_id
 from ..model.loading import read_model
@@ -30,6 +31,7 @@ from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
 from ..prepare.prepare import open_prepared
+from ..search.fallback_nodes import planned_nodes
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
@@ -165,7 +167,8 @@ def _params_read(node: Node, graph: Graph, tensors: Mapping[str, QuantParams]) -
 def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
     """Return the plan of what another tool decided, node by node.
 
-    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason.
+    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason: what
+    the plan writes conforms to its target.
 
     Args:
         model: the prepared float model.
@@ -174,33 +177,42 @@ def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> Qua
 
     Raises:
         PlanError: the plan breaks a rule.
+        ConformityError: the target would refuse the model whatever is float, for its opset for example.
     """
     graph = index(apply_biases(model, source.adjustments.biases))
     unfit: dict[str, FloatReason] = {}
     while True:
         plan = _plan(model, graph, source, recipe, unfit)
         verify_plan(plan, index(apply_biases(model, plan.adjustments.biases)), plan.model)
-        reasons = _unwritable(model, plan, recipe)
-        if not reasons.keys() - unfit.keys():
+        try:
+            lowered = lower(model, plan)
+            check_conformity(lowered.model, recipe.target, source.tool)
+        except UnfitNodesError as error:
+            if not error.reasons.keys() - unfit.keys():
+                raise
+            unfit |= error.reasons
+        except ConformityError as error:
+            unfit |= _refused(error, lowered, plan, graph)
+        else:
             return plan
-        unfit |= reasons
 
 
-def _unwritable(model: ir.Model, plan: QuantPlan, recipe: Recipe) -> dict[str, FloatReason]:
-    """Return the nodes that the form cannot write or the target would refuse, each with the reason."""
-    try:
-        lowered = lower(model, plan)
-        check_conformity(lowered.model, recipe.target, "plan")
-    except UnfitNodesError as error:
-        return dict(error.reasons)
-    except ConformityError as error:
-        owners = {inner: name for name, written in lowered.names.nodes.items() for inner in written}
-        return {
-            name: because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
-            for breach in error.breaches
-            if (name := owners.get(breach.node, breach.node)) in plan.nodes
-        }
-    return {}
+def _refused(
+    error: ConformityError, lowered: Lowered, plan: QuantPlan, graph: Graph
+) -> dict[str, FloatReason]:
+    """Return the quantized nodes that the target would refuse, each with the reason.
+
+    Raises:
+        ConformityError: a breach is that of no quantized node.
+    """
+    reasons: dict[str, FloatReason] = {}
+    for breach in error.breaches:
+        found = planned_nodes(breach.node, lowered, plan, graph)
+        if not found:
+            raise error
+        reason = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
+        reasons |= dict.fromkeys(found, reason)
+    return reasons
 
 
 def _plan(

@@ -18,7 +18,7 @@ from ...profiles.base.errors import ConfigError, MalformedError, nearest, not_on
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
 from ..numerics.schema_table import SCHEMAS
-from ..operators.table import CONVERSIONS, MICROSOFT, RULES, Constraint
+from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
 from .config import QuantConfig
 from .target import FEW_BITS, Target, config_from_mapping
 
@@ -268,6 +268,8 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach
         )
         if bounds is None or scale is None or producer is None or quantized.dtype not in BYTES:
             continue
+        if not _reads_integers(producer):
+            continue
         if float(scale.numpy().min()) * 256.0 < (bounds[1] - bounds[0]) * (1.0 - TOLERANCE):
             yield _at(
                 producer,
@@ -275,6 +277,20 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach
                 f"parameters of its output do not cover {bounds[0]:g} to {bounds[1]:g}, as those of "
                 f"'{quantized.name}'",
             )
+
+
+def _reads_integers(node: ir.Node) -> bool:
+    """Whether a runtime can compute a node on integers: its input is dequantized, if only before operators
+    that move it, behind which onnxruntime puts the conversion. A float input has the float kernel."""
+    value = node.inputs[0]
+    while value is not None and (maker := value.producer()) is not None:
+        if maker.op_type == DEQUANTIZE:
+            return True
+        rule = rule_of(maker)
+        if rule is None or rule.constraint is not Constraint.SAME:
+            return False
+        value = maker.inputs[0]
+    return False
 
 
 def _bounds(op_type: str, target: Target) -> tuple[float, float]:

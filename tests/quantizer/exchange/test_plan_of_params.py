@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.exchange.importing import plan_of_params
 from qprof_onnx.quantizer.exchange.values import ForeignParams
+from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, Network, network
@@ -85,3 +88,29 @@ def test_what_the_target_does_not_take_is_float_with_the_reason(net: Network) ->
 def test_tensors_that_the_model_does_not_have_are_counted(net: Network) -> None:
     plan = imported(net, activations("x", "t", "gone"))
     assert any("1 tensors of some tool 1.0 are not in the prepared model" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer"])
+@pytest.mark.parametrize("scale", [1.0 / 256.0, 1.0 / 512.0])
+def test_what_is_imported_conforms_to_its_target(scale: float, form: str) -> None:
+    """onnxruntime computes a Softmax wrongly in integers whose parameters do not cover 0 to 1."""
+    net = network("s = MatMul(x, w) p = Softmax(s) y = MatMul(p, v)", {"w": (8, 8), "v": (8, 4)}, (8, 8))
+    eighth, matrix = QuantParams((0.125,), (128,), UINT8), QuantParams((0.03125,), (0,), INT8)
+    result = QuantParams((scale,), (0,), UINT8)
+    params = ForeignParams({"x": eighth, "s": eighth, "p": result, "w": matrix, "v": matrix}, "some tool")
+    recipe = load_recipe("onnxruntime-x86", {"form": form})
+    plan = plan_of_params(net.model, params, recipe)
+    check_conformity(lower(net.model, plan).model, recipe.target, "plan")
+    first, softmax, last = plan.nodes.values()
+    assert (first.kind, last.kind, plan.tensors["p"]) == (Kind.QUANTIZED, Kind.QUANTIZED, result)
+    if scale < 1.0 / 256.0:
+        assert softmax.float_reason.code is ReasonCode.REFUSED_BY_TARGET
+    else:
+        assert softmax.kind is Kind.QUANTIZED
+
+
+def test_a_model_that_the_target_cannot_read_is_refused_when_it_is_imported() -> None:
+    net = network(TEXT, {"w": WIDE, "b": (8,), "v": WIDE})
+    net.model.opset_imports[""] = 21
+    with pytest.raises(ConfigError, match=r"some tool 1\.0: does not suit target migraphx: opset 21"):
+        imported(net, activations("x", "t") | {"w": weight()}, "migraphx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +59,9 @@ def test_the_digits_model_is_written_for_every_target_and_keeps_its_answers(
 
 def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -> None:
     def model(scale: float) -> ir.Model:
-        text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (uint8[2, 4] y)
-            <float s = {{{scale}}}, uint8 z = {{0}}> {{ p = Softmax (x) y = QuantizeLinear (p, s, z) }}"""
+        text = f"""<ir_version: 8, opset_import: ["": 17]> g (uint8[2, 4] x) => (uint8[2, 4] y)
+            <float s = {{{scale}}}, uint8 z = {{0}}>
+            {{ d = DequantizeLinear (x, s, z) p = Softmax (d) y = QuantizeLinear (p, s, z) }}"""
         return ir.from_proto(onnx.shape_inference.infer_shapes(parser.parse_model(text)))
 
     target = load_recipe("onnxruntime-x86").target
@@ -216,4 +218,22 @@ def test_an_operator_of_full_range_that_has_no_bounds_is_told() -> None:
         value.outputs[0].dtype = ir.DataType.UINT8
     target = Target("mine", full_range=("Softmaxx",))
     with pytest.raises(ConfigError, match=r"no bounds of Softmaxx are known; .* Did you mean 'Softmax'"):
+        check_conformity(model, target, "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("before", "refused"),
+    [
+        ("f = DequantizeLinear (x, s, z)", True),
+        ("d = DequantizeLinear (x, s, z) f = Transpose (d)", True),
+        ("d = DequantizeLinear (x, s, z) f = Exp (d)", False),
+    ],
+)
+def test_a_softmax_between_float_values_has_the_float_kernel(before: str, refused: bool) -> None:
+    """As onnxruntime shows in the graph that it executes."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (uint8[4, 4] x) => (uint8[4, 4] y)
+        <float s = {{0.001}}, uint8 z = {{0}}> {{ {before} p = Softmax (f) y = QuantizeLinear (p, s, z) }}"""
+    model = ir.from_proto(parser.parse_model(text))
+    target = load_recipe("onnxruntime-x86").target
+    with pytest.raises(ConfigError, match="computes Softmax wrongly") if refused else nullcontext():
         check_conformity(model, target, "m.onnx")
