@@ -19,7 +19,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.equalization import apply_biases
 from ..lowering.lower import lower
-from ..lowering.written import Lowered
+from ..lowering.written import Lowered, planned_nodes
 from ..model.graph import constant_of
 from ..model.identity import model_id
 from ..model.loading import read_model
@@ -31,7 +31,6 @@ from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
 from ..prepare.prepare import open_prepared
-from ..search.fallback_nodes import planned_nodes
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe

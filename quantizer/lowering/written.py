@@ -9,7 +9,7 @@ without such tensors has no record.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,10 @@ import onnx_ir as ir
 
 from ...profiles.base.json_values import parse_json
 from ..model.editing import value_names
+from ..model.graph import name_of
 from ..numerics.affine import QuantParams
+from ..operators.graph import Graph
+from ..plan.plan import Kind, QuantPlan
 
 RECORD = "qprof.quantized_tensors"
 """Key in the metadata of a written model."""
@@ -152,3 +155,54 @@ def read_padded(model: ir.Model) -> dict[str, int]:
         return {str(name): int(size) for name, size in parse_json(model.metadata_props[PADDED]).items()}
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def planned_nodes(written: str, lowered: Lowered, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
+    """Return the nodes of a plan, none of them float, that a node of the written model stands for.
+
+    A conversion stands for the node that makes its tensor, or for those that read it; one to other
+    parameters than the tensor is stored in for those that read it. A node of a function stands for the node
+    that became its call. onnxruntime gives a node that it fuses a longer name.
+    """
+    quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
+    if written in quantized:
+        return (written,)
+    owners = [name for name, parts in lowered.names.nodes.items() if written in parts and name in quantized]
+    if owners:
+        return tuple(owners[:1])
+    for function in lowered.model.functions.values():
+        if any(node.name == written for node in function.graph.all_nodes()):
+            calls = (n for n in lowered.model.graph.all_nodes() if n.op_identifier() == function.identifier())
+            return tuple(name for name in map(name_of, calls) if name in quantized)
+    touching = _touching(_tensors_of(written, lowered), graph, quantized)
+    if touching:
+        return touching
+    inside = [name for name in quantized if name and name in written]
+    return (max(inside, key=lambda name: (len(name), name)),) if inside else ()
+
+
+def _tensors_of(written: str, lowered: Lowered) -> list[tuple[str, bool]]:
+    """Return the tensors of the plan that a written node makes or reads a quantized form of.
+
+    With each, whether that is the form that it is stored in.
+    """
+    forms: Mapping[str, tuple[str, bool]] = {
+        form: (tensor, form == known.stored)
+        for tensor, known in lowered.names.tensors.items()
+        for form in known.quantized
+    }
+    node = next((n for n in lowered.model.graph.all_nodes() if name_of(n) == written), None)
+    values: Iterable[ir.Value | None] = () if node is None else (*node.outputs, *node.inputs)
+    return [forms[name_of(value)] for value in values if name_of(value) in forms]
+
+
+def _touching(tensors: list[tuple[str, bool]], graph: Graph, quantized: set[str]) -> tuple[str, ...]:
+    """Return the quantized nodes that make the tensors; where there are none, those that read them."""
+    known = [(name, stored) for name, stored in tensors if name in graph.values]
+    makers = [graph.maker(name) for name, stored in known if stored]
+    readers = [reader.name for name, _ in known for reader, _ in graph.consumers(name)]
+    for names in (makers, readers):
+        found = tuple(dict.fromkeys(name for name in names if name in quantized))
+        if found:
+            return found
+    return ()

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
-
-import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
 from ..evaluation.runtimes import open_session
 from ..evaluation.written_model import smoke_run
 from ..lowering.lower import lower
-from ..lowering.written import Lowered
-from ..model.graph import name_of
+from ..lowering.written import Lowered, planned_nodes
 from ..model.saving import save_model
-from ..operators.graph import Graph
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
@@ -177,54 +173,3 @@ def blamed_on_nodes(planned: PlannedModel, lowered: Lowered) -> Iterator[None]:
             raise RefusedModelError(str(error), text, quantized) from error
         refused = because(ReasonCode.REFUSED_BY_RUNTIME, text=text)
         raise UnfitNodesError(str(error), dict.fromkeys(nodes, refused)) from error
-
-
-def planned_nodes(written: str, lowered: Lowered, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
-    """Return the nodes of a plan, none of them float, that a node of the written model stands for.
-
-    A conversion stands for the node that makes its tensor, or for those that read it; one to other
-    parameters than the tensor is stored in for those that read it. A node of a function stands for the node
-    that became its call. onnxruntime gives a node that it fuses a longer name.
-    """
-    quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
-    if written in quantized:
-        return (written,)
-    owners = [name for name, parts in lowered.names.nodes.items() if written in parts and name in quantized]
-    if owners:
-        return tuple(owners[:1])
-    for function in lowered.model.functions.values():
-        if any(node.name == written for node in function.graph.all_nodes()):
-            calls = (n for n in lowered.model.graph.all_nodes() if n.op_identifier() == function.identifier())
-            return tuple(name for name in map(name_of, calls) if name in quantized)
-    touching = _touching(_tensors_of(written, lowered), graph, quantized)
-    if touching:
-        return touching
-    inside = [name for name in quantized if name and name in written]
-    return (max(inside, key=lambda name: (len(name), name)),) if inside else ()
-
-
-def _tensors_of(written: str, lowered: Lowered) -> list[tuple[str, bool]]:
-    """Return the tensors of the plan that a written node makes or reads a quantized form of.
-
-    With each, whether that is the form that it is stored in.
-    """
-    forms: Mapping[str, tuple[str, bool]] = {
-        form: (tensor, form == known.stored)
-        for tensor, known in lowered.names.tensors.items()
-        for form in known.quantized
-    }
-    node = next((n for n in lowered.model.graph.all_nodes() if name_of(n) == written), None)
-    values: Iterable[ir.Value | None] = () if node is None else (*node.outputs, *node.inputs)
-    return [forms[name_of(value)] for value in values if name_of(value) in forms]
-
-
-def _touching(tensors: list[tuple[str, bool]], graph: Graph, quantized: set[str]) -> tuple[str, ...]:
-    """Return the quantized nodes that make the tensors; where there are none, those that read them."""
-    known = [(name, stored) for name, stored in tensors if name in graph.values]
-    makers = [graph.maker(name) for name, stored in known if stored]
-    readers = [reader.name for name, _ in known for reader, _ in graph.consumers(name)]
-    for names in (makers, readers):
-        found = tuple(dict.fromkeys(name for name in names if name in quantized))
-        if found:
-            return found
-    return ()
