@@ -54,7 +54,7 @@ all of them again and again took half of the time of quantizing it."""
 EPILOG = """\b
 Exit codes:
   0    done
-  1    done, but a gate failed (such as --min-sqnr of qprof evaluate)
+  1    done, but a gate failed or is not proven (such as --min-sqnr of qprof evaluate)
   2    wrong usage or unusable input; the message says what to do
   70   an error of qprof itself; please report it
   130  interrupted with Ctrl-C; no half-written file is left

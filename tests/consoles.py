@@ -34,9 +34,15 @@ class Step:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that the told lines mean: 2 for an error, 1 for a failed gate, else 0."""
+        """The exit code that the told lines mean: 2 for an error, 1 for a gate that did not pass, else 0."""
         text = "\n".join(self.told)
-        return 2 if re.search("^error: ", text, re.MULTILINE) else 1 if "FAILED" in text else 0
+        return (
+            2
+            if re.search("^error: ", text, re.MULTILINE)
+            else 1
+            if re.search("FAILED|NOT PROVEN", text)
+            else 0
+        )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def command(
     Range growth is the factor by which OLD's range would have to grow to hold NEW's data, clipping rate the
     share of that data that OLD's parameters clip (the baseline: of OLD's own data). The histograms are
     compared by Jensen-Shannon (JS) and Wasserstein distance, the latter as a share of OLD's range. A gate
-    that is exceeded ends with exit code 1.
+    that is exceeded, or not proven, ends with exit code 1.
 
     \b
     Example:
@@ -177,9 +177,12 @@ def _non_finite(tensors: Iterable[TensorDrift]) -> Iterator[str]:
 
 
 def _failures(failures: Iterable[GateFailure]) -> Iterator[str]:
-    for (demand, limit), group in groupby(failures, lambda failure: (failure.demand, failure.limit)):
+    """Yield a line for each limit that is not met, and one for each that is not proven."""
+    for (demand, limit, result), group in groupby(failures, lambda f: (f.demand, f.limit, f.result)):
         members = list(group)
         worst = members[0]
-        value = "nothing could be compared" if worst.measured is None else f"{worst.measured:.4g}"
+        value = worst.reason if worst.measured is None else f"{worst.measured:.4g}"
         many = f"{len(members)} tensors, the worst " if len(members) > 1 else "tensor "
-        yield f"FAILED     {options_of(DriftLimits)[demand].flag} {limit:g}: {many}'{worst.where}': {value}"
+        where = f"{many}'{worst.where}': " if worst.where else ""
+        flag = options_of(DriftLimits)[demand].flag
+        yield f"{result.upper():10} {flag} {limit:g}: {where}{value}"

@@ -116,8 +116,9 @@ def command(
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
-    Runs both on the same samples. A gate that is not met ends with exit code 1. Without --labels, boxes,
-    masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is the string "inf".
+    Runs both on the same samples. A gate that is not met, or not proven, ends with exit code 1. Without
+    --labels, boxes, masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is
+    the string "inf".
 
     \b
     Example:
@@ -147,14 +148,6 @@ def command(
 NAMED = 3
 """Samples with the lowest SQNR that are named; JSON and reports have a few more."""
 
-UNITS = {
-    "min_sqnr": "dB",
-    "min_group_sqnr": "dB",
-    "max_accuracy_drop": "percentage points",
-    "min_speedup": "times",
-    "max_size": "bytes",
-}
-
 
 def evaluation_json(result: Evaluation) -> str:
     """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
@@ -175,8 +168,8 @@ def evaluation_text(result: Evaluation) -> str:
         *(_score(result, result.score) if result.score else ()),
         _sizes(result),
         *(_latency(result.latency) if result.latency else ()),
-        *(f"FAILED     {failure_text(failure)}" for failure in result.failures),
-        *(f"{'FAILED' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
+        *(f"{failure.result.upper():10} {failure_text(failure)}" for failure in result.failures),
+        *(f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in result.remarks),
     ]
     if result.passed and result.gated:
@@ -277,7 +270,7 @@ def _sizes(result: Evaluation) -> str:
 
 def failure_text(failure: GateFailure) -> str:
     """Return a limit that was not met: its option, what was measured, and how far off that is."""
-    unit = failure.unit or UNITS.get(failure.demand, "")
+    unit = failure.unit
     if failure.demand.startswith("baseline_"):
         return _worse_than_baseline(failure, unit)
     option = "--" + failure.demand.replace("_", "-")
@@ -295,15 +288,17 @@ def _worse_than_baseline(failure: GateFailure, unit: str) -> str:
     """Return that a figure is worse than in the baseline, which the reason names with its value."""
     what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
     where = f"{failure.where}: " if failure.where else ""
-    measured, limit = f"{failure.measured:.6g}", f"{failure.limit:.6g}"
-    return f"--baseline: {where}{what} {measured} {unit}, {failure.reason}; with its slack {limit}"
+    limit = f"{failure.limit:.6g}"
+    known = failure.measured is not None
+    measured = f"{failure.measured:.6g} {unit}" if known else "could not be measured"
+    return f"--baseline: {where}{what} {measured}, {failure.reason}; with its slack {limit}"
 
 
 DROPS = ("max_accuracy_drop", "max_drop")
 """Limits that are held against the upper end of an interval, which more rows narrow."""
 
-QUALITY = (*DROPS, "min_sqnr", "min_group_sqnr", "min_score")
-"""Limits that are not met for noise; so are those of a baseline but for size and speedup."""
+QUALITY = (*DROPS, "min_sqnr", "min_group_sqnr", "min_score", "baseline_score", "baseline_sqnr")
+"""Limits that are not met for noise."""
 
 
 def evaluation_findings(result: Evaluation) -> dict[str, Any]:
@@ -314,30 +309,12 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
     whether one fails for noise.
     """
     scored = result.score or result.accuracy
-    failures = [failure for failure in result.failures if not _is_at_chance(failure, scored)]
-    few = [failure for failure in failures if _lacks_rows(failure, result)]
+    at_chance = scored is not None and scored.is_at_chance
+    few = [f for f in result.failures if f.demand in DROPS and f.result == "not proven" and not at_chance]
     return {
         "sqnr": result.worst_sqnr,
         "gated": result.gated,
         "doubtful": bool(result.doubts),
         "few_rows": bool(few) and len(few) == len(result.failures),
-        "noisy": any(_is_noise(failure) for failure in failures if failure not in few),
+        "noisy": any(f.demand in QUALITY and f.result == "failed" for f in result.failures),
     }
-
-
-def _is_at_chance(failure: GateFailure, scored: Score | Accuracy | None) -> bool:
-    """Whether a drop was limited on truth that judges nothing."""
-    return failure.demand in DROPS and scored is not None and scored.is_at_chance
-
-
-def _lacks_rows(failure: GateFailure, result: Evaluation) -> bool:
-    """Whether the drop itself is below its limit, and only the upper end of the interval is not."""
-    drop = {"max_accuracy_drop": result.accuracy, "max_drop": result.score}.get(failure.demand)
-    return drop is not None and drop.drop <= failure.limit
-
-
-def _is_noise(failure: GateFailure) -> bool:
-    of_baseline = failure.demand.removeprefix("baseline_")
-    return failure.demand in QUALITY or (
-        of_baseline != failure.demand and of_baseline not in ("size", "speedup")
-    )

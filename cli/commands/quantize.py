@@ -242,6 +242,8 @@ def _expected_lines(result: QuantizeResult) -> Iterator[str]:
 
 def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
+    from .evaluate import failure_text
+
     now, made_up = speed.after, ", made up from the profile" if speed.options.data is None else ""
     yield (
         f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
@@ -260,11 +262,8 @@ def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
         yield speed.left_float
     if speed.slower:
         yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
-    if not speed.passed:
-        yield (
-            f"FAILED: --min-speedup {speed.options.min_speedup:g}: {now.speedup_low:.2f} "
-            f"(lower quartile of the rounds; median {now.speedup:.2f})"
-        )
+    for failure in speed.failures:
+        yield f"{failure.result.upper()}: {failure_text(failure)}"
 
 
 SHOWN_OF_VERDICT = 3
@@ -287,8 +286,8 @@ def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
         *(("", output.text) for output in verdict.outputs[1:SHOWN_OF_VERDICT] if output.grade != "good"),
         *facts(verdict),
         *_tries(verdict, arguments),
-        *(("FAILED", failure_text(failure)) for failure in evaluation.failures),
-        *(("FAILED", doubt) for doubt in evaluation.doubts if evaluation.gated),
+        *((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures),
+        *(("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated),
         *([("gate", "passed")] if _has_passed(evaluation) else []),
     ]
     return "\n".join(f"{name:9} {text}" for name, text in lines)

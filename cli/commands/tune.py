@@ -204,7 +204,8 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
 def _verdict(result: TuneResult, written: Path | None) -> str:
     if not result.target_met:
         unwritten = "" if written is None else f"; {written} was not written"
-        return f"FAILED     --max-drop {result.target.max_drop:g}: target missed{unwritten}"
+        missed = "missed" if result.gate == "failed" else "not shown to be met"
+        return f"{result.gate.upper():10} --max-drop {result.target.max_drop:g}: target {missed}{unwritten}"
     if result.verified:
         return "result     target met, verified on held-out samples at 95 %"
     if result.separate_holdout:

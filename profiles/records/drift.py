@@ -66,6 +66,11 @@ class TensorDrift:
     non_finite: float
 
     @property
+    def is_empty(self) -> bool:
+        """Whether OLD has elements and NEW has none, so that nothing but their absence was measured."""
+        return self.clipping_rate is None
+
+    @property
     def added_clipping(self) -> float | None:
         """How much higher the clipping rate of NEW is than the baseline: the change that a gate is about."""
         return None if self.clipping_rate is None else max(self.clipping_rate - self.baseline_clipping, 0.0)

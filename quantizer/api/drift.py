@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ..evaluation.gates import GateFailure
+from ..evaluation.gates import GateFailure, judged
 from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
@@ -298,30 +298,28 @@ def check_limits(limits: DriftLimits) -> None:
 
 
 def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) -> tuple[GateFailure, ...]:
-    """Return each tensor that exceeds a limit; those that could not be measured first, then the worst.
+    """Return each tensor that is not shown to keep a limit; those without a measure first, then the worst.
 
     Args:
         limits: for every tensor.
         drift: the measures.
-        vanished_fails: whether a tensor that NEW does not hold exceeds every limit.
+        vanished_fails: whether a tensor that NEW does not hold keeps no limit.
     """
     failures: list[GateFailure] = []
     for demand, measure in MEASURES.items():
         limit = getattr(limits, demand)
-        if limit is not None:
-            exceeding = list(_exceeding(demand, measure, limit, drift, vanished_fails))
-            failures += sorted(exceeding, key=lambda failure: -failure.missing)
+        if limit is None:
+            continue
+        found: list[GateFailure] = []
+        for tensor in drift.tensors:
+            # NaN and Inf are counted where nothing else of a tensor is left; no other measure is.
+            empty = tensor.is_empty and not (measure == "non_finite" and tensor.non_finite)
+            doubt = "NEW has no finite elements of it" if empty else ""
+            found += judged(demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor)
+        if vanished_fails:
+            for name in drift.vanished:
+                found += judged(demand, limit, None, doubt="NEW does not hold it", where=name)
+        if not drift.tensors:
+            found += judged(demand, limit, None, doubt="no tensor could be compared")
+        failures += sorted(found, key=lambda failure: -failure.missing)
     return tuple(failures)
-
-
-def _exceeding(
-    demand: str, measure: str, limit: float, drift: Drift, vanished_fails: bool
-) -> Iterator[GateFailure]:
-    for tensor in drift.tensors:
-        value = getattr(tensor, measure)
-        if value is None:
-            yield GateFailure(demand, tensor.tensor, None, limit, math.inf)
-        elif value > limit:
-            yield GateFailure(demand, tensor.tensor, value, limit, value - limit)
-    if vanished_fails:
-        yield from (GateFailure(demand, name, None, limit, math.inf) for name in drift.vanished)

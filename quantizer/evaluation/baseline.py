@@ -12,7 +12,7 @@ import msgspec
 
 from ...profiles.base.errors import ConfigError
 from .evaluate import Evaluation, Subject
-from .gates import GateFailure
+from .gates import GateFailure, judged
 from .options import Slack
 
 Number: TypeAlias = float | Literal["inf", "-inf", "nan"] | None
@@ -111,43 +111,47 @@ def held_against(now: Evaluation, earlier: Baseline, name: str, slack: Slack) ->
 
 
 def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Iterator[GateFailure]:
-    """Yield a failure for each figure that is worse by more than the slack."""
-
-    def failure(what: str, where: str, measured: float, limit: float, then: float) -> GateFailure:
-        unit = {"sqnr": "dB", "size": "bytes", "speedup": "times"}.get(what)
-        if unit is None:
-            unit = "%" if now.score is None else now.score.unit
-        reason = f"{name} has {then:.6g}"
-        return GateFailure(f"baseline_{what}", where, measured, limit, abs(measured - limit), reason, unit)
-
+    """Yield a failure for each figure of the baseline that is worse by more than the slack, or not there."""
+    compared = 0
     score, then = _scores(now, earlier)
-    if score is not None and then is not None:
+    if then is not None:
+        compared += 1
         better = now.score is None or now.score.higher_is_better
         relative = now.score is not None and now.score.drop_unit.startswith("%")
         allowed = abs(then) * slack.score / 100.0 if relative else slack.score
         limit = then - allowed if better else then + allowed
-        if not (score >= limit if better else score <= limit):
-            yield failure("score", "", score, limit, then)
+        unit = "%" if now.score is None else now.score.unit
+        has = f"{name} has {then:.6g}"
+        yield from judged("baseline_score", limit, score, reason=has, unit=unit, is_least=better)
     before = {o.name: o.difference for o in earlier.outputs}
     for output in now.outputs:
         figure = before.get(output.name)
         if figure is None or figure.sqnr is None:
             continue
+        compared += 1
         wanted = float(figure.sqnr)
         alike = output.difference is not None and not output.shape_mismatches
-        measured = output.difference.sqnr if output.difference is not None and alike else -float("inf")
-        if measured < wanted - slack.sqnr:
-            yield failure("sqnr", f"output '{output.name}'", measured, wanted - slack.sqnr, wanted)
-    largest = earlier.quantized_bytes * (1.0 + slack.size / 100.0)
-    if now.quantized_bytes > largest:
-        yield failure("size", "", float(now.quantized_bytes), largest, earlier.quantized_bytes)
+        measured = output.difference.sqnr if output.difference is not None and alike else None
+        yield from judged(
+            "baseline_sqnr",
+            wanted - slack.sqnr,
+            measured,
+            where=f"output '{output.name}'",
+            reason=f"{name} has {wanted:.6g}",
+        )
+    if not compared:
+        doubt = f"{name} has no score and no output that this evaluation has"
+        yield from judged("baseline_score", 0.0, None, doubt=doubt)
+    size = earlier.quantized_bytes
+    largest = size * (1.0 + slack.size / 100.0)
+    yield from judged("baseline_size", largest, float(now.quantized_bytes), reason=f"{name} has {size:.6g}")
     fast = None if earlier.latency is None else earlier.latency.speedup
     if now.latency is None or earlier.latency is None or fast is None:
         return
     if now.latency.threads == earlier.latency.threads:
         slowest = float(fast) * (1.0 - slack.speedup / 100.0)
-        if now.latency.speedup < slowest:
-            yield failure("speedup", "", now.latency.speedup, slowest, float(fast))
+        has = f"{name} has {float(fast):.6g}"
+        yield from judged("baseline_speedup", slowest, now.latency.speedup, reason=has)
 
 
 def _scores(now: Evaluation, earlier: Baseline) -> tuple[float | None, float | None]:

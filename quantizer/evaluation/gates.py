@@ -1,45 +1,93 @@
-"""Limits that a quantized model must keep, and those that it does not.
+"""Every gate there is, and the one rule that judges them: what is not shown to be kept does not pass.
 
-Where an interval is measured, a limit is held against its pessimistic end, not against the middle: accuracy
-drop against the upper end of the 95 % interval, speedup against the lower quartile. What could be chance does
-not pass. SQNR has no interval: it is that of all the samples together.
+A limit is held against the worse end of what was measured: the upper end of a drop's 95 % interval, the lower
+quartile of the rounds of a speed, the worst output or tensor. It then has one of three results:
+
+==========  ===============================================================================================
+passed      the worse end keeps the limit
+failed      a number was measured, and the number itself does not keep it
+not proven  anything else: too few rows, a truth that does not fit, outputs of another shape, nothing that
+            could be compared, NaN. The command ends with exit code 1 as after a failed one
+==========  ===============================================================================================
+
+The limits of `evaluate` are judged here, those of `diff` in `api.drift`, by the same table and rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
 from .accuracy import Accuracy
 from .compare import Difference, OutputResult
-from .latency import Latency
+from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
 from .options import Gate
 
-WORTHLESS = (
-    "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
-    "--preprocess belong to this model?"
-)
-"""Remark on truth that judges nothing."""
+Result = Literal["failed", "not proven"]
+"""Why a gate did not pass."""
 
-LEAST_RIGHT, LEAST_SCORE = 50.0, 10.0
-"""Percent of right rows, and of another score, below which a float model's own is more likely a mistake."""
+
+@dataclass(frozen=True)
+class GateKind:
+    """One gate.
+
+    Attributes:
+        of: commands that have it.
+        holds: the figure that is held against the limit.
+        unit: of both; "" where the metric, or the measure, says it.
+        is_least: whether the figure has to be at least the limit, and not at most.
+    """
+
+    of: str
+    holds: str
+    unit: str = ""
+    is_least: bool = False
+
+
+_EVALUATE, _BASELINE = "evaluate, quantize --data, report", "evaluate --baseline"
+
+GATES: Mapping[str, GateKind] = {
+    "min_sqnr": GateKind(_EVALUATE, "the worst float output, of all samples together", "dB", True),
+    "min_group_sqnr": GateKind(_EVALUATE, "the worst group of channels of an output", "dB", True),
+    "max_accuracy_drop": GateKind(
+        _EVALUATE, "the upper end of the 95 % interval of the drop", "percentage points"
+    ),
+    "max_drop": GateKind(f"{_EVALUATE}, tune", "the upper end of the 95 % interval of the metric's drop"),
+    "min_score": GateKind(_EVALUATE, "the score, where the truth fits", is_least=True),
+    "min_speedup": GateKind(
+        f"{_EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", "times", True
+    ),
+    "max_size": GateKind(_EVALUATE, "the file", "bytes"),
+    "baseline_score": GateKind(_BASELINE, "the score, with slack", is_least=True),
+    "baseline_sqnr": GateKind(_BASELINE, "each output, with slack", "dB", True),
+    "baseline_size": GateKind(_BASELINE, "the file, with slack", "bytes"),
+    "baseline_speedup": GateKind(_BASELINE, "the median of the rounds, with slack", "times", True),
+    "max_clipping": GateKind("diff", "the worst tensor"),
+    "max_range_growth": GateKind("diff", "the worst tensor"),
+    "max_js_distance": GateKind("diff", "the worst tensor"),
+    "max_wasserstein": GateKind("diff", "the worst tensor"),
+    "max_non_finite": GateKind("diff, dump-profile", "the worst tensor"),
+}
+"""Every gate, by its field in `Gate`, `Slack` or `DriftLimits`. A new one is one entry here."""
 
 
 @dataclass(frozen=True)
 class GateFailure:
-    """One limit that was not met.
+    """One limit that was not shown to be kept.
 
     Attributes:
-        demand: name of the field of `Gate`.
-        where: the output (and channels) that failed it; "" for the whole model.
-        measured: None when nothing could be measured.
-        limit: value of that field.
-        missing: how far `measured` is from `limit`, in the unit of the limit; inf when nothing was measured.
+        demand: key of `GATES`.
+        where: the output (and channels) that it is about; "" for the whole model.
+        measured: the worse end of what was measured; None where there is no number.
+        limit: what it is held against.
+        missing: how far `measured` is from `limit`, in the unit of the limit; inf without a number.
         reason: why, where the numbers do not say it; else "".
-        unit: of the limit, where the demand alone does not say it; else "".
+        unit: of the limit.
+        result: whether it was measured to be worse, or is not proven.
     """
 
     demand: str
@@ -49,47 +97,51 @@ class GateFailure:
     missing: float
     reason: str = ""
     unit: str = ""
+    result: Result = "failed"
 
 
-def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[str, ...]:
-    """Return a remark where the float model does so badly that labels or preprocessing may be at fault.
+def judged(
+    demand: str,
+    limit: float,
+    measured: float | None,
+    *,
+    worst: float | None = None,
+    doubt: str = "",
+    where: str = "",
+    reason: str = "",
+    unit: str = "",
+    is_least: bool | None = None,
+) -> Iterator[GateFailure]:
+    """Yield a failure where a limit is not shown to be kept: the rule of this module.
 
     Args:
-        accuracy, score: of both models; the score counts where there is one.
-        counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
+        demand: key of `GATES`.
+        limit: of the gate.
+        measured: the figure; None where there is none.
+        worst: the worse end of its interval; None where it has none.
+        doubt: why the figure proves nothing, whatever it is; "" where it does.
+        where, reason, unit: as in `GateFailure`; "" for the unit of the table.
+        is_least: None for what the table says.
     """
-    if score is not None:
-        right = score.float_score if score.higher_is_better else 100.0 - score.float_score
-        least = LEAST_RIGHT if counts_rows else LEAST_SCORE
-        rows, chance, is_at_chance = score.rows, score.chance, score.is_at_chance
-        if score.unit == "%" and right <= 0.0:
-            return (WORTHLESS,)
-        if is_at_chance and not counts_rows:
-            return (
-                f"the float model scores {score.float_score:.6g} with the truth of its rows, and "
-                f"{score.chance:.6g} with that of other rows: do labels, their order and numbers, and "
-                "--preprocess belong to this model?",
-            )
-        if score.unit != "%":
-            return ()
-    elif accuracy is not None:
-        right, least, counts_rows = accuracy.float_percent, LEAST_RIGHT, True
-        rows, chance, is_at_chance = accuracy.rows, accuracy.chance, accuracy.is_at_chance
-    else:
-        return ()
-    if right >= least and not is_at_chance:
-        return ()
-    if right <= 0.0:
-        return (WORTHLESS,)
-    if not counts_rows:
-        return (
-            f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
-            "that it was trained for",
-        )
-    return (
-        f"the float model is right on only {right:.0f} % of {rows} rows"
-        + (f" (chance {chance:.3g} %)" if chance else "")
-        + ": are labels in the model's order, and preprocessing as in training?",
+    least = GATES[demand].is_least if is_least is None else is_least
+
+    def is_kept(figure: float | None) -> bool:  # NaN keeps no limit
+        return figure is not None and (figure >= limit if least else figure <= limit)
+
+    held = measured if worst is None else worst
+    if is_kept(held) and not doubt:
+        return
+    number = None if doubt or held is None or math.isnan(held) else held
+    is_worse = not doubt and measured is not None and not math.isnan(measured) and not is_kept(measured)
+    yield GateFailure(
+        demand=demand,
+        where=where,
+        measured=number,
+        limit=limit,
+        missing=math.inf if number is None else abs(number - limit),
+        reason="; ".join(filter(None, (doubt, reason))),
+        unit=unit or GATES[demand].unit,
+        result="failed" if is_worse else "not proven",
     )
 
 
@@ -122,109 +174,174 @@ def failures_of(
     score: Score | None = None,
     size: int = 0,
 ) -> tuple[GateFailure, ...]:
-    """Return the limits of `gate` that are not met, for outputs that were compared on `samples` samples.
+    """Return the limits of `gate` that are not shown to be kept, of models compared on `samples` samples.
 
-    `score` is that of the metric and `size` the bytes of the quantized model. An output whose shape
-    differs in some of the samples fails both limits on SQNR: that of the others says nothing about them.
+    `score` is that of the metric and `size` the bytes of the quantized model.
     """
     failures: list[GateFailure] = []
-    floats = [output for output in outputs if output.is_float]
-    alike = [output for output in floats if not output.shape_mismatches]
-    for demand, compared in (
-        ("min_sqnr", ((f"output '{o.name}'", o.difference) for o in alike)),
-        ("min_group_sqnr", _channel_groups(alike)),
-    ):
-        limit = getattr(gate, demand)
-        if limit is not None:
-            failures += _other_shapes(demand, limit, floats, samples)
-            failures += _below(demand, limit, compared)
+    if gate.min_sqnr is not None:
+        failures += _sqnr("min_sqnr", gate.min_sqnr, outputs, samples)
+    if gate.min_group_sqnr is not None:
+        failures += _sqnr("min_group_sqnr", gate.min_group_sqnr, outputs, samples)
     if gate.max_accuracy_drop is not None:
-        failures += _too_inaccurate(gate.max_accuracy_drop, accuracy)
+        failures += _drop("max_accuracy_drop", gate.max_accuracy_drop, accuracy)
+    if gate.max_drop is not None:
+        failures += _drop("max_drop", gate.max_drop, score)
+    if gate.min_score is not None:
+        failures += _score(gate.min_score, score)
     if gate.min_speedup is not None:
-        failures += _too_slow(gate.min_speedup, latency)
-    if score is not None:
-        failures += _worse(gate, score)
-    if gate.max_size is not None and size > gate.max_size:
-        failures.append(_failure("max_size", "", float(size), gate.max_size))
+        failures += speed_failures(gate.min_speedup, latency)
+    if gate.max_size is not None:
+        failures += judged("max_size", gate.max_size, float(size))
     return tuple(failures)
 
 
-def _other_shapes(
-    demand: str, limit: float, floats: Sequence[OutputResult], samples: int
-) -> Iterator[GateFailure]:
-    for output in floats:
+def _sqnr(demand: str, limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterator[GateFailure]:
+    """Judge the SQNR of each float output, or of its groups of channels.
+
+    An output that is 0 in both models throughout shows nothing, but another one may.
+    """
+    shown = False
+    for output in (output for output in outputs if output.is_float):
+        where = f"output '{output.name}'"
         if output.shape_mismatches:
-            reason = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
-            yield _failure(demand, f"output '{output.name}'", None, limit, reason)
-
-
-def _channel_groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | None]]:
-    for output in floats:
-        if output.channels is None:
-            yield f"output '{output.name}'", output.difference
+            doubt = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
+            yield from judged(demand, limit, None, doubt=doubt, where=where)
+            shown = True
             continue
-        several = len(output.channels.groups) > 1
-        for group in output.channels.groups:
-            yield (
-                f"output '{output.name}'" + (f", channels {group.text}" if several else ""),
-                group.difference,
-            )
+        if output.difference is None:
+            yield from judged(demand, limit, None, doubt="nothing could be compared", where=where)
+            shown = True
+            continue
+        groups = [("", output.difference)]
+        if demand == "min_group_sqnr" and output.channels is not None:
+            several = len(output.channels.groups) > 1
+            groups = [
+                (f", channels {g.text}" if several else "", g.difference) for g in output.channels.groups
+            ]
+        for channels, difference in groups:
+            doubt = _no_signal(difference)
+            shown = shown or bool(doubt) or difference.max_abs_value > 0.0
+            yield from judged(demand, limit, difference.sqnr, doubt=doubt, where=where + channels)
+    if not shown:
+        yield from judged(demand, limit, None, doubt="both models put out nothing but 0 or nothing at all")
 
 
-def _below(
-    demand: str, limit: float, compared: Iterator[tuple[str, Difference | None]]
-) -> Iterator[GateFailure]:
-    for where, difference in compared:
-        if difference is None or difference.sqnr < limit:
-            yield _failure(demand, where, None if difference is None else difference.sqnr, limit)
+def _no_signal(difference: Difference) -> str:
+    """Return why a difference has no SQNR; "" where it has one, or both tensors are 0."""
+    if difference.non_finite:
+        return f"{difference.non_finite} elements are NaN or Inf in one of the models only"
+    if difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
+        return "the float model puts out nothing but 0 there"
+    return ""
 
 
-def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFailure]:
-    if accuracy is None:
-        yield _failure("max_accuracy_drop", "", None, limit)
-    elif accuracy.drop_high > limit:
-        a = accuracy
-        interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
-        rows = a.rows_to_show(limit)
-        more = "the drop itself is above the limit"
-        if a.is_at_chance:
-            (more,) = truth_doubts(a, None, counts_rows=True)
-        elif rows is not None:
-            more = f"about {rows} rows would show that it is kept, if they differ as often as these"
-        yield _failure(
-            "max_accuracy_drop", "", a.drop_high, limit, f"upper end of the interval: {interval}; {more}"
-        )
-
-
-def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
-    low = None if latency is None else latency.speedup_low
-    if low is None or low < limit:
-        reason = "" if latency is None else f"lower quartile of the rounds; median {latency.speedup:.2f}"
-        yield _failure("min_speedup", "", low, limit, reason)
-
-
-def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
-    """Yield the limits on the metric's score that are not met."""
-    if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
-        rows, doubts = score.rows_to_show(gate.max_drop), list[str]()
-        if score.is_at_chance:
-            doubts += truth_doubts(None, score, counts_rows=False)
-        elif rows is not None:
-            doubts.append(f"about {rows} would show that it is kept, if they differ as these do")
-        interval = (
-            f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
-            f"{score.drop_high:.2f} on {score.rows} scored"
-        )
-        reason = "; ".join((interval, *doubts))
-        failure = _failure("max_drop", "", score.drop_high, gate.max_drop, reason)
-        yield replace(failure, unit=score.drop_unit)
-    limit, better = gate.min_score, score.higher_is_better
-    if limit is None or (score.quantized_score >= limit if better else score.quantized_score <= limit):
+def _drop(demand: str, limit: float, found: Accuracy | Score | None) -> Iterator[GateFailure]:
+    if found is None:
+        yield from judged(demand, limit, None, doubt="nothing was scored")
         return
-    reason = f"the float model has {score.float_score:.6g}" + ("" if better else "; a lower score is better")
-    yield replace(_failure("min_score", "", score.quantized_score, limit, reason), unit=score.unit)
+    counted = "rows" if isinstance(found, Accuracy) else "scored"
+    interval = (
+        f"upper end of the interval: drop {found.drop:.2f}, 95 % interval {found.drop_low:.2f} to "
+        f"{found.drop_high:.2f} on {found.rows} {counted}"
+    )
+    doubt, more = "", ""
+    if found.is_at_chance:
+        doubt = _unfit_truth(found)
+    elif not math.isfinite(found.drop):
+        doubt = "one of the scores is no number"
+    elif found.drop > limit:
+        more = "the drop itself is above the limit"
+    elif (rows := found.rows_to_show(limit)) is not None:
+        more = f"about {rows} rows would show that it is kept, if they differ as often as these"
+    elif found.drop_low == -math.inf:
+        doubt = f"{found.rows} {counted} are too few to tell whether the truth belongs to them"
+    reason = "; ".join(filter(None, (interval, more)))
+    unit = found.drop_unit if isinstance(found, Score) else ""
+    yield from judged(demand, limit, found.drop, worst=found.drop_high, doubt=doubt, reason=reason, unit=unit)
 
 
-def _failure(demand: str, where: str, measured: float | None, limit: float, reason: str = "") -> GateFailure:
-    missing = math.inf if measured is None else abs(measured - limit)
-    return GateFailure(demand, where, measured, limit, missing, reason)
+def _score(limit: float, score: Score | None) -> Iterator[GateFailure]:
+    if score is None:
+        yield from judged("min_score", limit, None, doubt="nothing was scored")
+        return
+    doubt = _unfit_truth(score) if score.is_at_chance else ""
+    least = score.higher_is_better
+    reason = f"the float model has {score.float_score:.6g}" + ("" if least else "; a lower score is better")
+    found = score.quantized_score
+    yield from judged("min_score", limit, found, doubt=doubt, reason=reason, unit=score.unit, is_least=least)
+
+
+def speed_failures(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
+    """Judge a speedup; of fewer rounds than a quartile needs nothing is known."""
+    if latency is None:
+        yield from judged("min_speedup", limit, None, doubt="latency was not measured")
+        return
+    few = latency.rounds < MIN_ROUNDS
+    yield from judged(
+        "min_speedup",
+        limit,
+        latency.speedup,
+        worst=latency.speedup_low,
+        doubt=f"{latency.rounds} rounds are fewer than {MIN_ROUNDS}" if few else "",
+        reason=f"lower quartile of the rounds; median {latency.speedup:.2f}",
+    )
+
+
+# Whether the truth belongs to the model ------------------------------------------------------------------
+
+WORTHLESS = (
+    "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
+    "--preprocess belong to this model?"
+)
+"""Remark on truth that judges nothing."""
+
+LEAST_RIGHT, LEAST_SCORE = 50.0, 10.0
+"""Percent of right rows, and of another score, below which a float model's own is more likely a mistake."""
+
+
+def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[str, ...]:
+    """Return a remark where the float model does so badly that labels or preprocessing may be at fault.
+
+    Args:
+        accuracy, score: of both models; the score counts where there is one.
+        counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
+    """
+    found = score or accuracy
+    if found is None:
+        return ()
+    if found.is_at_chance:
+        return (_unfit_truth(found),)
+    if isinstance(found, Accuracy):
+        return (_few_right(found, found.float_percent),) if found.float_percent < LEAST_RIGHT else ()
+    right = found.float_score if found.higher_is_better else 100.0 - found.float_score
+    if found.unit != "%" or right >= (LEAST_RIGHT if counts_rows else LEAST_SCORE):
+        return ()
+    if counts_rows:
+        return (_few_right(found, right),)
+    return (
+        f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
+        "that it was trained for",
+    )
+
+
+def _unfit_truth(found: Accuracy | Score) -> str:
+    """Return what stands against the truth of a float model that is at chance."""
+    if isinstance(found, Accuracy):
+        return _few_right(found, found.float_percent) if found.float_right else WORTHLESS
+    if found.unit == "%" and (
+        found.float_score <= 0.0 if found.higher_is_better else found.float_score >= 100.0
+    ):
+        return WORTHLESS
+    return (
+        f"the float model scores {found.float_score:.6g} with the truth of its rows, and {found.chance:.6g} "
+        "with that of other rows: do labels, their order and numbers, and --preprocess belong to this model?"
+    )
+
+
+def _few_right(found: Accuracy | Score, right: float) -> str:
+    chance = f" (chance {found.chance:.3g} %)" if found.chance else ""
+    return (
+        f"the float model is right on only {right:.0f} % of {found.rows} rows{chance}: are labels in the "
+        "model's order, and preprocessing as in training?"
+    )

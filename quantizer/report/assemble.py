@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.options import options_of
@@ -19,7 +19,7 @@ from ..api.results import QuantizeResult
 from ..costs.predicted import total_microseconds
 from ..evaluation.compare import OutputResult
 from ..evaluation.evaluate import Evaluation
-from ..evaluation.gates import GateFailure
+from ..evaluation.gates import GATES, GateFailure
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import score_text
 from ..evaluation.options import Gate
@@ -286,15 +286,6 @@ def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Resu
 
 # What a report takes over from the results of commands: outputs, gates, drift, trials --------------------
 
-UNITS = {
-    "min_sqnr": "dB",
-    "min_group_sqnr": "dB",
-    "max_accuracy_drop": "percentage points",
-    "min_speedup": "times float",
-    "max_size": "bytes",
-}
-"""Unit of each limit that has always the same."""
-
 MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
 
@@ -363,15 +354,23 @@ def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:
     others = [f for f in evaluation.failures if f.demand not in known]
     if evaluation.baseline:
         name = f"--baseline {evaluation.baseline}"
-        yield GateResult(name, None, "", not others, tuple(map(failure_text, others)))
+        yield GateResult(name, None, "", _result_of(others), tuple(map(failure_text, others)))
     if evaluation.doubts and evaluation.gated:
-        yield GateResult("doubts about the models", None, "", False, evaluation.doubts)
+        yield GateResult("doubts about the models", None, "", "not proven", evaluation.doubts)
 
 
 def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateResult:
     """Return one limit with where it is not kept."""
-    unit = next((f.unit for f in failures if f.unit), UNITS.get(demand, ""))
-    return GateResult(option_of(demand), limit, unit, not failures, tuple(map(failure_text, failures)))
+    unit = next((f.unit for f in failures if f.unit), GATES[demand].unit)
+    texts = tuple(map(failure_text, failures))
+    return GateResult(option_of(demand), limit, unit, _result_of(failures), texts)
+
+
+def _result_of(failures: list[GateFailure]) -> Literal["passed", "failed", "not proven"]:
+    """Return what one gate comes to: an output that was measured to be worse decides over what was not."""
+    if any(failure.result == "failed" for failure in failures):
+        return "failed"
+    return "not proven" if failures else "passed"
 
 
 def option_of(demand: str) -> str:
@@ -381,28 +380,24 @@ def option_of(demand: str) -> str:
 
 def failure_text(failure: GateFailure) -> str:
     """Return where a limit is not kept, and by how much."""
-    unit = failure.unit or UNITS.get(failure.demand, "")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{where}{failure.reason or 'nothing could be compared'}"
     reason = f" ({failure.reason})" if failure.reason else ""
-    measured = f"{failure.measured:.4g} {unit}".strip()
+    measured = f"{failure.measured:.4g} {failure.unit}".strip()
     return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
 
 
 def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
     """Yield the quality target of a tuning."""
     why = () if result.target_met else tuple(result.limits) or ("no plan met it",)
-    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.target_met, why)
+    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.gate, why)
 
 
 def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
     """Yield the limit on speed of a quantization."""
-    limit = check.options.min_speedup
-    if limit is not None:
-        low = check.after.speedup_low
-        why = () if check.passed else (f"{low:.2f} times float in the lower quartile of the rounds",)
-        yield GateResult("--min-speedup", limit, UNITS["min_speedup"], check.passed, why)
+    if check.options.min_speedup is not None:
+        yield gate_result("min_speedup", check.options.min_speedup, list(check.failures))
 
 
 def drift_gates(report: DriftReport) -> Iterator[GateResult]:
@@ -550,8 +545,11 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
 
 
 def _failed(gates: tuple[GateResult, ...]) -> list[str]:
-    failed = sum(not gate.passed for gate in gates)
-    return [f"{failed} of {len(gates)} gates failed"] if failed else []
+    words = []
+    for result in ("failed", "not proven"):
+        count = sum(gate.result == result for gate in gates)
+        words += [f"{count} of {len(gates)} gates {result}"] if count else []
+    return words
 
 
 def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:

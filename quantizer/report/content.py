@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
@@ -435,17 +436,22 @@ class GateResult:
         name: of the option, as in "--min-sqnr".
         limit: its value; None for one that is no number, such as a baseline.
         unit: of the limit.
-        passed: whether it is kept.
-        failures: where it is not, and by how much, as sentences.
+        result: "passed", "failed", or "not proven" where what was measured shows neither.
+        failures: where it is not kept, and by how much, as sentences.
         subject: what is held against it, where there are several: a profile; else "".
     """
 
     name: str
     limit: float | None
     unit: str
-    passed: bool
+    result: Literal["passed", "failed", "not proven"]
     failures: tuple[str, ...] = ()
     subject: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the limit is kept."""
+        return self.result == "passed"
 
     @property
     def title(self) -> str:
@@ -620,7 +626,7 @@ class Report(Presented):
     def presentation(self) -> Presentation:
         """Return the outputs, the gates and what to try."""
         outputs = tuple((o.name, decibels(o.estimated), decibels(o.measured)) for o in self.outputs)
-        gates = tuple((g.name, "passed" if g.passed else "failed", "; ".join(g.failures)) for g in self.gates)
+        gates = tuple((g.name, g.result, "; ".join(g.failures)) for g in self.gates)
         changes = tuple(
             (c.title, "-" if c.gained is None else f"{c.gained:+.1f}", c.command) for c in self.what_ifs
         )

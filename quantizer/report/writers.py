@@ -83,7 +83,7 @@ def _lines(report: Report) -> Iterator[str]:
         (
             _code(g.name),
             g.limit_text,
-            "✅ passed" if g.passed else "❌ failed",
+            f"{'✅' if g.passed else '❌'} {g.result}",
             _text("; ".join((*filter(None, [g.subject]), *g.failures))),
         )
         for g in report.gates

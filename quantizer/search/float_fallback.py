@@ -24,6 +24,7 @@ from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ..costs.predicted import Costs
+from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, measure
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK
@@ -231,8 +232,14 @@ class SpeedCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether `min_speedup` is met: by the lower quartile, as in `Gate`."""
-        return self.options.min_speedup is None or self.after.speedup_low >= self.options.min_speedup
+        """Whether the demand is met: by the lower quartile, as in `Gate`."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[GateFailure, ...]:
+        """The demand, where it is not shown to be met."""
+        limit = self.options.min_speedup
+        return () if limit is None else tuple(speed_failures(limit, self.after))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -25,6 +25,7 @@ from ...profiles.records.store import dumps
 from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.random_samples import check_not_random
+from ..evaluation.gates import truth_doubts
 from ..evaluation.metrics.score import Score
 from ..evaluation.runtimes import open_session
 from ..exchange.profiles import read_profile
@@ -139,6 +140,15 @@ class TuneResult(Presented):
         return self.target_met and self.holdout.drop_high <= self.target.max_drop
 
     @property
+    def gate(self) -> Literal["passed", "failed", "not proven"]:
+        """The target as a gate: not proven where no plan was scored, or the truth does not fit."""
+        if self.target_met:
+            return "passed"
+        is_scored = self.best is not None and self.best.score is not None
+        known = is_scored and self.best is not None and not _is_at_chance(self.best, self.holdout)
+        return "failed" if known else "not proven"
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What stood in the way of a better plan, or of a verified one, as sentences."""
         return tuple(_limits(self))
@@ -147,10 +157,16 @@ class TuneResult(Presented):
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
     """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones.
 
-    One that is larger than the float model misses it where the size was to be made small.
+    With a truth that does not fit none does. One that is larger than the float model misses it where the size
+    was to be made small.
     """
     kept = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
-    return kept and not _is_larger(best, target)
+    return kept and not _is_at_chance(best, holdout) and not _is_larger(best, target)
+
+
+def _is_at_chance(best: Trial, holdout: Score | None) -> bool:
+    """Whether the float model is no better than guessing on either part, so that no drop says anything."""
+    return any(score is not None and score.is_at_chance for score in (best.score, holdout))
 
 
 def _is_larger(best: Trial, target: QualityTarget) -> bool:
@@ -182,7 +198,10 @@ def _limits(result: TuneResult) -> Iterator[str]:
 
 
 def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
-    if not meets(best, result.target.max_drop):
+    if _is_at_chance(best, holdout):
+        at_chance = best.score if best.score is not None and best.score.is_at_chance else holdout
+        yield from truth_doubts(None, at_chance, counts_rows=False)
+    elif not meets(best, result.target.max_drop):
         yield (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "
             f"{best.drop:.2f} {result.drop_unit}"

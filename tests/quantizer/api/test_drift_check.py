@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -149,12 +149,22 @@ def test_without_limits_nothing_fails(tmp_path: Path) -> None:
     assert (report.passed, report.gated) == (True, False)
 
 
+EMPTY = "NEW has no finite elements of it"
+
+
+@pytest.mark.parametrize("demand", [f.name for f in fields(DriftLimits)])
+def test_a_tensor_without_elements_in_new_proves_no_limit(tmp_path: Path, demand: str) -> None:
+    limits = DriftLimits(**{demand: 1e9})
+    (failure,) = differing(tmp_path, profile(1, x=[1.0]), profile(2, x=[]), limits).failures
+    assert (failure.result, failure.reason) == ("not proven", EMPTY)
+
+
 def test_what_cannot_be_measured_breaks_every_limit_on_it(tmp_path: Path) -> None:
     limits = DriftLimits(max_clipping=0.9, max_js_distance=1.0)
     report = differing(tmp_path, profile(1, x=[1.0]), profile(2, x=[]), limits)
     assert report.failures == (
-        GateFailure("max_clipping", "x", None, 0.9, math.inf),
-        GateFailure("max_js_distance", "x", None, 1.0, math.inf),
+        GateFailure("max_clipping", "x", None, 0.9, math.inf, EMPTY, result="not proven"),
+        GateFailure("max_js_distance", "x", None, 1.0, math.inf, EMPTY, result="not proven"),
     )
 
 
@@ -174,7 +184,7 @@ def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None
     assert [t.tensor for t in report.worst()] == ["gone", "bent", "wide", "same"]
     assert [t.tensor for t in report.worst(2)] == ["gone", "bent"]
     gated = differing(tmp_path, old, new, DriftLimits(max_range_growth=2.0))
-    assert [t.tensor for t in gated.worst()] == ["wide", "gone", "bent", "same"]
+    assert [t.tensor for t in gated.worst()] == ["gone", "wide", "bent", "same"]
     assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.gates import failures_of
+from qprof_onnx.quantizer.api.options import DriftLimits
+from qprof_onnx.quantizer.evaluation.compare import OutputSums
+from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, judged
+from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
 from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, _in_shape
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.metrics.truth import Outputs
-from qprof_onnx.quantizer.evaluation.options import Gate
+from qprof_onnx.quantizer.evaluation.options import Gate, Slack
 
 from .running import opened, scored
 
@@ -211,7 +215,7 @@ def test_the_rows_that_would_do_are_said_for_a_metric(tmp_path: Path) -> None:
     floats = speech(rng, 24)
     found = score("wer", tmp_path, truth_of("wer", floats, tmp_path), floats, floats)
     (failure,) = failures_of(Gate(max_drop=1.0), (), None, None, 24, score=found)
-    assert "about 276 would show that it is kept" in failure.reason
+    assert "about 276 rows would show that it is kept" in failure.reason
     assert drop_interval(np.zeros(276)).high <= 1.0 < drop_interval(np.zeros(274)).high
 
 
@@ -236,8 +240,76 @@ def test_r2_keeps_its_digits_where_numbers_are_large_and_hardly_vary(tmp_path: P
     assert found.float_score == pytest.approx(wanted, abs=1e-6)
 
 
-def test_a_gate_on_a_drop_needs_a_metric() -> None:
-    from qprof_onnx.quantizer.evaluation.gates import check_gate
+@given(
+    st.sampled_from(sorted(GATES)),
+    st.floats(-1e6, 1e6),
+    st.one_of(st.none(), st.floats()),
+    st.one_of(st.none(), st.floats()),
+    st.sampled_from(["", "too few rows"]),
+)
+def test_every_gate_passes_on_proof_and_fails_on_measurement_alone(
+    demand: str, limit: float, measured: float | None, worst: float | None, doubt: str
+) -> None:
+    least = GATES[demand].is_least
 
+    def keeps(figure: float | None) -> bool:
+        return figure is not None and (figure >= limit if least else figure <= limit)
+
+    found = list(judged(demand, limit, measured, worst=worst, doubt=doubt))
+    assert bool(found) != (not doubt and keeps(measured if worst is None else worst))
+    for failure in found:
+        is_number = measured is not None and not math.isnan(measured)
+        assert (failure.result == "failed") == (is_number and not doubt and not keeps(measured))
+        assert failure.missing >= 0.0
+
+
+def test_every_limit_is_in_the_table_of_gates() -> None:
+    limits = {f.name for record in (Gate, DriftLimits) for f in fields(record)}
+    slack = {f"baseline_{f.name}" for f in fields(Slack)}
+    assert set(GATES) == limits | slack
+
+
+@pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
+def test_outputs_without_a_signal_prove_no_sqnr(demand: str) -> None:
+    def found(*pairs: tuple[list[float], list[float]]) -> list[GateFailure]:
+        outputs = []
+        for at, (floats, quantized) in enumerate(pairs):
+            sums = OutputSums().added(np.array([floats], np.float32), np.array([quantized], np.float32))
+            outputs.append(sums.result(f"y{at}"))
+        return list(failures_of(Gate(**{demand: 10.0}), outputs, None, None, 1))
+
+    silent, alive = ([0.0, 0.0], [0.0, 0.0]), ([1.0, 2.0], [1.0, 2.0])
+    assert not found(alive)
+    assert not found(silent, alive)  # an output that is 0 here shows nothing, and loses nothing
+    for pairs in ([silent], [([], [])], [([0.0, 0.0], [0.0, 1.0])], [([np.nan], [np.nan])], []):
+        (failure,) = found(*pairs)
+        assert (failure.result, failure.measured) == ("not proven", None)
+    (failure,) = found(([1.0, 1.0], [1.0, np.nan]))
+    assert failure.result == "not proven"
+    (failure,) = found(([1.0, 1.0], [1.0, 0.0]))
+    assert failure.result == "failed"
+
+
+def test_a_speed_of_fewer_rounds_than_a_quartile_needs_proves_nothing() -> None:
+    fast = Latency(2.0, 1.0, 2.0, 1.9, 2.1, rounds=4, runs=8, samples=2, threads=1)
+    (failure,) = failures_of(Gate(min_speedup=1.5), (), None, fast, 1)
+    assert (failure.result, failure.reason.partition(";")[0]) == ("not proven", "4 rounds are fewer than 5")
+    assert not failures_of(Gate(min_speedup=1.5), (), None, replace(fast, rounds=5), 1)
+    (failure,) = failures_of(Gate(min_speedup=1.95), (), None, replace(fast, rounds=5), 1)
+    assert failure.result == "not proven"
+    (failure,) = failures_of(Gate(min_speedup=2.5), (), None, replace(fast, rounds=5), 1)
+    assert failure.result == "failed"
+
+
+def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    floats, others = pictures(rng, 40), pictures(rng, 40)
+    found = score("psnr", tmp_path, truth_of("psnr", others, tmp_path), floats, floats)
+    assert found.quantized_score > 1.0
+    (failure,) = failures_of(Gate(min_score=1.0), (), None, None, 40, score=found)
+    assert failure.result == "not proven"
+
+
+def test_a_gate_on_a_drop_needs_a_metric() -> None:
     with pytest.raises(ConfigError, match="needs a metric"):
         check_gate(Gate(max_drop=1.0), labels=True, latency=False, metric=False)
