@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.search.float_fallback import SpeedCheck
-    from ...quantizer.search.verdict import Fix, Judged, Verdict
+    from ...quantizer.search.proposals import Fix
+    from ...quantizer.search.verdict import Judged, Verdict
     from ...quantizer.targets.target import Recipe
 
 
@@ -277,14 +278,13 @@ def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
         judged: what was found.
         arguments: of the command line, which commands to try repeat.
     """
-    from ...quantizer.search.verdict import facts
     from .evaluate import failure_text
 
     verdict, evaluation = judged.verdict, judged.evaluation
     lines = [
         ("verdict", verdict.sentence),
         *(("", output.text) for output in verdict.outputs[1:SHOWN_OF_VERDICT] if output.grade != "good"),
-        *facts(verdict),
+        *verdict.facts(),
         *_tries(verdict, arguments),
         *((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures),
         *(("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated),

@@ -43,14 +43,13 @@ from ..prepare.prepare import open_prepared
 from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
 from ..search.options import SpeedCheckOptions
+from ..search.proposals import Fix, best_fix
 from ..search.quality import int8_share
 from ..search.verdict import (
     Composition,
-    Fix,
     FloatNodes,
     Judged,
     Verdict,
-    best_fix,
     is_no_gain,
     no_verdict,
     verdict_of,

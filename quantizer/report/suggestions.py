@@ -11,7 +11,8 @@ from ...profiles.base.errors import QprofError
 from ..costs.predicted import total_microseconds
 from ..plan.plan import QuantPlan
 from ..search.engine import OTHER_CALIBRATORS, Estimate, PlanEstimates
-from ..search.verdict import Fix, Verdict
+from ..search.proposals import Fix
+from ..search.verdict import Verdict
 from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
 from .content import NoiseBudget, WhatIf

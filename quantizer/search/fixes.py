@@ -1,6 +1,6 @@
 """What costs most in a model that is not good, and fixes that are tried on the held-out samples.
 
-Noise is measured for groups of nodes (`ranked_nodes`), fixes follow from that (`verdict.proposals`), and as
+Noise is measured for groups of nodes (`ranked_nodes`), fixes follow from that (`proposals`), and as
 many of them are made and measured as a budget of seconds allows. What they are, their order, and which is
 best depends on what was measured; the machine decides how many there is time for, and the last digit of the
 noise.
@@ -32,24 +32,13 @@ from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
 from .candidates import Base, Candidate, RankedNode
 from .engine import Engine
+from .grades import grade_of, output_grades
 from .options import TuningData
+from .proposals import WORTH_DB, Fix, QualityGap, proposals, stricter_limits, worth
 from .quality import int8_share
 from .ranking import SAMPLES, ranked_nodes
 from .tuning_data import read_samples
-from .verdict import (
-    WORTH_DB,
-    Composition,
-    Cost,
-    Fix,
-    QualityGap,
-    Verdict,
-    grade_of,
-    is_no_gain,
-    output_grades,
-    proposals,
-    stricter_limits,
-    worth,
-)
+from .verdict import Composition, Cost, Verdict, is_no_gain
 
 MOST_LIMITS = 2
 """Noise limits that are tried after one that did not reach what is needed."""

@@ -17,7 +17,9 @@ from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf, is_unsure, reached_sqnr
 from qprof_onnx.quantizer.report.report import evaluation_report, report
 from qprof_onnx.quantizer.report.suggestions import Files, command, tried_changes
-from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, OutputGrade, Verdict
+from qprof_onnx.quantizer.search.grades import OutputGrade
+from qprof_onnx.quantizer.search.proposals import Fix
+from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from .conftest import DIGITS

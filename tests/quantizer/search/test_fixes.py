@@ -6,9 +6,9 @@ import math
 
 import pytest
 from qprof_onnx.quantizer.search.candidates import RankedNode
-from qprof_onnx.quantizer.search.verdict import (
+from qprof_onnx.quantizer.search.grades import Grade
+from qprof_onnx.quantizer.search.proposals import (
     Fix,
-    Grade,
     QualityGap,
     best_fix,
     proposals,

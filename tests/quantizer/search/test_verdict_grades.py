@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from qprof_onnx.quantizer.evaluation.compare import Agreement
-from qprof_onnx.quantizer.search.verdict import Grade, OutputGrade, drop_grade, grade_of, graded
+from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded
 
 
 @dataclass(frozen=True)
