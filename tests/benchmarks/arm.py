@@ -38,7 +38,7 @@ from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.microbenchmarks import Net
+from qprof_onnx.quantizer.search.benchmark_networks import Net
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.search import microbenchmarks
-from qprof_onnx.quantizer.search.microbenchmarks import Net, all_nets, check_machine, measured
+from qprof_onnx.quantizer.search.benchmark_networks import Net, all_nets
+from qprof_onnx.quantizer.search.microbenchmarks import check_machine, measured
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 TARGET = load_recipe("onnxruntime-x86").target
