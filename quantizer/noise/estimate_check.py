@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,15 +17,19 @@ CALCULATED_BAND = (-25.0, 35.0)
 """The same for an estimate from profile and weights alone."""
 
 
-def band_of(decibels: float, decides: bool) -> tuple[float, float]:
+def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> tuple[float, float]:
     """Return the lowest and the highest SQNR (dB) that is expected where noise was measured.
+
+    What a comparison or an ArgMax inside of the network makes of noise is not estimated: it goes to another
+    step at as many places as noise is large, not as its power is, so that n dB before it may be n / 2 after.
 
     Args:
         decibels: the estimate.
         decides: whether the output is probabilities.
+        before_steps: the lowest SQNR (dB) of what becomes steps on the way to it.
     """
     below, above = DECISION_BAND if decides else BAND
-    return round(decibels + below, 2), round(decibels + above, 2)
+    return round(min(decibels, before_steps / 2.0) + below, 2), round(decibels + above, 2)
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ models); it is no forecast of the last decibels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.records.profile import Profile, TensorNoise
+from ...profiles.records.profile import Profile, SampleNoise, TensorNoise, pooled_noise
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import relative_power
 from ..operators.decompositions import softmax_input
@@ -369,17 +369,45 @@ MOST = 1e4
 """Most by which a gain is corrected, and its inverse the least: 40 dB."""
 
 
-def measured_gains(
-    graph: Graph, profile: Profile, opset: int, measured: Mapping[str, TensorNoise]
-) -> NoiseGains:
+def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence[SampleNoise]) -> NoiseGains:
     """Return the gains of the nodes of a model, corrected by measured noise.
+
+    Errors of weights are relative to the signal of each sample, as the measurement has them: the ratio is
+    that of the sums over all samples. A plan rounds every sample by the same step, but the measurement each
+    by its own level. So what a node makes of rounding is the mean of what it made of it in each sample: of a
+    normalisation or a logarithm, which make as much of small values as of large ones, quiet samples count.
 
     Args:
         graph, profile, opset: of the prepared model.
-        measured: pooled noise of its tensors; empty for gains that are not corrected.
+        samples: noise as it was measured, of each sample; empty for gains that are not corrected.
     """
     gains = NoiseGains(graph, profile, opset)
-    return gains.corrected(_corrections(gains, measured)) if measured else gains
+    if not samples:
+        return gains
+    scales = _scales(gains, pooled_noise(samples))
+    each = [_levels(sample.tensors, scales) for sample in samples]
+    together = _levels(pooled_noise(samples), scales)
+    rounding, weights = {}, {}
+    for node in graph.nodes:
+        for result in node.outputs:
+            if not gains.powers.get(result) or result not in together:
+                continue
+            read = [(name, index) for index, name in enumerate(node.inputs) if gains.powers.get(name)]
+            coloured = {(n, i): gains.coloured(node, i, n, result) for n, i in read}
+            fresh = {(n, i): _or(gains.white(node, i), coloured[n, i]) for n, i in read}
+            ratios = [
+                _ratio(
+                    own[result].rounding,
+                    sum(gain * _known(own, n).rounding for (n, _), gain in coloured.items())
+                    + sum(gain * _known(own, n).injected for (n, _), gain in fresh.items()),
+                )
+                for own in each
+                if result in own and not math.isnan(own[result].rounding)
+            ]
+            rounding[result] = sum(ratios) / len(ratios) if ratios else 1.0
+            of_weights = sum(gain * _known(together, n).weights for (n, _), gain in coloured.items())
+            weights[result] = _ratio(together[result].weights, of_weights + _own(gains, node, result))
+    return gains.corrected(Corrections(rounding, weights))
 
 
 @dataclass(frozen=True)
@@ -397,56 +425,37 @@ class _Level:
     weights: float
 
 
-def _levels(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> dict[str, _Level]:
-    """Return the noise in each tensor: of a few samples it is relative to their signal.
-
-    A tensor that only a clip reads has the profile of the clip's output; so its noise is taken relative to
-    that.
-    """
+def _scales(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> dict[str, float]:
+    """Return what the noise of each tensor is multiplied with: of a few samples it is relative to their
+    signal. A tensor that only a clip reads has the profile of the clip's output, and so is its noise."""
     clipped = clip_outputs(gains.graph)
-    levels = {}
-    for name, noise in measured.items():
+    scales = {}
+    for name in measured:
         profiled = clipped.get(name, name)
         power, other = gains.powers.get(profiled), measured.get(profiled)
         if power and other is not None and other.signal:
-            scale = power / other.signal
+            scales[name] = power / other.signal
+    return scales
+
+
+def _levels(measured: Mapping[str, TensorNoise], scales: Mapping[str, float]) -> dict[str, _Level]:
+    levels = {}
+    for name, noise in measured.items():
+        if name in scales:
             figures = (noise.injected, noise.activation_noise, noise.weight_noise)
-            levels[name] = _Level(*(math.nan if figure is None else figure * scale for figure in figures))
+            levels[name] = _Level(*(math.nan if f is None else f * scales[name] for f in figures))
     return levels
 
 
-def _corrections(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> Corrections:
-    rounding, weights = {}, {}
-    levels = _levels(gains, measured)
-    for node in gains.graph.nodes:
-        for result in node.outputs:
-            found = levels.get(result)
-            if gains.powers.get(result) and found is not None:
-                of_rounding, of_weights = _expected(gains, node, result, levels)
-                rounding[result] = _ratio(found.rounding, of_rounding)
-                weights[result] = _ratio(found.weights, of_weights + _own(gains, node, result))
-    return Corrections(rounding, weights)
+def _known(levels: Mapping[str, _Level], name: str) -> _Level:
+    """Return the noise in a tensor with zeros for what was not measured."""
+    level = levels.get(name)
+    figures = () if level is None else (level.injected, level.rounding, level.weights)
+    return _Level(*(0.0 if math.isnan(figure) else figure for figure in figures or (0.0, 0.0, 0.0)))
 
 
-def _expected(
-    gains: NoiseGains, node: Node, result: str, levels: Mapping[str, _Level]
-) -> tuple[float, float]:
-    """Return the power that both kinds of noise in the inputs of a node should have in its result."""
-    of_rounding = of_weights = 0.0
-    for index in range(len(node.inputs)):
-        name = node.input(index)
-        level = levels.get(name)
-        if not gains.powers.get(name) or level is None:
-            continue
-        coloured, white = gains.coloured(node, index, name, result), gains.white(node, index)
-        of_rounding += coloured * _known(level.rounding)
-        of_rounding += (coloured if white is None else white) * _known(level.injected)
-        of_weights += coloured * _known(level.weights)
-    return of_rounding, of_weights
-
-
-def _known(noise: float) -> float:
-    return 0.0 if math.isnan(noise) else noise
+def _or(white: float | None, coloured: float) -> float:
+    return coloured if white is None else white
 
 
 def _own(gains: NoiseGains, node: Node, result: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -154,12 +154,16 @@ class NoiseEstimator:
             found[source.node] = found.get(source.node, 0.0) + source.share
         return found
 
-    def estimated_sqnr(self, plan: QuantPlan) -> dict[str, float]:
+    def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
         """Return the SQNR in dB, to hundredths, that a plan is estimated to keep at each output of the model.
 
         Outputs without signal or without noise are left out.
+
+        Args:
+            plan: of the model.
+            others: further tensors, each with a signal.
         """
-        flow = forecast_flow(self.gains, self.gains.results())
+        flow = forecast_flow(self.gains, tuple(dict.fromkeys([*self.gains.results(), *others])))
         sources = chain(self.sources(flow, plan), dynamic_inputs(flow, plan, self.activations))
         total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
         pairs = zip(flow.outputs, total.tolist(), strict=True)

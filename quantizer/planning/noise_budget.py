@@ -10,14 +10,15 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.records.profile import Profile, pooled_noise
+from ...profiles.records.profile import Profile
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, NoiseGains, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
-from ..noise.steps import before_steps
+from ..noise.steps import Step, before_steps, find_steps
+from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
 from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan
@@ -419,19 +420,31 @@ def plan_within_noise_budget(
         return plan
     estimator = NoiseEstimator(
         activations,
-        measured_gains(graph, profile, activations.opset, pooled_noise(profile.noise)),
+        measured_gains(graph, profile, activations.opset, profile.noise),
         WeightErrors(graph),
     )
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
-    estimated = estimator.estimated_sqnr(plan)
+    steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
+    found = estimator.estimated_sqnr(plan, [step.tensor for step in steps])
+    estimated = {name: db for name, db in found.items() if name in graph.outputs}
     bands = {
-        name: band_of(db, limits.kinds.get(name) == "decision")
+        name: band_of(
+            db, limits.kinds.get(name) == "decision", _least_before_steps(graph, name, steps, found)
+        )
         for name, db in estimated.items()
         if profile.noise
     }
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
     return replace(plan, origin=origin)
+
+
+def _least_before_steps(
+    graph: Graph, output: str, steps: Collection[Step], estimated: Mapping[str, float]
+) -> float:
+    """Return the lowest SQNR (dB) of what becomes steps on the way to an output; infinite without noise."""
+    before = {node.name for node in upstream(graph, [output])}
+    return min((estimated.get(s.tensor, math.inf) for s in steps if s.node in before), default=math.inf)
 
 
 def _within_budget(

@@ -16,7 +16,7 @@ from ...profiles.base.errors import ConfigError, PlanError, QprofError, natural_
 from ...profiles.records.drawing import shape_text
 from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram, UnknownBins
-from ...profiles.records.profile import Profile, TensorProfile, pooled_noise
+from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_name, equalized_profile
 from ..costs.predicted import CostModel, Costs, price_of
 from ..evaluation.layers import LayerReport
@@ -178,7 +178,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
             plan = _plan_before_equalization(analysis.plan, facts, view)
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
-    gains = measured_gains(view.graph, view.profile, plan.model.opset, pooled_noise(view.profile.noise))
+    gains = measured_gains(view.graph, view.profile, plan.model.opset, view.profile.noise)
     estimator = NoiseEstimator(view.activations, gains, WeightErrors(view.graph))
     return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
 

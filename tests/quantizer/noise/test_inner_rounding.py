@@ -39,7 +39,7 @@ def test_what_is_rounded_inside_a_node_vanishes_with_that_node_alone() -> None:
     recipe = replace(recipe, target=replace(recipe.target, lookup_tables=TABLES))
     plan = plan_alone(net.model, net.profile, recipe, start_everywhere=True)
     facts = planning_facts(net.prepared, net.profile, recipe)
-    gains = measured_gains(net.graph, facts.profile, 17, {})
+    gains = measured_gains(net.graph, facts.profile, 17, ())
     estimator = NoiseEstimator(facts.activations, gains, WeightErrors(net.graph))
     flow = forecast_flow(gains, gains.results())
     inner = [source for source in estimator.sources(flow, plan) if source.is_inner]

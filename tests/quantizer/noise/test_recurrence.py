@@ -184,7 +184,7 @@ def test_the_rounded_state_counts_where_only_the_last_one_is_read() -> None:
         known = PreparedModel(model, index(model), profile.model, ())
         facts = planning_facts(known, profile, load_recipe(None, {"mode": "dynamic"}))
         plan = make_plan(facts)
-        gains = measured_gains(facts.graph, facts.profile, 17, {})
+        gains = measured_gains(facts.graph, facts.profile, 17, ())
         flow = forecast_flow(gains, gains.results())
         sources = NoiseEstimator(facts.activations, gains, WeightErrors(facts.graph)).sources(flow, plan)
         (name,) = (n.name for n in facts.graph.nodes if n.op_type == "LSTM")
