@@ -25,6 +25,7 @@ from ..numerics.affine import (
 )
 from ..numerics.schemas import bias_params
 from ..operators.graph import Graph, Node, in_main_graph, index, node_view
+from ..operators.saturating import saturates_within
 from ..operators.table import (
     Constraint,
     is_clip,
@@ -99,7 +100,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
         has_operators=source.operators > 0,
         notes=(
             f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
-            *_notes_on_nodes(name, source, matched, facts),
+            *_notes_on_nodes(name, graph, source, matched, facts),
             *_notes_on_weights(name, weights),
         ),
     )
@@ -277,13 +278,17 @@ def _numbers(array: Array) -> tuple[float, ...]:
 
 
 def _notes_on_nodes(
-    name: str, source: DequantizedModel, matched: Matched, facts: _NodeFacts
+    name: str, graph: Graph, source: DequantizedModel, matched: Matched, facts: _NodeFacts
 ) -> Iterator[str]:
     """Yield what was assumed and left out of nodes and activations."""
-    if matched.absorbed:
+    saturated = [clip.name for clip in matched.absorbed if _saturates(clip, graph, source, matched)]
+    added = [clip.name for clip in matched.absorbed if clip.name not in saturated]
+    if saturated:
+        yield f"{len(saturated)} activation functions that {name} leaves to saturation are pass-through nodes"
+    if added:
         yield (
-            f"{len(matched.absorbed)} activation functions that {name} leaves to saturation are pass-through "
-            "nodes"
+            f"{len(added)} activation functions are not computed by {name}, whose parameters do not saturate "
+            f"there{_such(added)}: the plan has them, and so other results"
         )
     if matched.missing:
         yield f"{len(matched.missing)} nodes of the float model are not in {name}{_such(matched.missing)}"
@@ -306,6 +311,14 @@ def _notes_on_nodes(
     if source.unread:
         unread = _listed(source.unread)
         yield f"what {name} says in these operators could not be read and is left out: {unread}"
+
+
+def _saturates(clip: Node, graph: Graph, source: DequantizedModel, matched: Matched) -> bool:
+    """Whether the parameters that the source stores the result of a clip in do what the clip does."""
+    rule, stored = clip.rule, source.stored.get(matched.tensors[clip.output])
+    if rule is None or rule.effective_range is None or rule.refusal(clip, graph) or not stored:
+        return False
+    return saturates_within(stored[0], *rule.effective_range(clip, graph))
 
 
 def _listed(unread: Sequence[Unread]) -> str:
@@ -351,14 +364,14 @@ class Matched:
     Attributes:
         nodes: node of the float model -> node of the quantized one.
         tensors: tensor of the float model -> tensor of the quantized one.
-        absorbed: clips of the float model that the quantized one leaves to saturation.
+        absorbed: clips of the float model that the quantized one does not have.
         missing: nodes of the float model that the quantized one does not have.
         unmatched: nodes of the quantized model that the float one does not have.
     """
 
     nodes: Mapping[str, Node]
     tensors: Mapping[str, str]
-    absorbed: tuple[str, ...]
+    absorbed: tuple[Node, ...]
     missing: tuple[str, ...]
     unmatched: tuple[str, ...]
 
@@ -388,8 +401,8 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
 
     Nodes are matched one by one, in graph order, on three grounds: the name, the name of what they make, and
     where they stand: the same operator, reading the same matched tensors at the same places. Nothing is taken
-    from how names end. A clip that a tool left out, because saturation does it, is matched with nothing: its
-    result is the tensor that it reads.
+    from how names end. A clip that a tool left out is matched with nothing: its result is the tensor that it
+    reads.
 
     Args:
         graph: the float model.
@@ -399,7 +412,7 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
     search = _Search(graph, other, names, {node.name: node for node in other.nodes})
     for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order
         search.tensors[own_input] = own_input if own_input in other.inputs else other_input
-    absorbed: list[str] = []
+    absorbed: list[Node] = []
     for node in graph.nodes:
         found = next((n for n in _candidates(node, search) if _fits(node, n, search)), None)
         if found is not None:
@@ -410,15 +423,15 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
                     search.tensors[own] = theirs
         elif is_clip(node) and node.input(0) in search.tensors:
             search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
-            absorbed.append(node.name)
+            absorbed.append(node)
         else:
             _match_results(node, search)
-    missing = (n.name for n in graph.nodes if n.name not in search.nodes)
+    missing = (n for n in graph.nodes if n.name not in search.nodes)
     return Matched(
         search.nodes,
         search.tensors,
         tuple(absorbed),
-        tuple(name for name in missing if name not in absorbed),
+        tuple(node.name for node in missing if node not in absorbed),
         tuple(node.name for node in other.nodes if node not in search.taken),
     )
 

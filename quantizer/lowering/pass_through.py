@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..numerics.affine import QuantParams, dequantize, quantize
+from ..numerics.affine import QuantParams, quantize
 from ..operators.fills import Fill, FillSource
 from ..operators.graph import node_view
+from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
 from .graph_writer import Array, Attributes, constant_array, integer_type, new_value
 from .task import Task, between_conversions, data_inputs, unsigned
@@ -198,7 +199,7 @@ def leaky_relu(task: Task) -> bool:
     result, span = task.result(), _clip_range(task)
     if result is None or _changes_nothing(task):
         return pass_through(task)
-    if span is None or span[0] != 0.0 or _clipped(result, -np.inf, span[1]):
+    if span is None or span[0] != 0.0 or not saturates_within(result, -np.inf, span[1]):
         raise task.error(
             "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another"
         )
@@ -250,15 +251,11 @@ def _changes_nothing(task: Task) -> bool:
     """Return whether the node is a Relu or Clip whose bounds saturation of its output implies anyway."""
     result, span = task.result(), _clip_range(task)
     return (
-        span is not None and result is not None and task.params(0) == result and not _clipped(result, *span)
+        span is not None
+        and result is not None
+        and task.params(0) == result
+        and saturates_within(result, *span)
     )
-
-
-def _clipped(params: QuantParams, low: float, high: float) -> bool:
-    """Return whether clipping to [low, high] changes any quantized value, and so one of the two ends."""
-    ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
-    clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
-    return not np.array_equal(quantize(clipped, params), ends)
 
 
 def _clip_range(task: Task) -> tuple[float, float] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..numerics.affine import QuantParams, QuantType, quantize
+from ..numerics.affine import QuantParams, QuantType, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, choose_params
 
 
@@ -27,6 +27,13 @@ class Saturation(StrEnum):
     """x times such a line: a sum and a product, as HardSwish."""
     CORRECTED = "corrected"
     """x + (slope - 1) min(x, 0): a product and a sum, as PRelu."""
+
+
+def saturates_within(params: QuantParams, low: float, high: float) -> bool:
+    """Whether saturation does all that clipping to [low, high] would: it changes no quantized value."""
+    ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
+    clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
+    return np.array_equal(quantize(clipped, params), ends)
 
 
 ASYMMETRIC = SCHEMAS["asymmetric"]

@@ -254,6 +254,42 @@ def test_scales_that_follow_a_product_are_folded_into_its_weight(tmp_path: Path)
     assert np.mean(error**2) <= 1.1 * np.mean((run(source) - run(plain)) ** 2)
 
 
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        (
+            "r = Relu(c)",
+            "1 activation functions that source.onnx leaves to saturation are pass-through nodes",
+        ),
+        (
+            "t = Transpose<perm = [0, 1, 3, 2]>(c) r = Relu(t)",
+            "1 activation functions of the float model are not computed by source.onnx, such as 'Relu_r': its "
+            "parameters do not saturate there; the plan has them, so that its results are others",
+        ),
+    ],
+)
+def test_what_is_left_to_saturation_is_told_from_what_is_left_out(
+    tmp_path: Path, between: str, said: str
+) -> None:
+    """onnxruntime's tool drops a Relu behind a Transpose, and calibrates the tensor before it."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1,3,8,8] x) => (float[1,8,8,8] y) '
+        f"{{ c = Conv(x, w) {between} y = Conv(r, v) }}"
+    )
+    for node in model.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    rng = np.random.default_rng(0)
+    for name, size in {"w": (8, 3, 1, 1), "v": (8, 8, 1, 1)}.items():
+        array = rng.standard_normal(size).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    plain, source = tmp_path / "plain.onnx", tmp_path / "source.onnx"
+    onnx.save(model, plain)
+    quantize_static(plain, source, Reader(), quant_format=QuantFormat.QOperator)
+    plan = plan_of_file(source, plain, load_recipe())
+    assert [note for note in plan.notes if "activation functions" in note] == [said]
+    assert plan.nodes["Relu_r"].kind is Kind.PASS_THROUGH
+
+
 def test_what_is_not_in_the_float_model_is_counted() -> None:
     notes = imported(DATA / "quark-XINT8.onnx").notes
     assert any("nodes of quark-XINT8.onnx are not in the prepared float model" in note for note in notes)
