@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ from .truth import (
 Array = npt.NDArray[Any]
 
 FORMS: Mapping[str, str] = {
-    "yolov5": "[rows, boxes, 5 + classes]: centre, size, objectness, scores",
-    "yolov8": "[rows, 4 + classes, boxes]: centre, size, scores",
+    "yolov5": "[rows, boxes, 5 + classes + more]: centre, size, objectness, scores",
+    "yolov8": "[rows, 4 + classes + more, boxes]: centre, size, scores",
     "ssd": "boxes [rows, boxes, 4] and scores [rows, boxes, classes]",
     "boxes": "boxes [rows, boxes, 4], scores and classes [rows, boxes], after NMS",
     "rows6": "[rows, boxes, 6]: corners, score, class, after NMS",
@@ -52,6 +53,8 @@ class Head:
         classes: those that count; () for all.
         agnostic: whether all classes count as one.
         first: number that the outputs give the first class, of forms after NMS; that of the truth is 0.
+        scored: number of classes that have a score, of the forms of YOLO; what follows them in an output are
+            coefficients of masks, keypoints or an angle. None for all that there is.
     """
 
     form: str
@@ -65,6 +68,7 @@ class Head:
     classes: tuple[int, ...]
     agnostic: bool
     first: int = 0
+    scored: int | None = None
 
     def boxes(self, outputs: Outputs) -> list[Boxes]:
         """Return the boxes that a detector gives for each picture, best first."""
@@ -114,10 +118,13 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     """Return how the outputs of a detector are read, and a sentence that says so.
 
     Raises:
-        ConfigError: an option makes no sense. ModelError: the outputs are of no known form.
+        ConfigError: an option makes no sense. ModelError: the outputs are of no known form, or what would be
+            scores are none.
     """
     asked, options = source.asked, source.asked.options
     form, names = _form(source)
+    classes = _class_list(source)
+    scored = _scored_classes(source, form, names[0], classes) if form.startswith("yolo") else None
     corners = choice_of(source, "boxes", ("xyxy", "yxyx", "cxcywh"))
     if corners is None:
         # TensorFlow's detection models have rows of (top, left, bottom, right) under this name.
@@ -148,14 +155,105 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         confidence=float(options["confidence"] or 0.0),
         nms=float(options["nms"] or 0.0),
         most=int(options["max"] or 0),
-        classes=_class_list(source),
+        classes=classes,
         agnostic=bool(options["agnostic"]),
         first=int(options["first"] or 0),
+        scored=scored,
     )
+    read = _check_scores(head, source)
     unit = f"shares of {size[0]:g} x {size[1]:g} pixels" if shares else "pixels"
     zero = ", class 0 is the background" if head.background else ""
     note = f"{asked.kind.name}: {', '.join(names)} read as {form}, {FORMS[form]}; {corners} in {unit}{zero}"
-    return head, note
+    return head, note + ("" if read is None else f"; {read} classes")
+
+
+def _scored_classes(source: MetricSource, form: str, output: str, classes: Collection[int]) -> int | None:
+    """Return how many classes a head of YOLO has; None for as many as it has channels for.
+
+    Its exporters write the names of the classes into the model's metadata; heads of masks, of poses and of
+    turned boxes have more channels than these.
+
+    Raises:
+        ConfigError: the option makes no sense. ModelError: the output has too few channels, the boxes are
+            turned ones, or another output has prototypes of masks and nobody says how many classes there are.
+    """
+    shape, before = source.first[output].shape, 5 if form == "yolov5" else 4
+    if len(shape) != 3:
+        raise ModelError(
+            f"output '{output}': {list(shape)} is not {FORMS[form]}; name another form with head="
+        )
+    channels = shape[2] if form == "yolov5" else shape[1]
+    if source.model.metadata_props.get("task") == "obb":
+        raise ModelError(
+            f"output '{output}': has turned boxes (task obb), which this metric does not read; score with a "
+            "function of your own"
+        )
+    given = source.asked.options["nc"]
+    if given is not None and (not str(given).isdigit() or int(given) < 1):
+        raise ConfigError(f"metric '{source.asked.text}': nc={given} is no number of classes; give 1 or more")
+    count = _named_classes(source) if given is None else int(given)
+    if count is not None and count > channels - before:
+        where = "nc" if given is not None else "its metadata names"
+        raise ModelError(
+            f"output '{output}': {list(shape)}, read as {form}, has room for {channels - before} classes, "
+            f"and {where} has {count}; correct nc=, or name the form with head="
+        )
+    prototypes = [
+        f"{name} {list(values.shape)}"
+        for name, values in source.first.items()
+        if values.ndim == 4 and 1 <= values.shape[1] < channels - before
+    ]
+    if count is None and prototypes and not classes:
+        raise ModelError(
+            f"output '{output}': {list(shape)} beside {prototypes[0]} may hold coefficients of masks after "
+            f"the scores; say how many classes there are, as in {source.asked.kind.name}:nc=80"
+        )
+    return count
+
+
+def _named_classes(source: MetricSource) -> int | None:
+    """Return the number of classes that the model's metadata name, a list or dict as text; None for none."""
+    try:
+        names = ast.literal_eval(source.model.metadata_props.get("names", ""))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return len(names) if isinstance(names, list | tuple | dict) and names else None
+
+
+SCORE_SLACK = 1e-3
+"""By which a score may lie outside of 0 to 1: rounding of float16."""
+
+
+def _check_scores(head: Head, source: MetricSource) -> int | None:
+    """Return how many classes have a score; None where boxes bring the number of theirs.
+
+    Raises:
+        ModelError: in the first sample the scores are not from 0 to 1, so that they are none.
+    """
+    arrays = [np.asarray(source.first[name], np.float64) for name in head.outputs]
+    values = arrays[0]
+    scores = {
+        "yolov5": lambda: values[..., 5:][..., : head.scored],
+        "yolov8": lambda: np.moveaxis(values[:, 4:][:, : head.scored], 1, -1),
+        "ssd": lambda: arrays[1][..., int(head.background) :],
+        "boxes": lambda: arrays[1],
+        "rows6": lambda: values[..., 4],
+        "rows7": lambda: values[..., 6],
+        "ssd-output": lambda: values[..., 2],
+    }[head.form]()
+    several = head.form in ("yolov5", "yolov8", "ssd")
+    if several and head.classes:
+        scores = scores[..., [kind for kind in head.classes if kind < scores.shape[-1]]]
+    known = np.nan_to_num(scores)
+    low, high = float(known.min(initial=0.0)), float(known.max(initial=1.0))
+    if low < -SCORE_SLACK or high > 1.0 + SCORE_SLACK:
+        of_yolo = "; keypoints, masks? say how many classes there are with nc=" * head.form.startswith("yolo")
+        raise ModelError(
+            f"output '{head.outputs[0]}': what would be scores, read as {head.form}, goes from {low:.4g} to "
+            f"{high:.4g} and not from 0 to 1{of_yolo}; name the form with head=, or another output with "
+            "--output"
+        )
+    return scores.shape[-1] if several else None
 
 
 def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
@@ -268,11 +366,11 @@ def input_size(source: MetricSource) -> tuple[int, int]:
 
 
 def _yolov5(head: Head, arrays: list[Array]) -> list[Boxes]:
-    return [head.of_scores(row[:, :4], row[:, 5:] * row[:, 4:5]) for row in arrays[0]]
+    return [head.of_scores(row[:, :4], row[:, 5:][:, : head.scored] * row[:, 4:5]) for row in arrays[0]]
 
 
 def _yolov8(head: Head, arrays: list[Array]) -> list[Boxes]:
-    return [head.of_scores(row[:4].T, row[4:].T) for row in arrays[0]]
+    return [head.of_scores(row[:4].T, row[4:][: head.scored].T) for row in arrays[0]]
 
 
 def _ssd(head: Head, arrays: list[Array]) -> list[Boxes]:

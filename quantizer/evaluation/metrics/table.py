@@ -86,6 +86,7 @@ _BOXES: Mapping[str, Option] = {
     "placement": None,
     "images": None,
     "classes": None,
+    "nc": None,
     "agnostic": False,
     "first": 0,
     "ids": False,

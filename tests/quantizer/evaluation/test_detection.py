@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import parser
@@ -213,6 +214,65 @@ def test_every_form_of_head_finds_the_same_boxes(tmp_path, form) -> None:
     assert f"read as {form}" in metric.assumed[0]
     score = scored(metric, [output], [{name: np.zeros_like(values) for name, values in output.items()}])
     assert (score.float_score, score.quantized_score) == (100.0, 0.0)
+
+
+def with_more(channels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a head of YOLO with channels, [channels, boxes], after the scores of its three classes."""
+    head = heads()["yolov8"]["y"][0]
+    return {"y": np.concatenate([head, channels])[None]}
+
+
+MASKS, POINTS = np.full((16, 32), 0.6), np.full((6, 32), 40.0)
+PROTOTYPES = {"p": np.zeros((1, 16, 8, 8))}
+
+
+def named(**metadata: str) -> ir.Model:
+    model = model_of("y")
+    model.metadata_props.update(metadata)
+    return model
+
+
+@pytest.mark.parametrize("more", [MASKS, POINTS])
+@pytest.mark.parametrize("names", ["{0: 'cat', 1: 'dog', 2: 'bird'}", "['cat', 'dog', 'bird']"])
+def test_masks_and_keypoints_are_no_classes_where_the_model_names_its_own(more, names) -> None:
+    good = {**with_more(more), **PROTOTYPES}
+    broken = {**good, "y": good["y"].copy()}
+    broken["y"][:, 4:7] = 0.0  # finds nothing
+    metric = opened("f1", good, model=named(names=names))
+    assert "; 3 classes" in metric.assumed[0]
+    score = scored(metric, [good], [broken])
+    assert (score.float_score, score.quantized_score) == (100.0, 0.0)
+
+
+def test_the_number_of_classes_may_be_said() -> None:
+    good = {**with_more(MASKS), **PROTOTYPES}
+    assert "; 3 classes" in opened("f1:nc=3", good).assumed[0]
+    assert "; 3 classes" in opened("f1:classes=0+1+2", good).assumed[0]
+    with pytest.raises(ModelError, match=r"beside p .* may hold coefficients of masks.*f1:nc=80"):
+        opened("f1", good)
+    with pytest.raises(ModelError, match="has room for 19 classes, and nc has 20"):
+        opened("f1:nc=20", good)
+    with pytest.raises(ModelError, match="has room for 19 classes, and its metadata names has 30"):
+        opened("f1", good, model=named(names=str(list(range(30)))))
+    with pytest.raises(ConfigError, match="nc=many is no number of classes"):
+        opened("f1:nc=many", good)
+    with pytest.raises(ModelError, match="turned boxes"):
+        opened("f1", good, model=named(task="obb"))
+
+
+@pytest.mark.parametrize("form", heads())
+def test_what_is_not_from_0_to_1_is_no_score(form) -> None:
+    output = {name: values.astype(np.float64) for name, values in heads()[form].items()}
+    places = {"yolov8": np.s_[:, 5], "yolov5": np.s_[..., 6], "rows6": np.s_[..., 4], "rows7": np.s_[..., 6]}
+    scores = output.get("scores", output.get("y"))
+    scores[places.get(form, np.s_[..., 2] if form == "ssd-output" else np.s_[...])] = 3.0
+    with pytest.raises(ModelError, match=f"read as {form}, goes from .* to 3 and not from 0 to 1"):
+        opened("f1", output)
+
+
+def test_keypoints_without_the_number_of_classes_are_refused() -> None:
+    with pytest.raises(ModelError, match="goes from 0 to 40 and not from 0 to 1; keypoints"):
+        opened("f1", with_more(POINTS))
 
 
 def test_the_outputs_of_tensorflows_detectors_are_known_by_their_names(tmp_path) -> None:
