@@ -1,8 +1,11 @@
-"""The benchmark's own arithmetic: bootstrap, boxes, ncnn's files. The models themselves are not run here."""
+"""The benchmarks' own arithmetic (bootstrap, boxes, ncnn's files) and commands. Nothing is measured here."""
 
 from __future__ import annotations
 
 import importlib
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -133,3 +136,54 @@ def test_an_ncnn_layer_that_is_not_known_is_refused_by_name(ncnn: ModuleType, tm
     param.with_suffix(".bin").write_bytes(b"")
     with pytest.raises(ValueError, match=r"net\.param: layer Softmax"):
         ncnn.to_onnx(param)
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the words of each command of run.py that a text names; what stands three spaces behind one is
+    told.
+    """
+    found = re.findall(r"python tests/benchmarks/run\.py ([^`\n]+)", text)
+    return [shlex.split(words.split("   ")[0]) for words in found]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        yield importlib.import_module("run")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    pages = [*FOLDER.glob("*.md"), *(FOLDER / "stages").glob("*.py"), FOLDER / "run.py"]
+    for path in [*pages, *(FOLDER.parents[1] / "docs").rglob("*.md"), FOLDER.parents[1] / "README.md"]:
+        yield path.name, path.read_text(encoding="utf-8")
+
+
+def test_every_command_of_the_benchmarks_that_is_named_starts(runner: ModuleType) -> None:
+    wrong = []
+    for name, text in texts():
+        for words in commands(text):
+            if words[0] == "STAGE":
+                continue
+            try:
+                runner.parser_of(words[0]).parse_intermixed_args(words[1:])
+            except ModuleNotFoundError:
+                continue  # the packages of this stage are not installed
+            except (SystemExit, KeyError) as problem:
+                if not (isinstance(problem, SystemExit) and problem.code == 0):
+                    wrong.append(f"{name}: {' '.join(words)}")
+    assert not wrong
+
+
+def test_every_page_that_a_stage_writes_has_its_marks_and_names_its_command(runner: ModuleType) -> None:
+    frame = importlib.import_module("frame")
+    for name in runner.STAGES:
+        try:
+            stage, _ = runner.load(name)
+        except ModuleNotFoundError:
+            continue
+        for page in (page for page in stage.pages if page.endswith(".md")):
+            text = (FOLDER / page).read_text(encoding="utf-8")
+            block = text.partition(frame.mark(name))[2].partition(frame.END)
+            assert block[1], f"{page} has no marks of {name}"
+            assert name in {words[0] for words in commands(block[0])}, f"{page} names no command of {name}"

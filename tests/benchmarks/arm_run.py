@@ -1,4 +1,5 @@
-"""Run the models of a folder in onnxruntime and keep their outputs: what `arm.py` starts in the emulator too.
+"""Run the models of a folder in onnxruntime and keep their outputs: what stage arm starts in the emulator
+too.
 
     python tests/benchmarks/arm_run.py CASES OUT.npz [PART/PARTS]
 

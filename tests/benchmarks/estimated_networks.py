@@ -1,4 +1,4 @@
-"""Small networks with seeded weights and samples: what estimates.py holds estimates against."""
+"""Small networks with seeded weights and samples: what stage estimates holds estimates against."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import models
 import numpy as np
-from record import WORK, make_data
+from frame import WORK
+from record import make_data
 
 
 def __getattr__(name: str) -> Callable[[Sequence[Mapping[str, np.ndarray]], Sequence[int]], list[float]]:

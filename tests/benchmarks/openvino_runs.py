@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import openvino as ov
 from record import Feed
-from speed import Run
+from workbench import Run, Runtime
 
 # Float parts in float32 on every processor: by default OpenVINO takes bfloat16 where the processor has it.
 SETTINGS = {
@@ -21,21 +21,14 @@ SETTINGS = {
 _CORE = ov.Core()
 
 
-@dataclass(frozen=True)
-class Named:
-    """An output, as sessions of onnxruntime describe it."""
-
-    name: str
-
-
 class OpenVinoSession:
     """A compiled model with the two methods of a session that scoring uses."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self._request = compiled(path, threads).create_infer_request()
-        self._outputs = [Named(output.any_name) for output in self._request.model_outputs]
+        self._outputs = [SimpleNamespace(name=output.any_name) for output in self._request.model_outputs]
 
-    def get_outputs(self) -> list[Named]:
+    def get_outputs(self) -> list[SimpleNamespace]:
         """Return the outputs, in the model's order."""
         return self._outputs
 
@@ -51,40 +44,19 @@ def compiled(path: Path, threads: int, **settings: Any) -> ov.CompiledModel:
     return _CORE.compile_model(_CORE.read_model(path), "CPU", chosen)
 
 
-def openvino_session(path: Path, threads: int) -> OpenVinoSession:
-    """Open a model for scoring."""
-    return OpenVinoSession(path, threads)
-
-
 def openvino_run(path: Path, threads: int) -> Run:
     """Return one run of a model; neither inputs nor outputs are copied."""
     request = compiled(path, threads).create_infer_request()
     return lambda feed: request.infer(dict(feed), share_inputs=True, share_outputs=True)
 
 
-@dataclass(frozen=True)
-class Step:
-    """A node of the graph that OpenVINO executes.
-
-    Attributes:
-        name: its name, most often that of a node or tensor of the model.
-        kind: such as Convolution, Reorder or Subgraph.
-        precision: what it computes in, such as i8, u8 or f32.
-        primitive: the implementation that was taken.
-        originals: names of the model's nodes that went into it.
-        microseconds: the mean of the runs.
-    """
-
-    name: str
-    kind: str
-    precision: str
-    primitive: str
-    originals: str
-    microseconds: float
+OPENVINO = Runtime(OpenVinoSession, openvino_run)
+_KEYS = ("layerType", "runtimePrecision", "primitiveType")
 
 
-def steps(path: Path, feed: Feed, runs: int = 12) -> list[Step]:
-    """Return what is executed with one thread, the slowest first.
+def steps(path: Path, feed: Feed, runs: int) -> list[dict[str, Any]]:
+    """Return what is executed with one thread, the slowest first: op, name, precision, primitive, us
+    (microseconds).
 
     Times of the last runs are OpenVINO's own: it averages over all runs but counts the first, which
     prepares weights, so the median of separate readings is taken.
@@ -98,19 +70,17 @@ def steps(path: Path, feed: Feed, runs: int = 12) -> list[Step]:
             spent.setdefault(info.node_name, []).append(info.real_time.total_seconds() * 1e6)
     found = []
     for node in model.get_runtime_model().get_ordered_ops():
-        facts = {key: node.rt_info[key].astype(str) for key in _KEYS if key in node.rt_info}
+        kind, precision, primitive = (
+            node.rt_info[key].astype(str) if key in node.rt_info else "" for key in _KEYS
+        )
         times = spent.get(node.friendly_name, [0.0])
         found.append(
-            Step(
-                node.friendly_name,
-                facts.get("layerType", node.type_info.name),
-                facts.get("runtimePrecision", ""),
-                facts.get("primitiveType", ""),
-                facts.get("originalLayersNames", ""),
-                float(np.median(times)),
-            )
+            {
+                "op": kind or node.type_info.name,
+                "name": node.friendly_name,
+                "precision": precision,
+                "primitive": primitive,
+                "us": round(float(np.median(times)), 1),
+            }
         )
-    return sorted(found, key=lambda step: -step.microseconds)
-
-
-_KEYS = ("layerType", "runtimePrecision", "primitiveType", "originalLayersNames")
+    return sorted(found, key=lambda step: -float(step["us"]))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from frame import WORK
 from PIL import Image
-from record import WORK, package_folder
+from record import package_folder
 
 ARCHIVES = ("face_recognition",)  # their pictures are in the source archive only
 

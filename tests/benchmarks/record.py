@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from frame import write_atomically
 
 Feed = Mapping[str, np.ndarray]
 Outputs = Sequence[np.ndarray]
 Label = Any
 SCORING_THREADS = 2
-WORK = "QPROF_BENCHMARKS"  # environment variable: the work folder, for metrics.py and pictures.py
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,16 @@ class RealModel:
         task: one sentence: the data and the score.
         path: gives the model file; may write it into the folder it is given, where a package ships
             weights in another format than ONNX.
-        calibration: the feeds that profiles are made of; disjoint from both others.
-        tuning: feeds and answers that may be looked at while qprof is made or tuned; disjoint from both.
-        evaluation: feeds and what the model should answer (anything that JSON holds), for the table.
+        samples: gives feeds and what the model should answer (anything that JSON holds).
+        splits: arguments of `samples`, by split; the splits are disjoint. Of "calibration" profiles are made;
+            "tuning" may be looked at while qprof is made or tuned (left out where there is none);
+            "evaluation" makes the tables.
         count: outputs of feeds, in order, and their labels -> what each feed contributes to the score, an
             array (units, counts); a unit is what the bootstrap draws: a feed, or a pair of feeds. None for a
             model whose weights are random, where speed alone means something.
         score: sums of the counts over units -> the score.
         profiling: options of `qprof dump-profile` that the model's own infinities ask for; none otherwise.
-        helpers: modules whose source decides about the data, beside the one that holds `evaluation`.
+        helpers: modules whose source decides about the data, beside the one that holds `samples`.
     """
 
     name: str
@@ -66,13 +67,16 @@ class RealModel:
     kind: str
     task: str
     path: Callable[[Path], Path]
-    calibration: Callable[[], Iterator[Feed]]
-    tuning: Callable[[], Iterator[tuple[Feed, Label]]] | None
-    evaluation: Callable[[], Iterator[tuple[Feed, Label]]]
+    samples: Callable[..., Iterator[tuple[Feed, Label]]]
+    splits: Mapping[str, tuple[Any, ...]]
     count: Callable[[Iterable[Outputs], Sequence[Label]], np.ndarray] | None
     score: Callable[[np.ndarray], Scores] = share
     profiling: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
+
+    def pairs(self, split: str) -> Iterator[tuple[Feed, Label]]:
+        """Make the feeds of a split and their labels."""
+        return self.samples(*self.splits[split])
 
 
 @dataclass(frozen=True)
@@ -152,25 +156,17 @@ def make_data(model: RealModel, work: Path) -> Data:
     if made.get("digest") != digest:
         if folder.exists():
             shutil.rmtree(folder)  # the results in it came from other data
-        _write_feeds(model.calibration(), folder / "calibration")
-        labels: dict[str, list[Label]] = {"tuning": [], "evaluation": []}
-        if model.tuning is not None:
-            _write_feeds(_noting(model.tuning(), labels["tuning"]), folder / "tuning")
-        _write_feeds(_noting(model.evaluation(), labels["evaluation"]), folder / "evaluation")
+        labels: dict[str, list[Label]] = {}
+        for name in model.splits:
+            labels[name] = []
+            (folder / name).mkdir(parents=True)
+            for index, (feed, label) in enumerate(model.pairs(name)):
+                np.savez(folder / name / f"{index:04d}.npz", **feed)  # type: ignore[arg-type]  # names are the model's
+                labels[name].append(label if name != "calibration" else None)
         made = {"digest": digest, "labels": labels}
         write_atomically(stamp, json.dumps(made).encode())
-    tuning, evaluation = (
-        Split(folder / name, tuple(made["labels"][name])) for name in ("tuning", "evaluation")
-    )
-    return Data(folder / "calibration", tuning if model.tuning else None, evaluation)
-
-
-def write_atomically(file: Path, content: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(file.name + ".part")
-    temporary.write_bytes(content)
-    os.replace(temporary, file)
+    splits = {name: Split(folder / name, tuple(labels)) for name, labels in made["labels"].items()}
+    return Data(folder / "calibration", splits.get("tuning"), splits["evaluation"])
 
 
 def session(path: Path, threads: int) -> ort.InferenceSession:
@@ -183,17 +179,18 @@ def session(path: Path, threads: int) -> ort.InferenceSession:
 
 
 def judge(
-    model: RealModel,
-    path: Path,
-    split: Split,
-    work: Path,
-    opener: Callable[[Path, int], Any] = session,
+    model: RealModel, files: tuple[Path, Path], split: Split, opener: Callable[[Path, int], Any] = session
 ) -> Judged:
-    """Score a model file, float or quantized, on a split, and compare it with the float model.
+    """Score a model file on a split, and compare it with the float model.
 
-    `opener` loads the file with a number of threads; what it returns has the methods of a session.
+    Args:
+        model: its record.
+        files: the float model and the one that is judged, which may be the same.
+        split: of the model's data; outputs of the float model are kept beside it.
+        opener: loads a file with a number of threads; what it returns has the methods of a session.
     """
-    reference = _float_outputs(model, split, work)
+    plain, path = files
+    reference = _float_outputs(plain, split)
     opened = opener(path, SCORING_THREADS)
     names = [value.name for value in opened.get_outputs()]
     signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
@@ -234,12 +231,12 @@ def _decibels(signal: float, noise: float) -> float:
     return 10.0 * math.log10(signal / noise) if noise > 0.0 else math.inf
 
 
-def _float_outputs(model: RealModel, split: Split, work: Path) -> Callable[[int], list[np.ndarray]]:
+def _float_outputs(plain: Path, split: Split) -> Callable[[int], list[np.ndarray]]:
     """Outputs of the float model, kept on disk: flat arrays of all samples, one file for each output."""
-    folder = work / model.name / "float" / split.name
+    folder = split.folder.parent / "float" / split.name
     shapes_file = folder / "shapes.json"
     if not shapes_file.exists():
-        opened = session(model.path(work / model.name), SCORING_THREADS)
+        opened = session(plain, SCORING_THREADS)
         runs = [opened.run(None, feed) for feed in split.feeds()]
         folder.mkdir(parents=True, exist_ok=True)
         for place in range(len(runs[0])):
@@ -260,20 +257,9 @@ def _float_outputs(model: RealModel, split: Split, work: Path) -> Callable[[int]
     return of
 
 
-def _write_feeds(feeds: Iterable[Feed], folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for index, feed in enumerate(feeds):
-        np.savez(folder / f"{index:04d}.npz", **feed)  # type: ignore[arg-type]  # names are the model's
-
-
-def _noting(pairs: Iterable[tuple[Feed, Label]], labels: list[Label]) -> Iterator[Feed]:
-    for feed, label in pairs:
-        labels.append(label)
-        yield feed
-
-
 def _source_digest(model: RealModel) -> str:
     digest = hashlib.sha256()
-    for name in (model.evaluation.__module__, *model.helpers):
+    for name in (model.samples.__module__, *model.helpers):
         digest.update(inspect.getsource(sys.modules[name]).encode())
+    digest.update(repr(model.splits).encode())
     return digest.hexdigest()

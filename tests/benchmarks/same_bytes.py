@@ -207,7 +207,7 @@ def subjects(work: Path, published: Sequence[str]) -> Iterator[tuple[str, Path, 
             folder = work / name
             folder.mkdir(exist_ok=True)
             path = record.path(folder)
-            for number, feed in zip(range(SAMPLES), record.calibration(), strict=False):
+            for number, (feed, _) in zip(range(SAMPLES), record.pairs("calibration"), strict=False):
                 np.savez(folder / f"{number}.npz", **feed)
         except ImportError as error:
             print(f"{name}: left out, {error}", file=sys.stderr)
@@ -267,9 +267,7 @@ def main() -> None:
     arguments.add_argument("after", help="the interpreter with the other")
     arguments.add_argument("--work", type=Path, required=True, help="a folder for models, profiles and plans")
     arguments.add_argument("--only", nargs="*", help="networks to take; all without it")
-    arguments.add_argument(
-        "--models", nargs="*", default=[], help="published models, as real_models.py has them"
-    )
+    arguments.add_argument("--models", nargs="*", default=[], help="models of tests/benchmarks/models")
     given = arguments.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     different = list[str]()

@@ -225,7 +225,7 @@ def encoder(file: Path) -> None:
     net.saved(file, {"x": [1, places, width]}, norm(x))
 
 
-def _smooth(seed: int, count: int, shape: Sequence[int]) -> Iterator[Feed]:
+def _smooth(seed: int, count: int, shape: Sequence[int]) -> Iterator[tuple[Feed, None]]:
     """Yield noise of several lengths along the last axis, added up; another contrast in each sample."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -233,7 +233,7 @@ def _smooth(seed: int, count: int, shape: Sequence[int]) -> Iterator[Feed]:
         for cells in (4, 16, shape[-1]):
             drawn = rng.normal(size=(*shape[:-1], cells))
             sample += drawn[..., np.arange(shape[-1]) * cells // shape[-1]]
-        yield {"x": (rng.uniform(0.3, 0.8) * sample).astype(np.float32)}
+        yield {"x": (rng.uniform(0.3, 0.8) * sample).astype(np.float32)}, None
 
 
 def _record(
@@ -246,21 +246,14 @@ def _record(
             write(file)
         return file
 
-    def calibration() -> Iterator[Feed]:
-        return _smooth(seed, 16, shape)
-
-    def evaluation() -> Iterator[tuple[Feed, None]]:
-        return ((feed, None) for feed in _smooth(seed + 1, 16, shape))
-
     return RealModel(
         name=name,
         source="synthetic.py (random weights)",
         kind=kind,
         task="16 samples of smooth noise: speed and SQNR only",
         path=path,
-        calibration=calibration,
-        tuning=None,
-        evaluation=evaluation,
+        samples=_smooth,
+        splits={"calibration": (seed, 16, shape), "evaluation": (seed + 1, 16, shape)},
         count=None,
     )
 

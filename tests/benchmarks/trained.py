@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from record import WORK
+from frame import WORK
 
 
 def trained_file(folder: Path, script: str) -> Path:

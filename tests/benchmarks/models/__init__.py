@@ -1,4 +1,6 @@
-"""The real models of the benchmark, one file each; a model is loaded only when it is asked for."""
+"""The models of the benchmarks: real ones, one file each, loaded only when asked for; synthetic and aside
+ones.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,45 @@ KEPT_ASIDE = (
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits", *KEPT_ASIDE})
 
 
+# Networks with random weights (synthetic.py), for kinds that no package ships: speed and SQNR only.
+SYNTHETIC = ("mobile-v3", "prelu-sr", "u-net", "gru-speech", "encoder")
+# Those of models/aside.py.
+ASIDE = (
+    *(
+        "ppocr5-rec",
+        "ppocr5-det",
+        "ppocr6-rec-tiny",
+        "ppocr6-det-tiny",
+        "ppocr6-det-small",
+        "seal-det",
+        "en-rec",
+    ),
+    *(
+        "ppocr2-rec",
+        "ppocr3-det",
+        "layout",
+        "dnsmos",
+        "dnsmos-sig",
+        "aecmos",
+        "aecmos-leaky",
+        "plcmos",
+        "tashkeel",
+    ),
+    "nakdimon",
+)
+
+
 def load(name: str) -> RealModel:
-    """Return a model's record; its packages are imported now."""
-    model = importlib.import_module(f"models.{FILES[name]}").MODEL
+    """Return a model's record; its packages are imported now.
+
+    Raises:
+        SystemExit: there is no such model.
+    """
+    if name in FILES:
+        model = importlib.import_module(f"models.{FILES[name]}").MODEL
+    elif name in (*SYNTHETIC, *ASIDE):
+        model = importlib.import_module("synthetic" if name in SYNTHETIC else "models.aside").MODELS[name]
+    else:
+        raise SystemExit(f"no model {name}; models are {', '.join((*FILES, *SYNTHETIC, *ASIDE))}")
     assert isinstance(model, RealModel)
     return model

@@ -41,18 +41,6 @@ def _clips(seed: int, count: int, split: str) -> Iterator[tuple[Feed, list[list[
         yield {"serving_default_input_2:0": sound.astype(np.float32)[None, :, None]}, notes
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _clips(101, 32, "calibration"))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _clips(102, 80, "tuning")
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _clips(103, 160, "evaluation")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
     """Notes in the frames of each clip: told rightly, told (the package's threshold is 0.3), there."""
     rows = []
@@ -71,9 +59,12 @@ MODEL = RealModel(
     kind="audio convolution",
     task="160 clips of one to four made voices: F1 of the notes that sound in each frame",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_clips,
+    splits={
+        "calibration": (101, 32, "calibration"),
+        "tuning": (102, 80, "tuning"),
+        "evaluation": (103, 160, "evaluation"),
+    },
     count=count,
     score=f1,
     helpers=("tones", "boxes"),

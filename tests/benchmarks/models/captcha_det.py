@@ -82,18 +82,6 @@ def _pictures(
         )
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pictures(71, 32, text.CALIBRATION_FONTS))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(72, 100, text.CALIBRATION_FONTS)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(73, 200, text.EVALUATION_FONTS)
-
-
 def boxes_of(output: np.ndarray) -> np.ndarray:
     """Return the boxes (count, 4) in an output (places, 6), with the package's thresholds.
 
@@ -125,9 +113,12 @@ MODEL = RealModel(
     kind="detector with a concatenated head (YOLOX)",
     task="200 made puzzles: F1 of the characters' boxes at an overlap of 0.5",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pictures,
+    splits={
+        "calibration": (71, 32, text.CALIBRATION_FONTS),
+        "tuning": (72, 100, text.CALIBRATION_FONTS),
+        "evaluation": (73, 200, text.EVALUATION_FONTS),
+    },
     count=count,
     score=f1,
     helpers=("text", "boxes"),

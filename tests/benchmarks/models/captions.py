@@ -175,18 +175,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "captions")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _groups(351, "calibration", 32))
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    return _groups(352, "tuning", 100)
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    return _groups(353, "evaluation", 250)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Pictures of each group whose own caption is the nearest of eight, of how many."""
     rows = []
@@ -204,9 +192,12 @@ MODEL = RealModel(
     kind="vision-language encoder (CLIP)",
     task="250 groups of 8 made pictures: share whose caption is found among the eight, a word apart",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_groups,
+    splits={
+        "calibration": (351, "calibration", 32),
+        "tuning": (352, "tuning", 100),
+        "evaluation": (353, "evaluation", 250),
+    },
     count=count,
     helpers=("trained",),
 )

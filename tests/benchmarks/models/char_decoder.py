@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from record import WORK, Feed, Outputs, RealModel, session
+from frame import WORK
+from record import Feed, Outputs, RealModel, session
 from trained import trained_file
 
 LETTERS = "\n" + "".join(map(chr, range(32, 127)))
@@ -97,18 +98,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "char_decoder")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(401, "calibration", 48, (0.3, 0.4, 0.3)))
-
-
-def tuning() -> Iterator[tuple[Feed, list[int]]]:
-    return _pairs(402, "tuning", 200, (0.2, 0.7, 0.1))
-
-
-def evaluation() -> Iterator[tuple[Feed, list[int]]]:
-    return _pairs(403, "evaluation", 400, (0.2, 0.7, 0.1))
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
     """Characters of each run that were the most likely ones, of how many."""
     pairs = zip(outputs, labels, strict=True)
@@ -121,9 +110,12 @@ MODEL = RealModel(
     kind="decoder transformer with a key/value cache",
     task="400 runs of 1 to 64 characters of docstrings, most with a cache: share of next characters told",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (401, "calibration", 48, (0.3, 0.4, 0.3)),
+        "tuning": (402, "tuning", 200, (0.2, 0.7, 0.1)),
+        "evaluation": (403, "evaluation", 400, (0.2, 0.7, 0.1)),
+    },
     count=count,
     helpers=("trained",),
 )

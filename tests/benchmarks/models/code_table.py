@@ -113,18 +113,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "code_table")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _batches(341, "calibration", 24))
-
-
-def tuning() -> Iterator[tuple[Feed, list[int]]]:
-    return _batches(342, "tuning", 60)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[int]]]:
-    return _batches(343, "evaluation", 120)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
     """Functions of each batch whose package has the largest logit, of how many."""
     pairs = zip(outputs, labels, strict=True)
@@ -137,9 +125,12 @@ MODEL = RealModel(
     kind="tabular network, embeddings",
     task="120 batches of 32 functions of 7 packages: share whose package is told right from a table's row",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_batches,
+    splits={
+        "calibration": (341, "calibration", 24),
+        "tuning": (342, "tuning", 60),
+        "evaluation": (343, "evaluation", 120),
+    },
     count=count,
     helpers=("trained",),
 )

@@ -11,14 +11,11 @@ from record import Feed, Outputs, RealModel, read_feeds
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "digits"
 
 
-def calibration() -> Iterator[Feed]:
-    return read_feeds(FOLDER / "calibration")
-
-
-def evaluation() -> Iterator[tuple[Feed, list[int]]]:
-    labels = [int(line) for line in (FOLDER / "heldout" / "labels.txt").read_text(encoding="utf-8").split()]
+def _batches(split: str) -> Iterator[tuple[Feed, list[int]]]:
+    told = FOLDER / split / "labels.txt"
+    labels = [int(line) for line in told.read_text(encoding="utf-8").split()] if told.exists() else []
     done = 0
-    for feed in read_feeds(FOLDER / "heldout"):
+    for feed in read_feeds(FOLDER / split):
         count = len(next(iter(feed.values())))
         yield feed, labels[done : done + count]
         done += count
@@ -37,8 +34,7 @@ MODEL = RealModel(
     kind="classifier, small",
     task="400 handwritten digits, held out: share told right",
     path=lambda folder: FOLDER / "model.onnx",
-    calibration=calibration,
-    tuning=None,
-    evaluation=evaluation,
+    samples=_batches,
+    splits={"calibration": ("calibration",), "evaluation": ("heldout",)},
     count=count,
 )

@@ -86,18 +86,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "forecast")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _batches(331, 32))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _batches(332, 100)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _batches(333, 250)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
     """Absolute errors of each batch, over the level, and those of a forecast that repeats the last day."""
     rows = []
@@ -120,9 +108,12 @@ MODEL = RealModel(
     kind="forecaster of time series (N-BEATS)",
     task="250 batches of 16 hourly series: 1 minus the next day's error over that of repeating the last day",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_batches,
+    splits={
+        "calibration": (331, 32),
+        "tuning": (332, 100),
+        "evaluation": (333, 250),
+    },
     count=count,
     score=score,
     helpers=("trained",),

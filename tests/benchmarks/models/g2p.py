@@ -143,19 +143,17 @@ def _homographs(places: Sequence[int]) -> Iterator[tuple[Feed, list[str]]]:
             yield _feed(word), [first.strip(), second.strip()]
 
 
-def calibration() -> Iterator[Feed]:
-    """Yield words of Python's reference manual; homographs have capitals only there."""
+def _words(split: str) -> Iterator[tuple[Feed, list[str]]]:
+    """Yield homographs; to calibrate on, words of Python's reference manual, where homographs have capitals
+    only.
+    """
+    if split != "calibration":
+        yield from _homographs(range(3) if split == "tuning" else range(3, 10))
+        return
     known = {line.split("|")[0].lower() for line in _member("homographs.en").decode().splitlines()}
     words = sorted({w for s in text.sentences() for w in re.findall("[a-z]{4,}", s)} - known)
-    return map(_feed, np.random.default_rng(371).permutation(words)[:64].tolist())
-
-
-def tuning() -> Iterator[tuple[Feed, list[str]]]:
-    return _homographs(range(3))
-
-
-def evaluation() -> Iterator[tuple[Feed, list[str]]]:
-    return _homographs(range(3, 10))
+    for word in np.random.default_rng(371).permutation(words)[:64].tolist():
+        yield _feed(word), []
 
 
 def _distance(first: Sequence[str], second: Sequence[str]) -> int:
@@ -194,9 +192,8 @@ MODEL = RealModel(
     kind="GRU encoder and decoder, a loop",
     task="289 English homographs: one minus the share of wrong sounds, in either way to say the word",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_words,
+    splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,
     score=score,
     helpers=("trained", "text"),

@@ -107,18 +107,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "keywords")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(311, "calibration", 64))
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    return _pairs(312, "tuning", 300)
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    return _pairs(313, "evaluation", 500)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Whether each clip's word has the largest logit."""
     return np.array(
@@ -132,9 +120,12 @@ MODEL = RealModel(
     kind="convolutions and GRU, keywords",
     task="500 seconds of sound, 14 synthetic voices in noise: share whose word of 22 is told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (311, "calibration", 64),
+        "tuning": (312, "tuning", 300),
+        "evaluation": (313, "evaluation", 500),
+    },
     count=count,
     helpers=("trained", "tones", "models.silero"),
 )

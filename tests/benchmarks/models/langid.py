@@ -84,18 +84,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "langid")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _batches(301, "calibration", 32))
-
-
-def tuning() -> Iterator[tuple[Feed, list[int]]]:
-    return _batches(302, "tuning", 150)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[int]]]:
-    return _batches(303, "evaluation", 500)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
     """Texts of each batch whose language has the largest logit, of how many."""
     pairs = zip(outputs, labels, strict=True)
@@ -108,9 +96,12 @@ MODEL = RealModel(
     kind="byte transformer, languages",
     task="2000 pieces of text, 12 to 24 letters, in 33 languages (Django's translations): share told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_batches,
+    splits={
+        "calibration": (301, "calibration", 32),
+        "tuning": (302, "tuning", 150),
+        "evaluation": (303, "evaluation", 500),
+    },
     count=count,
     helpers=("trained",),
 )

@@ -69,18 +69,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "length_regulator")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs("calibration", 48, 90))
-
-
-def tuning() -> Iterator[tuple[Feed, str]]:
-    return _pairs("tuning", 160, 110)
-
-
-def evaluation() -> Iterator[tuple[Feed, str]]:
-    return _pairs("evaluation", 240, 120)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
     """Frames of each sentence within NEAR dB of what is said up to AROUND frames off, of the longer one's."""
     rows = []
@@ -102,9 +90,12 @@ MODEL = RealModel(
     kind="text to speech, durations through Ceil",
     task="240 sentences: share of the mel spectrum's frames within 6 dB of what is said 32 ms around",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": ("calibration", 48, 90),
+        "tuning": ("tuning", 160, 110),
+        "evaluation": ("evaluation", 240, 120),
+    },
     count=count,
     helpers=("trained", "speech", "text"),
 )

@@ -279,17 +279,11 @@ def path(folder: Path) -> Path:
     return package_folder("magika").joinpath(*FOLDER, "model.onnx")
 
 
-def calibration() -> Iterator[Feed]:
-    chosen = list(_files("calibration"))
-    return (_feed(content) for _, content in chosen[:: max(1, len(chosen) // 64)][:64])
-
-
-def evaluation() -> Iterator[tuple[Feed, str]]:
-    return ((_feed(content), kind) for kind, content in _files("evaluation"))
-
-
-def tuning() -> Iterator[tuple[Feed, str]]:
-    return ((_feed(content), kind) for kind, content in _files("tuning"))
+def _contents(split: str) -> Iterator[tuple[Feed, str]]:
+    chosen = list(_files(split))
+    if split == "calibration":
+        chosen = chosen[:: max(1, len(chosen) // 64)][:64]
+    return ((_feed(content), kind) for kind, content in chosen)
 
 
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
@@ -306,9 +300,8 @@ MODEL = RealModel(
     kind="classifier of bytes",
     task="324 files of 45 types, from Python packages or made from them: share whose type is told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_contents,
+    splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,
     helpers=("text",),
 )

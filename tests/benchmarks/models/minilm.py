@@ -179,20 +179,13 @@ def _split() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def calibration() -> Iterator[Feed]:
+def _sentences(split: str) -> Iterator[tuple[Feed, int]]:
+    """Yield sentences; for tuning pairs, a batch of two with a mask: a tuner counts in feeds."""
     coder = tokenizer()
-    return (feed(sentence, coder) for pair in _split()["calibration"] for sentence in pair)
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    coder, pairs = tokenizer(), _split()["evaluation"]
-    return ((feed(sentence, coder), place) for place, pair in enumerate(pairs) for sentence in pair)
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    """Yield each pair as one feed, a batch of two with a mask: a tuner counts in feeds."""
-    coder = tokenizer()
-    for place, pair in enumerate(_split()["tuning"]):
+    for place, pair in enumerate(_split()[split]):
+        if split != "tuning":
+            yield from ((feed(sentence, coder), place) for sentence in pair)
+            continue
         ids = [coder.encode(sentence).ids for sentence in pair]
         longest = max(map(len, ids))
         yield (
@@ -229,9 +222,8 @@ MODEL = RealModel(
     kind="transformer encoder",
     task=f"{PAIRS} docstrings of Python's library: share whose first sentence finds its text among {AMONG}",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_sentences,
+    splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,
     score=score,
 )

@@ -85,18 +85,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "noise_mask")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(411, "calibration", 32))
-
-
-def tuning() -> Iterator[tuple[Feed, list[str]]]:
-    return _pairs(412, "tuning", 80)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[str]]]:
-    return _pairs(413, "evaluation", 160)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[str]]) -> np.ndarray:
     """Cells of each clip told right at a mask of 0.5: speech, of how many, noise, of how many."""
     rows = []
@@ -120,9 +108,12 @@ MODEL = RealModel(
     kind="LSTM on spectra of eight decades",
     task="160 clips of made speech in noise: balanced share of a spectrum's cells told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (411, "calibration", 32),
+        "tuning": (412, "tuning", 80),
+        "evaluation": (413, "evaluation", 160),
+    },
     count=count,
     score=score,
     helpers=("trained", "speech", "tones", "text"),

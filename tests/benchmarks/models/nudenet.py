@@ -89,18 +89,6 @@ def _pictures(
         yield {"images": np.asarray(worn, np.float32).transpose(2, 0, 1)[None] / 255}, boxes
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pictures(131, 32, CALIBRATION, "calibration"))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(132, 100, TUNING, "tuning")
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(133, 240, EVALUATION, "evaluation")
-
-
 def boxes_of(output: np.ndarray) -> np.ndarray:
     """Return the boxes of faces (count, 4) in an output (22, places): centre, size, 18 scores; see YOLOv8."""
     score = output[list(FACES)].max(axis=0)
@@ -126,9 +114,12 @@ MODEL = RealModel(
     kind="detector with a concatenated head (YOLOv8)",
     task="240 pictures of turned, dimmed and noisy portraits: F1 of the faces' boxes at an overlap of 0.5",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pictures,
+    splits={
+        "calibration": (131, 32, CALIBRATION, "calibration"),
+        "tuning": (132, 100, TUNING, "tuning"),
+        "evaluation": (133, 240, EVALUATION, "evaluation"),
+    },
     count=count,
     score=f1,
     helpers=("pictures", "text", "boxes"),

@@ -58,18 +58,6 @@ def _pages(seed: int, count: int, part: int, fonts: Sequence[tuple[str, str]]) -
         yield feed(np.rot90(_page(rng, part, fonts), -turned).copy()), turned
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pages(61, 48, 0, text.CALIBRATION_FONTS))
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    return _pages(62, 240, 2, text.CALIBRATION_FONTS)
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    return _pages(63, 500, 1, text.EVALUATION_FONTS)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Whether each page's direction is right."""
     pairs = zip(outputs, labels, strict=True)
@@ -82,9 +70,12 @@ MODEL = RealModel(
     kind="classifier, depthwise mobile net (PP-LCNet)",
     task="500 rendered pages, turned by 0, 90, 180 or 270 degrees: share told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pages,
+    splits={
+        "calibration": (61, 48, 0, text.CALIBRATION_FONTS),
+        "tuning": (62, 240, 2, text.CALIBRATION_FONTS),
+        "evaluation": (63, 500, 1, text.EVALUATION_FONTS),
+    },
     count=count,
     helpers=("text",),
 )

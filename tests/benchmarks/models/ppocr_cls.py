@@ -21,18 +21,6 @@ def _lines(seed: int, count: int, part: int, fonts: Sequence[tuple[str, str]]) -
         yield {"x": ppocr.line_input(np.rot90(image, 2 * turned).copy(), 192)}, turned
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _lines(11, 48, 0, text.CALIBRATION_FONTS))
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    return _lines(12, 500, 1, text.EVALUATION_FONTS)
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    return _lines(13, 300, 2, text.CALIBRATION_FONTS)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Whether each line's direction is right: upright lines first, then those upside down."""
     pairs = [(int(values[0][0].argmax()), label) for values, label in zip(outputs, labels, strict=True)]
@@ -52,9 +40,12 @@ MODEL = RealModel(
     kind="classifier, depthwise mobile net",
     task="500 rendered lines of text, half upside down: share told right",
     path=lambda folder: ppocr.model_path(FILE),
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_lines,
+    splits={
+        "calibration": (11, 48, 0, text.CALIBRATION_FONTS),
+        "tuning": (13, 300, 2, text.CALIBRATION_FONTS),
+        "evaluation": (12, 500, 1, text.EVALUATION_FONTS),
+    },
     count=count,
     score=score,
     helpers=("models.ppocr", "text"),

@@ -48,18 +48,6 @@ def _pages(
         yield {"x": ((pixels / 255 - 0.5) / 0.5).transpose(2, 0, 1)[None].astype(np.float32)}, boxes
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pages(21, 32, 0, text.CALIBRATION_FONTS))
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _pages(22, 120, 1, text.EVALUATION_FONTS)
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _pages(23, 60, 2, text.CALIBRATION_FONTS)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
     """Lines found, boxes given and lines there are on each page; found is an overlap (IoU) of 0.5.
 
@@ -87,9 +75,12 @@ MODEL = RealModel(
     kind="text detector",
     task="120 rendered pages of 480 x 640: F1 of the lines' boxes at an overlap of 0.5",
     path=lambda folder: ppocr.model_path(FILE),
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pages,
+    splits={
+        "calibration": (21, 32, 0, text.CALIBRATION_FONTS),
+        "tuning": (23, 60, 2, text.CALIBRATION_FONTS),
+        "evaluation": (22, 120, 1, text.EVALUATION_FONTS),
+    },
     count=count,
     score=f1,
     helpers=("models.ppocr", "text", "boxes"),

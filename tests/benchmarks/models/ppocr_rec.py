@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import text
-from record import Feed, Outputs, RealModel
+from record import Outputs, RealModel
 
 from models import ppocr
 
 FILE = "ch_PP-OCRv4_rec_infer.onnx"
-
-
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in ppocr.lines(1, 48, 0, text.CALIBRATION_FONTS))
-
-
-def evaluation() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(2, 300, 1, text.EVALUATION_FONTS)
-
-
-def tuning() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(3, 200, 2, text.CALIBRATION_FONTS)
 
 
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
@@ -37,9 +25,12 @@ MODEL = RealModel(
     kind="text recogniser",
     task="300 rendered lines of text, 14 fonts: share read without an error",
     path=lambda folder: ppocr.model_path(FILE),
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=ppocr.lines,
+    splits={
+        "calibration": (1, 48, 0, text.CALIBRATION_FONTS),
+        "tuning": (3, 200, 2, text.CALIBRATION_FONTS),
+        "evaluation": (2, 300, 1, text.EVALUATION_FONTS),
+    },
     count=count,
     score=ppocr.reading,
     helpers=("models.ppocr", "text"),

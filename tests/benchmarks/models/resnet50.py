@@ -67,22 +67,14 @@ def _weight(rng: np.random.Generator, role: tuple[str, int], shape: tuple[int, .
     return rng.normal(0, (2 / fan_in) ** 0.5, shape)
 
 
-def _pictures(seed: int, count: int) -> Iterator[Feed]:
+def _pictures(seed: int, count: int) -> Iterator[tuple[Feed, None]]:
     """Pictures of text on coloured paper, as ImageNet models take them."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         line = text.line_image(rng, text.line_text(rng, 0), text.CALIBRATION_FONTS)
         picture = np.asarray(Image.fromarray(line).resize((224, 224)), np.float32) / 255
         scaled = (picture - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-        yield {"gpu_0/data_0": scaled.transpose(2, 0, 1)[None].astype(np.float32)}
-
-
-def calibration() -> Iterator[Feed]:
-    return _pictures(42, 32)
-
-
-def evaluation() -> Iterator[tuple[Feed, None]]:
-    return ((feed, None) for feed in _pictures(43, 32))
+        yield {"gpu_0/data_0": scaled.transpose(2, 0, 1)[None].astype(np.float32)}, None
 
 
 MODEL = RealModel(
@@ -91,9 +83,8 @@ MODEL = RealModel(
     kind="classifier (random weights)",
     task="32 pictures at 224 x 224: speed and SQNR only",
     path=path,
-    calibration=calibration,
-    tuning=None,
-    evaluation=evaluation,
+    samples=_pictures,
+    splits={"calibration": (42, 32), "evaluation": (43, 32)},
     count=None,
     helpers=("text",),
 )

@@ -111,18 +111,6 @@ def path(folder: Path) -> Path:
     return package_folder("silero_vad") / "data" / "silero_vad_16k_sequence.onnx"
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _clips(51, 32, 0, CALIBRATION_VOICES))
-
-
-def evaluation() -> Iterator[tuple[Feed, list[int]]]:
-    return _clips(52, 120, 1, EVALUATION_VOICES)
-
-
-def tuning() -> Iterator[tuple[Feed, list[int]]]:
-    return _clips(53, 60, 2, CALIBRATION_VOICES)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
     """Windows of each clip told right at a probability of 0.5: speech, of how many, pauses, of how many."""
     rows = []
@@ -145,9 +133,12 @@ MODEL = RealModel(
     kind="recurrent, speech",
     task="120 clips, 9 synthetic voices over noise and melodies: balanced share of windows told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_clips,
+    splits={
+        "calibration": (51, 32, 0, CALIBRATION_VOICES),
+        "tuning": (53, 60, 2, CALIBRATION_VOICES),
+        "evaluation": (52, 120, 1, EVALUATION_VOICES),
+    },
     count=count,
     score=score,
     helpers=("text",),

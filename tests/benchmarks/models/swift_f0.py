@@ -60,18 +60,6 @@ def _labels(pitch: np.ndarray, loud: np.ndarray) -> list[float]:
     return labels
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _clips(111, 32, "calibration"))
-
-
-def tuning() -> Iterator[tuple[Feed, list[float]]]:
-    return _clips(112, 80, "tuning")
-
-
-def evaluation() -> Iterator[tuple[Feed, list[float]]]:
-    return _clips(113, 200, "evaluation")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[float]]) -> np.ndarray:
     """Frames of each clip told right: sounding ones, of how many, pauses, of how many.
 
@@ -100,9 +88,12 @@ MODEL = RealModel(
     kind="audio convolution, pitch",
     task="200 clips of a made voice in noise: share of frames whose pitch (within 50 cents) or pause is told",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_clips,
+    splits={
+        "calibration": (111, 32, "calibration"),
+        "tuning": (112, 80, "tuning"),
+        "evaluation": (113, 200, "evaluation"),
+    },
     count=count,
     score=score,
     profiling=("--non-finite", "skip"),  # it pads with minus infinity

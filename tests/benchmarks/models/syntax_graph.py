@@ -126,18 +126,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "syntax_graph")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(321, "calibration", 48))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _pairs(322, "tuning", 200)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[int]]]]:
-    return _pairs(323, "evaluation", 400)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
     """Hidden nodes of each function whose kind has the largest logit, of how many."""
     rows = []
@@ -152,9 +140,12 @@ MODEL = RealModel(
     kind="graph network (GatedGCN)",
     task="400 functions of Python's library: share of the tree's hidden nodes whose kind is told right",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (321, "calibration", 48),
+        "tuning": (322, "tuning", 200),
+        "evaluation": (323, "evaluation", 400),
+    },
     count=count,
     helpers=("trained",),
 )

@@ -81,18 +81,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "texture_faults")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(361, "calibration", 32))
-
-
-def tuning() -> Iterator[tuple[Feed, int]]:
-    return _pairs(362, "tuning", 120)
-
-
-def evaluation() -> Iterator[tuple[Feed, int]]:
-    return _pairs(363, "evaluation", 400)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Of all pairs of a good and a faulty piece in a run: how often the faulty one differs more; how many."""
     rows = []
@@ -113,9 +101,12 @@ MODEL = RealModel(
     kind="autoencoder, anomalies",
     task="400 runs of 4 pieces of brick, grass or gravel: how often a fault makes one differ more",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (361, "calibration", 32),
+        "tuning": (362, "tuning", 120),
+        "evaluation": (363, "evaluation", 400),
+    },
     count=count,
     score=score,
     helpers=("trained",),

@@ -56,18 +56,6 @@ def _mask(outline: np.ndarray) -> np.ndarray:
     return drawn.astype(bool)
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pictures(121, 24, pictures.CALIBRATION))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(122, 60, pictures.TUNING)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[float]]]]:
-    return _pictures(123, 120, pictures.EVALUATION)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
     """Overlap (IoU) of each map over 0.5 with the piece, whether its highest place is in the piece, and 1."""
     rows = []
@@ -92,9 +80,12 @@ MODEL = RealModel(
     kind="vision transformer, segmentation",
     task="120 pieces of photographs on blurred grounds: mean overlap (IoU) of the map with the piece",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pictures,
+    splits={
+        "calibration": (121, 24, pictures.CALIBRATION),
+        "tuning": (122, 60, pictures.TUNING),
+        "evaluation": (123, 120, pictures.EVALUATION),
+    },
     count=count,
     score=score,
     helpers=("pictures",),

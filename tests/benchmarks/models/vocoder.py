@@ -65,18 +65,6 @@ def path(folder: Path) -> Path:
     return trained_file(folder, "vocoder")
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(421, "calibration", 32))
-
-
-def tuning() -> Iterator[tuple[Feed, str]]:
-    return _pairs(422, "tuning", 80)
-
-
-def evaluation() -> Iterator[tuple[Feed, str]]:
-    return _pairs(423, "evaluation", 160)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
     """Distances in dB of each piece's spectrum from the true one, summed up over what is heard; cells."""
     rows = []
@@ -100,9 +88,12 @@ MODEL = RealModel(
     kind="vocoder (HiFi-GAN), a waveform",
     task="160 seconds of made speech: distance of its mel spectrum from the true one, 20 dB as 0",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (421, "calibration", 32),
+        "tuning": (422, "tuning", 80),
+        "evaluation": (423, "evaluation", 160),
+    },
     count=count,
     score=score,
     helpers=("trained", "speech", "text"),

@@ -41,18 +41,6 @@ def _pairs(
         yield {"image": small.transpose(2, 0, 1)[None].astype(np.float32) / 255}, wanted.tolist()
 
 
-def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _pairs(81, 32, pictures.CALIBRATION))
-
-
-def tuning() -> Iterator[tuple[Feed, list[list[list[int]]]]]:
-    return _pairs(82, 60, pictures.TUNING)
-
-
-def evaluation() -> Iterator[tuple[Feed, list[list[list[int]]]]]:
-    return _pairs(83, 120, pictures.EVALUATION)
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[Sequence[int]]]]) -> np.ndarray:
     """Each picture's PSNR in dB against the one that is known, and 1."""
     rows = []
@@ -75,9 +63,12 @@ MODEL = RealModel(
     kind="super-scale_sharing",
     task="120 pieces of photographs at half their size: mean PSNR in dB against the piece, over 100",
     path=path,
-    calibration=calibration,
-    tuning=tuning,
-    evaluation=evaluation,
+    samples=_pairs,
+    splits={
+        "calibration": (81, 32, pictures.CALIBRATION),
+        "tuning": (82, 60, pictures.TUNING),
+        "evaluation": (83, 120, pictures.EVALUATION),
+    },
     count=count,
     score=score,
     helpers=("pictures", "ncnn"),

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import differential
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -36,6 +35,7 @@ from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.config import FORMS, QuantConfig
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
+from stages import differential
 
 TESTS = Path(__file__).resolve().parents[2]
 SAMPLES = 8
@@ -144,7 +144,8 @@ def large_products() -> Iterator[Subject]:
 
 def trained(work: Path, names: list[str]) -> Iterator[Subject]:
     """Yield models of the benchmarks, with the sizes of their first sample."""
-    for name, path, data in differential.subjects(work, names):
+    for name in names:
+        path, data = differential.subject(name, work)
         model = onnx.load(path)
         specs = input_specs(prepare(ir.serde.deserialize_model(model)).model)
         samples = list(open_samples(str(data), specs, SAMPLES))
@@ -244,7 +245,7 @@ def reference(proto: onnx.ModelProto, feed: Mapping[str, npt.NDArray[Any]]) -> l
     try:
         return differential.reference_evaluator(proto, feed)
     except (RuntimeError, NotImplementedError):
-        return differential.plain_onnxruntime(proto, feed)
+        return differential.RUNTIMES["onnxruntime, plain"](proto, feed)
 
 
 def read_cases(folder: Path) -> dict[tuple[str, str], tuple[Case, Path]]:

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def estimates() -> ModuleType:
     sys.path.insert(0, str(FOLDER))
     try:
-        return importlib.import_module("estimates")
+        return importlib.import_module("stages.estimates")
     finally:
         sys.path.remove(str(FOLDER))
 

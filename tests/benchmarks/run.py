@@ -1,0 +1,88 @@
+"""All benchmarks by one command: a stage, the models or other subjects that it takes, a work folder.
+
+    python tests/benchmarks/run.py scores --work DIR                       all models
+    python tests/benchmarks/run.py ablation minilm magika --work DIR       some of them
+    python tests/benchmarks/run.py ablation --work DIR --known --write     write the page of what is known
+    python tests/benchmarks/run.py scores --help                           what a stage does, and its options
+
+Everything is kept in DIR: data, models, rows. What was built is built again only when the code behind it has
+changed. --write puts the tables between the stage's marks on its page beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from frame import Stage, run
+
+STAGES = {
+    "scores": "scores",
+    "quick": "quick",
+    "ablation": "ablation",
+    "low-bits": "low_bits",
+    "speed": "speed_table",
+    "kept-aside": "kept_aside",
+    "estimates": "estimates",
+    "float-nodes": "float_nodes",
+    "cost-model": "cost_model",
+    "differential": "differential",
+    "providers": "providers",
+    "provider-operators": "provider_operators",
+    "readers": "onnx_readers",
+    "arm": "arm",
+    "compilers": "compiler_types",
+    "conformance": "conformance",
+    "scale": "scale",
+    "calibration": "calibration",
+    "counter": "counter",
+    "cluster": "cluster",
+    "unbreakable": "unbreakable",
+    "object-store": "object_store",
+    "large-model": "large_model",
+    "large-decoder": "large_decoder",
+}
+"""Name -> module in `stages/`; a module is imported only when its stage is asked for: each needs other
+packages.
+"""
+
+
+def load(name: str) -> tuple[Stage, str]:
+    """Return a stage and what its module says of it."""
+    module = importlib.import_module(f"stages.{STAGES[name]}")
+    stage: Stage = module.STAGE
+    return stage, module.__doc__ or ""
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the command line of a stage."""
+    stage, about = load(name)
+    parser = argparse.ArgumentParser(
+        prog=f"run.py {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = f"(all: {', '.join(stage.subjects)})" if stage.subjects else ""
+    parser.add_argument("subjects", nargs="*", help=f"models, or what else the stage takes {default}")
+    parser.add_argument("--work", type=Path, required=True, help="folder for data, models and rows")
+    parser.add_argument("--known", action="store_true", help="measure nothing: show what was kept")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into the page beside this file"
+    )
+    stage.options(parser)
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    if not words or words[0] not in STAGES:
+        print(f"{__doc__}\nStages: {', '.join(STAGES)}")
+        return 0 if words in ([], ["--help"], ["-h"]) else 2
+    given = parser_of(words[0]).parse_intermixed_args(words[1:])
+    given.work = given.work.resolve()
+    run(words[0], load(words[0])[0], given, words)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
