@@ -25,8 +25,8 @@ from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample
-from ..adjustments.equalization import apply_equalization
-from ..lowering.written import QuantizedTensor, read_padded, read_record
+from ..adjustments.equalization import apply_equalization, equalized_name
+from ..lowering.written import QuantizedTensor, read_equalization, read_padded, read_record
 from ..model.files import load_model
 from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model
@@ -162,7 +162,8 @@ def compare_layers(
         float_path: the float model; it is prepared first, as for quantizing.
         quantized_path: a quantized model of it.
         data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        plan: the saved plan: gives the kinds of nodes, and the equalization to apply to the float model.
+        plan: the saved plan: gives the kinds of nodes. Channels of the float model are equalized as it says,
+            or as the metadata of the quantized one say; tensors of which nobody says it are left out.
         measuring: samples and threads; None for the defaults.
         progress: called after each sample with how many are done and, where known, how many there are.
 
@@ -178,7 +179,12 @@ def compare_layers(
     prepared, quantized = prepare(load_model(float_path)).model, files[1].model
     doubtful = doubts(*files) + other_graph(*files)
     nodes: Mapping[str, NodePlan] = {}
-    if plan is not None:
+    if plan is None:
+        try:
+            prepared = apply_equalization(prepared, read_equalization(quantized), files[1].name)
+        except PlanError as error:
+            doubtful = (*doubtful, f"{error}: tensors that are equalized there are left out")
+    else:
         loaded = read_plan(plan)
         prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
         nodes, doubtful = loaded.nodes, (*doubtful, *other_plan(loaded, files[1]))
@@ -539,7 +545,8 @@ def _from_record(name: str, entry: QuantizedTensor) -> Match:
 def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
     """The node that makes the tensor is in both models, and a QuantizeLinear follows it.
 
-    Not where clips alone read the tensor: its quantized values may already be those of the clip.
+    Not where clips alone read the tensor: its quantized values may already be those of the clip. Nor where
+    the node makes the tensor with equalized channels, which is another one.
     """
     producer = original.producer()
     node = None if producer is None else nodes.get(name_of(producer))
@@ -548,6 +555,8 @@ def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match |
         return None
     index = original.index()
     if index is None or index >= len(node.outputs):
+        return None
+    if node.outputs[index].name == equalized_name(name_of(original)):
         return None
     return _for_readers(name_of(original), node.outputs[index])
 

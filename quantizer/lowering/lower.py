@@ -28,7 +28,7 @@ from .forms.qdq import lower_qdq
 from .forms.qoperator import lower_qoperator
 from .forms.regions import lower_regions
 from .sub_pixel import write_as_convolutions
-from .written import PADDED, Lowered
+from .written import PADDED, Lowered, write_equalization
 
 # Channels padded as the plan says: zeros beside the weights that make and read an activation.
 #
@@ -134,7 +134,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
 
     Returns:
         A model with the same graph inputs and outputs: names, order, element types. Its metadata say where
-        it comes from (`Provenance`).
+        it comes from (`Provenance`), and which channels are equalized.
 
     Raises:
         ConfigError: the form of the plan does not exist.
@@ -142,6 +142,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     """
     lowered = _lowered(model, plan, whole=True)
     write_provenance(lowered.model, provenance_of(plan))
+    write_equalization(lowered.model, plan.adjustments.equalization)
     return lowered
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -20,13 +20,16 @@ from ..model.editing import value_names
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.graph import Graph
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import EqualizationScales, Kind, QuantPlan
 
 RECORD = "qprof.quantized_tensors"
 """Key in the metadata of a written model."""
 
 PADDED = "qprof.padded_channels"
 """Another one: activation -> the channels that it has in the float model, where the written one has more."""
+
+EQUALIZED = "qprof.equalization"
+"""Another one: activation -> the scales of its equalized channels, as the plan has them."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,31 @@ def read_padded(model: ir.Model) -> dict[str, int]:
     """
     try:
         return {str(name): int(size) for name, size in parse_json(model.metadata_props[PADDED]).items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def write_equalization(model: ir.Model, scales: Mapping[str, EqualizationScales]) -> None:
+    """Put the scales of equalized channels into a model's metadata, so that its tensors can be compared."""
+    model.metadata_props.pop(EQUALIZED, None)
+    if scales:
+        entries = {name: asdict(entry) for name, entry in scales.items()}
+        model.metadata_props[EQUALIZED] = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def read_equalization(model: ir.Model) -> dict[str, EqualizationScales]:
+    """Return the scales of the channels that are equalized in a written model.
+
+    What another tool has spoiled counts as none.
+    """
+    try:
+        entries = parse_json(model.metadata_props[EQUALIZED])
+        return {
+            str(name): EqualizationScales(
+                int(entry["axis"]), tuple(map(float, entry["scales"])), bool(entry["inserted"])
+            )
+            for name, entry in entries.items()
+        }
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}
 

@@ -3,14 +3,17 @@ import math
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.cli.commands.compare_layers import layers_text
 from qprof_onnx.profiles.base.errors import DataError, ModelError
+from qprof_onnx.quantizer.api.profiling import profile as profile_of
+from qprof_onnx.quantizer.api.quantize import quantize
 from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.lowering.written import RECORD
+from qprof_onnx.quantizer.lowering.written import EQUALIZED, RECORD
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)
@@ -298,3 +301,54 @@ def test_a_function_that_is_not_finite_on_quantized_values_does_not_count(write,
     report = compare_layers(write("a.onnx", text[0]), write("b.onnx", text[1]), images)
     conv = next(layer for layer in report.layers if layer.tensor == "c")
     assert (conv.after, conv.effective) == ("", conv.difference)
+
+
+def equalized(folder):
+    """Quantize a network whose LayerNormalization is equalized; return both files, samples and the plan."""
+    rng = np.random.default_rng(0)
+    gain = np.exp(rng.normal(0.0, 1.2, 32)).astype(np.float32)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 32] x) => (float[n, 32] y) {
+      ln = LayerNormalization <axis = -1> (x, gain, bias)
+      h = MatMul (ln, first) r = Relu (h) y = MatMul (r, second)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    weights = {"gain": gain, "bias": np.zeros(32), "first": rng.normal(0.0, 0.1, (32, 64))}
+    weights["second"] = rng.normal(0.0, 0.1, (64, 32))
+    for name, values in weights.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.float32), name))
+    onnx.save(proto, folder / "m.onnx")
+    samples = [{"x": rng.normal(size=(16, 32)).astype(np.float32)} for _ in range(4)]
+    profile = profile_of(folder / "m.onnx", samples)
+    made = quantize(folder / "m.onnx", profile, folder / "q.onnx", cost_model="off", weight_type="int7")
+    assert made.plan.adjustments.equalization
+    return folder / "m.onnx", folder / "q.onnx", samples, made.plan
+
+
+def test_equalized_channels_are_compared_with_and_without_the_plan(tmp_path) -> None:
+    *given, plan = equalized(tmp_path)
+    with_plan, without = compare_layers(*given, plan=plan), compare_layers(*given)
+    assert [layer.tensor for layer in without.layers] == [layer.tensor for layer in with_plan.layers]
+    assert [layer.difference for layer in without.layers] == [layer.difference for layer in with_plan.layers]
+    assert all(layer.difference.sqnr > 25.0 for layer in without.layers)
+
+
+def test_an_equalized_tensor_of_which_nobody_says_it_is_left_out(tmp_path) -> None:
+    floats, path, samples, plan = equalized(tmp_path)
+    proto = onnx.load(path)
+    (place,) = (at for at, entry in enumerate(proto.metadata_props) if entry.key == EQUALIZED)
+    del proto.metadata_props[place]
+    onnx.save(proto, path)
+    report = compare_layers(floats, path, samples)
+    assert set(plan.adjustments.equalization) <= set(report.missing)
+    assert all(layer.difference.sqnr > 25.0 for layer in report.layers)
+
+
+def test_a_record_of_equalized_channels_that_does_not_fit_is_a_doubt(tmp_path) -> None:
+    floats, path, samples, _ = equalized(tmp_path)
+    proto = onnx.load(path)
+    (entry,) = (entry for entry in proto.metadata_props if entry.key == EQUALIZED)
+    entry.value = '{"ln": {"axis": 1, "scales": [2.0], "inserted": false}}'
+    onnx.save(proto, path)
+    report = compare_layers(floats, path, samples)
+    assert any("are left out" in doubt for doubt in report.doubts)
+    assert "ln" in report.missing
