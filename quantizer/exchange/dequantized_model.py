@@ -412,7 +412,7 @@ def folded_constant(node: ir.Node, walk: Walk) -> bool:
     Returns:
         Whether that is what the Cast begins.
     """
-    integers, value = constant_of(node.inputs[0]), node.outputs[0]
+    integers, value = _moved_constant(node.inputs[0]), node.outputs[0]
     if integers is None or node.inputs[0] is None or integers.dtype.name not in TYPES or integers.ndim == 0:
         return False
     points: Array | None = None
@@ -592,10 +592,23 @@ def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams]:
 def _constant_at(node: ir.Node, position: int) -> Array | None:
     """Return an input that is a constant; None for one that is left out."""
     given = node.inputs[position] if position < len(node.inputs) else None
-    found = constant_of(given)
+    found = _moved_constant(given)
     if given is not None and found is None:
         raise _UnreadError(f"its input {position} is no constant")
     return found
+
+
+def _moved_constant(value: ir.Value | None) -> Array | None:
+    """Return a constant, or a Reshape or Transpose of one: tied weights are one initialiser so."""
+    maker = None if value is None else value.producer()
+    if value is None or maker is None or maker.domain or maker.op_type not in ("Reshape", "Transpose"):
+        return constant_of(value)
+    array, order = constant_of(maker.inputs[0]), maker.attributes.get("perm")
+    if array is None or value.shape is None or not value.shape.is_static():
+        return None
+    if maker.op_type == "Transpose":
+        return array.transpose(None if order is None else order.as_ints())
+    return array.reshape(value.shape.numpy())
 
 
 def _blocked(

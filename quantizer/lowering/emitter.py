@@ -204,7 +204,8 @@ class Emitter(GraphWriter):
         }
         added: dict[str, list[str]] = {}
         for node, owner in self._owners:
-            added.setdefault(owner, []).append(name_of(node))
+            if node.graph is not None:
+                added.setdefault(owner, []).append(name_of(node))
         nodes = {
             name_of(node): (
                 *([name_of(node)] * (node.graph is not None)),

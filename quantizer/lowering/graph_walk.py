@@ -15,6 +15,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
 from .emitter import Emitter
 from .task import Task
+from .tied_tables import share_tied_tables
 from .written import Lowered, with_record
 
 OLDEST_OPSET = 13
@@ -57,6 +58,7 @@ def write(
             return writer_of(task, form, writers)(task)
 
     _write_graph(model.graph, emitter, write_node)
+    share_tied_tables(model.graph, plan.nodes, emitter)
     names = emitter.written()
     if any(node.domain == "com.microsoft" for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("com.microsoft", 1)

@@ -1,0 +1,128 @@
+"""One initialiser for an embedding table and the output layer that has the same weights.
+
+Language models tie the two: the product reads the table transposed. What is stored once, and how the other is
+made of it, by operators on a constant that runtimes compute when they load the model:
+
+====================  =================  =====================================================================
+table written as      product as         written instead
+====================  =================  =====================================================================
+GatherBlockQuantized  MatMulNBits        [outputs, blocks, bytes of a block] are the table's bytes row by row:
+                                         the table is a Reshape of the weight, which has to be a constant
+Gather of int8 rows   MatMulNBits,       GatherBlockQuantized of the same, with the product's scales: where
+and of a scale for    8 bits             those of a row are equal, both are (q - 128) * scale
+each, Cast, Mul
+the same              Cast of the        Cast of a Transpose of the table
+                      weight (folded)
+====================  =================  =====================================================================
+
+The weight of a DequantizeLinear stays a constant of its own: compilers look for one there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from ..model.graph import name_of
+from ..operators.table import MICROSOFT
+from ..plan.plan import Kind, NodePlan
+from .emitter import Emitter
+from .graph_writer import Array, constant_array
+
+
+def share_tied_tables(graph: ir.Graph, entries: Mapping[str, NodePlan], emitter: Emitter) -> None:
+    """Have a written embedding table and a product share an initialiser where they hold the same values.
+
+    Args:
+        graph: written, the main one; is changed.
+        entries: the plan's, by node name.
+        emitter: of the graph.
+    """
+    products = [node for node in graph if (node.domain, node.op_type) == (MICROSOFT, "MatMulNBits")]
+    for node in list(graph):
+        entry = entries.get(name_of(node))
+        if (node.domain, node.op_type) == (MICROSOFT, "GatherBlockQuantized"):
+            _share_packed(node, products, emitter)
+        elif entry is not None and (entry.kind, entry.implementation) == (Kind.WEIGHT_ONLY, "integer"):
+            _share_rows(node, products, emitter)
+    emitter.drop_unused()
+
+
+def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
+    table = node.inputs[0]
+    array = None if table is None else constant_array(table)
+    if table is None or array is None:
+        return
+    for weight, packed, _ in _weights(products, array.nbytes):
+        if weight.dtype == table.dtype and np.array_equal(packed.reshape(array.shape), array):
+            node.replace_input_with(0, _reshaped(weight, array.shape, node, emitter))
+            return
+
+
+def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
+    """Make the Mul of rows and scales, which `gather_quantized` wrote, the runtime's operator."""
+    graph = node.graph
+    cast, scale_rows = (None if value is None else value.producer() for value in node.inputs)
+    rows = None if cast is None or cast.inputs[0] is None else cast.inputs[0].producer()
+    if cast is None or scale_rows is None or rows is None or rows.attributes.get_int("axis", 0) != 0:
+        return
+    table, row_scales = rows.inputs[0], scale_rows.inputs[0]
+    if graph is None or table is None:
+        return
+    array = constant_array(table)
+    scale = None if row_scales is None else constant_array(row_scales)
+    if array is None or scale is None or array.ndim != 2 or array.dtype != np.int8:
+        return
+    for other in list(graph.initializers.values()):
+        if other.dtype == ir.DataType.INT8 and _is_transposed(other, array):
+            _share_folded(other, table, emitter)
+    unsigned = (array.astype(np.int16) + 128).astype(np.uint8)
+    for weight, packed, product in _weights(products, array.nbytes):
+        scales = product.inputs[2]
+        known = None if scales is None else constant_array(scales)
+        has_points = len(product.inputs) > 3 and product.inputs[3] is not None
+        if known is None or has_points or product.attributes.get_int("bits", 4) != 8:
+            continue
+        if np.all(known == scale) and np.array_equal(packed.reshape(array.shape), unsigned):
+            data, indices = _reshaped(weight, array.shape, node, emitter), rows.inputs[1]
+            node.op_type, node.domain = "GatherBlockQuantized", MICROSOFT
+            block = product.attributes.get_int("block_size", 0)
+            attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": block, "bits": 8}
+            node.attributes.update({name: ir.AttrInt64(name, number) for name, number in attributes.items()})
+            node.resize_inputs(3)
+            for index, value in enumerate((data, indices, scales)):
+                node.replace_input_with(index, value)
+            for unread in (cast, rows, scale_rows):
+                graph.remove(unread, safe=True)
+            return
+
+
+def _is_transposed(value: ir.Value, table: Array) -> bool:
+    other = constant_array(value)
+    return other is not None and other.shape == table.shape[::-1] and np.array_equal(other.T, table)
+
+
+def _share_folded(weight: ir.Value, table: ir.Value, emitter: Emitter) -> None:
+    """Have the Cast nodes that read a weight read the transposed table."""
+    for reader in [use.node for use in weight.uses()]:
+        if reader.op_type == "Cast" and reader.graph is table.graph:
+            turned = ir.Value(name=f"{table.name}_transposed", type=table.type, shape=weight.shape)
+            reader.replace_input_with(0, emitter.add("Transpose", [table], turned, reader, {"perm": [1, 0]}))
+
+
+def _weights(products: list[ir.Node], nbytes: int) -> Iterator[tuple[ir.Value, Array, ir.Node]]:
+    """Yield the weights of so many bytes, each with its elements and the product that reads it."""
+    for product in products:
+        weight = product.inputs[1]
+        packed = None if weight is None else constant_array(weight)
+        if weight is not None and packed is not None and packed.nbytes == nbytes:
+            yield weight, packed, product
+
+
+def _reshaped(weight: ir.Value, shape: tuple[int, ...], before: ir.Node, emitter: Emitter) -> ir.Value:
+    """Return a weight in the shape of a table."""
+    target = emitter.constant(f"{weight.name}_rows_shape", np.array(shape, np.int64))
+    table = ir.Value(name=f"{weight.name}_rows", type=weight.type, shape=ir.Shape(shape))
+    return emitter.add("Reshape", [weight, target], table, before)

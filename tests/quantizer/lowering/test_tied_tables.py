@@ -1,0 +1,105 @@
+"""An embedding table and the output layer with the same weights are stored once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.quantizer.exchange.importing import plan_of_source
+from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
+from qprof_onnx.quantizer.lowering import graph_walk
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import plan_alone
+
+WORDS, WIDTH = 600, 256
+SETTINGS = [
+    {"weight_type": "int4"},
+    {"weight_type": "uint4", "form": "qoperator", "block_size": 64},
+    {"weight_type": "int4", "weight_schema": "symmetric", "weight_only_activations": "float"},
+    {"weight_type": "int8"},
+    {"weight_type": "int8", "weight_only_activations": "float"},
+]
+
+
+def model_of(*, tied: bool = True) -> ir.Model:
+    """Return a model that looks words up, and scores them with the same table, or with another one."""
+    proto = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g (int64[2, 5] ids) => (float[2, 5, {WORDS}] y)
+        {{ e = Gather (table, ids) h = Tanh (e) t = Transpose <perm = [1, 0]> ({"table" if tied else "other"})
+           y = MatMul (h, t) }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name in ("table",) if tied else ("table", "other"):
+        array = rng.standard_normal((WORDS, WIDTH)).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    return prepare(ir.from_proto(proto)).model
+
+
+def plan_of(model: ir.Model, settings: dict[str, object]) -> QuantPlan:
+    profile = Profile(model_id(model, "net.onnx"), DataId(), {})
+    return plan_alone(model, profile, load_recipe(None, {"mode": "weight-only", **settings}))
+
+
+def stored(model: ir.Model) -> int:
+    """Return the bytes of the integers of a model."""
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    return sum(
+        t.nbytes for t in tensors if t is not None and t.dtype in (ir.DataType.UINT8, ir.DataType.INT8)
+    )
+
+
+def run(model: ir.Model, *, optimised: bool) -> np.ndarray:
+    levels, options = ort.GraphOptimizationLevel, ort.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    proto = ir.to_proto(model)
+    onnx.checker.check_model(proto)
+    ids = np.array([[0, 7, 599, 7, 31], [1, 2, 3, 4, 5]])
+    return np.asarray(ort.InferenceSession(proto.SerializeToString(), options).run(None, {"ids": ids})[0])
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_tied_table_is_stored_once_and_nothing_else_changes(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of()
+    plan = plan_of(model, settings)
+    shared = lower(model, plan).model
+    monkeypatch.setattr(graph_walk, "share_tied_tables", lambda graph, entries, emitter: None)
+    apart = lower(model, plan).model
+    weight = WORDS * WIDTH * (1 if settings["weight_type"] == "int8" else 0.5)
+    assert stored(apart) - stored(shared) == weight
+    for optimised in (True, False):
+        assert np.array_equal(run(shared, optimised=optimised), run(apart, optimised=optimised))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_table_of_other_values_keeps_its_own_bytes(settings: dict[str, object]) -> None:
+    model = model_of(tied=False)
+    written = lower(model, plan_of(model, settings)).model
+    assert not {"Reshape", "Transpose"} & Counter(node.op_type for node in written.graph).keys()
+    assert stored(written) >= 2 * WORDS * WIDTH * (1 if settings["weight_type"] == "int8" else 0.5)
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:4], ids=str)
+def test_a_plan_comes_back_from_a_model_with_a_tied_table(settings: dict[str, object]) -> None:
+    model = model_of()
+    plan = plan_of(model, settings)
+    written = lower(model, plan).model
+    source = source_of_model(index(model), written.clone(), "own.onnx", "qprof")
+    again = plan_of_source(model, source, load_recipe(None, {"mode": "weight-only", **settings}))
+    assert {n: e.kind for n, e in again.nodes.items()} == {n: e.kind for n, e in plan.nodes.items()}
+    for optimised in (True, False):
+        result = lower(model, again).model
+        assert np.array_equal(run(written, optimised=optimised), run(result, optimised=optimised))
