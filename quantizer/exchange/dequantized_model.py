@@ -296,6 +296,9 @@ def _quantized_lookup(given: ir.Value, params: QuantParams, walk: Walk) -> Form 
     if rule.constraint is not Constraint.SAME or integers.dtype != params.qtype.numpy_dtype:
         return None
     value = walk.constant(name_of(maker.inputs[0]), integers, params)
+    if maker.op_type == "Transpose" and integers.ndim == 2:  # preparation makes it a constant of its own
+        turned = StoredConstant(integers, params).transposed()
+        walk.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
     maker.replace_input_with(0, value)
     given.type, form = ir.TensorType(ir.DataType.FLOAT), Form(given, params)
     walk.reads.append((maker, value, params))

@@ -235,7 +235,7 @@ def _plan(
                 (
                     f"parameters of {source.tool}",
                     *source.notes,
-                    *_slow_dynamic_notes(graph, nodes, source.tool, recipe),
+                    *_dynamic_notes(graph, nodes, source, recipe),
                 )
             )
         ),
@@ -244,10 +244,14 @@ def _plan(
     )
 
 
-def _slow_dynamic_notes(
-    graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe
+def _dynamic_notes(
+    graph: Graph, nodes: Mapping[str, NodePlan], source: SourceParams, recipe: Recipe
 ) -> Iterator[str]:
-    """Yield which dynamic nodes are kept although the target computes them faster in float."""
+    """Yield which dynamic nodes of the source are none here, and which would be faster in float."""
+    given, tool = source.nodes.items(), source.tool
+    lost = [name for name, node in given if node.is_dynamic and nodes[name].kind is not Kind.DYNAMIC]
+    if lost:
+        yield f"{len(lost)} nodes are dynamic in {tool}, such as '{lost[0]}', and have float activations here"
     dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
     for operator, times in recipe.target.slower_dynamic.items():
         if dynamic[operator]:

@@ -348,18 +348,21 @@ def _hybrid(
     stored = {i: given.inputs[i] for i in indices if i in names and graph.is_constant(names[i])}
     if not stored or any(i not in stored and not graph.is_constant(name) for i, name in names.items()):
         return None
-    if given.is_dynamic and node.op_type in target.dynamic and not _unfit_dynamic(stored):
-        how = "runtime" if rule.is_recurrent else ""
-        return Decision(NodePlan(Kind.DYNAMIC, implementation=how), stored, {})
     why: FloatReason | str = ""
-    if given.is_dynamic:
+    if given.is_dynamic and node.op_type not in target.dynamic:
         why = because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
+    elif given.is_dynamic:
+        unfit = next((text for i, p in stored.items() if (text := _unfit_dynamic(names[i], p))), "")
+        if not unfit:
+            how = "runtime" if rule.is_recurrent else ""
+            return Decision(NodePlan(Kind.DYNAMIC, implementation=how), stored, {})
+        why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=unfit)
     if node.op_type not in target.weight_only:
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=f"weight-only {node.op_type}")
     types = {*target.weight_only[node.op_type], *target.weight_types}
-    unfit = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
-    if unfit:
-        return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=unfit[0])
+    others = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
+    if others:
+        return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=others[0])
     how = given.implementation if FORM_ENTRIES[deciding.recipe.config.form].runtime_operators else ""
     if how in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
         how = ""
@@ -368,13 +371,13 @@ def _hybrid(
     return Decision(NodePlan(Kind.WEIGHT_ONLY, why, implementation=how), stored, {})
 
 
-def _unfit_dynamic(stored: Mapping[int, QuantParams]) -> bool:
-    return any(
-        params.qtype.bits not in (7, 8)
-        or params.block_size is not None
-        or (params.axis is not None and params.zero_point.any())
-        for params in stored.values()
-    )
+def _unfit_dynamic(name: str, params: QuantParams) -> str:
+    """Return what a dynamic product does not take of its weight, "" where it takes it."""
+    if params.qtype.bits not in (7, 8) or params.block_size is not None:
+        return f"'{name}' in a dynamic product, as it has blocks or not 8 bits"
+    if params.axis is not None and params.zero_point.any():
+        return f"'{name}' in a dynamic product, as its channels have zero points"
+    return ""
 
 
 def _float_in(deciding: Deciding) -> FloatReason:

@@ -178,6 +178,32 @@ def test_a_target_without_dynamic_kernels_computes_with_the_weights_of_the_sourc
     assert np.allclose(again(plan), run(with_float_activations(dynamic)), atol=1e-5)
 
 
+def test_dynamic_nodes_that_have_float_activations_in_the_plan_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(FLOAT, path, weight_type=QuantType.QUInt8, per_channel=True)
+    plan = imported(path)
+    lost = [name for name, kind in kinds(plan).items() if kind is Kind.WEIGHT_ONLY]
+    note = f"{len(lost)} nodes are dynamic in dynamic.onnx, such as '{lost[0]}', and have float activations"
+    assert f"{note} here" in plan.notes
+    assert plan.nodes[lost[0]].reason.endswith("in a dynamic product, as its channels have zero points")
+
+
+def test_a_table_that_an_embedding_and_a_product_share_is_quantized_in_both(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (int64[n] x) => (float[n,16] y) '
+        "{ e = Gather(E, x) t = Transpose<perm = [1, 0]>(E) y = MatMul(e, t) }"
+    )
+    for node in model.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    table = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "E"))
+    plain, source = tmp_path / "plain.onnx", tmp_path / "source.onnx"
+    onnx.save(model, plain)
+    quantize_dynamic(plain, source, weight_type=QuantType.QInt8)
+    plan = plan_of_file(source, plain, load_recipe())
+    assert kinds(plan) == {"Gather_e": Kind.PASS_THROUGH, "MatMul_y": Kind.QUANTIZED}
+
+
 def with_float_activations(source: Path) -> bytes:
     """Return a model of `quantize_dynamic` without its DynamicQuantizeLinear, read by itself."""
     model = onnx.load(source)
