@@ -262,9 +262,8 @@ def _dynamic(node: Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(
-            array, axis, symmetric_schema(config), signed_type(facts.target)
-        )
+        qtype = signed_type(facts.target, config)
+        inputs[weight.index] = channel_params(array, axis, symmetric_schema(config), qtype)
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None

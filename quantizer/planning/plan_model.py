@@ -152,7 +152,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         return planned
     nodes = [node for node in facts.graph.nodes if _may_be_dynamic(node, planned.plan, facts)]
     per_channel = facts.config.granularity == "per-channel"
-    weight_type = signed_type(facts.target)
+    weight_type = signed_type(facts.target, facts.config)
     judge = RecurrentScales(facts.graph, facts.profile, weight_type, per_channel=per_channel).sqnr
     scales = find_recurrent_scales(facts.graph, facts.profile, nodes, judge)
     while scales:

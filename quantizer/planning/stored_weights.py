@@ -138,7 +138,7 @@ class WeightStorage:
         if qtype.storage in types and not wide and block is not None and summed is not None:
             return searched_block_params(array, summed, block, schema, qtype)
         if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
-            schema, qtype = symmetric_schema(config), signed_type(self.target)
+            schema, qtype = symmetric_schema(config), signed_type(self.target, config)
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
         params = channel_params(array, axis, schema, qtype)
         return params, weight_sqnr(array, params)
@@ -165,9 +165,9 @@ def _halves(block: int) -> Iterator[int]:
         block //= 2
 
 
-def signed_type(target: Target) -> QuantType:
-    """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
-    return INT8 if "int8" in target.weight_types else INT7
+def signed_type(target: Target, config: QuantConfig) -> QuantType:
+    """Return the signed type of 8 bits, or of 7 where 7 were asked for or a target's products sum no more."""
+    return INT7 if config.weight_type == "int7" or "int8" not in target.weight_types else INT8
 
 
 def symmetric_schema(config: QuantConfig) -> Schema:

@@ -200,6 +200,12 @@ def test_dynamic_and_weight_only_modes_need_no_profile() -> None:
     assert kinds(plan_of(model_of(), profiled=False, mode="dynamic")).count("dynamic") == 2
 
 
+@pytest.mark.parametrize("target", ["onnxruntime-x86", "onnxruntime-x86-avx2"])
+def test_weights_of_dynamic_products_have_the_7_bits_that_were_asked_for(target: str) -> None:
+    plan = plan_of(model_of(), profiled=False, mode="dynamic", weight_type="int7", target=target)
+    assert [plan.tensors[name].qtype.name for name in ("w", "v")] == ["int7", "int7"]
+
+
 def test_weights_have_their_figures() -> None:
     plan = plan_of(model_of(), profiled=False, mode="weight-only")
     assert plan.nodes["MatMul_a"].reason.startswith("weight 32 x 64 in int8: 4")
