@@ -156,7 +156,12 @@ def plan_digest(plan: QuantPlan) -> str:
     """
     digest = hashlib.sha256(f"{model_fingerprint(plan.model)} {plan.config.form}\n".encode())
     for tensor, params in sorted(plan.tensors.items()):
-        digest.update(repr((tensor, params)).encode())
+        if params.block_size is None:
+            digest.update(repr((tensor, params)).encode())
+        else:  # millions of scales, of which the text takes seconds
+            digest.update(repr((tensor, params.qtype, params.axis, params.block_size)).encode())
+            digest.update(params.scale.astype("<f4").tobytes())
+            digest.update(params.zero_point.astype("<i4").tobytes())
     for name, node in sorted(plan.nodes.items()):
         inputs = sorted(node.inputs.items())
         digest.update(repr((name, node.kind.value, node.implementation, inputs)).encode())

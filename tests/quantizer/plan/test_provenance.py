@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -20,6 +21,7 @@ from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.evaluation.order import ModelFile, speed_doubts
 from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
@@ -92,6 +94,16 @@ def test_an_edited_plan_has_another_digest_and_no_estimate(folder: Path) -> None
     text = dumps(edited).replace(plan_digest(edited), plan_digest(plan))  # what an editor leaves as it was
     assert not loads(text).origin.estimated_sqnr
     assert loads(text).origin.profile == plan.origin.profile
+
+
+def test_one_scale_of_millions_of_blocks_is_another_digest(folder: Path) -> None:
+    plan, blocks = load_plan(folder / "plan.yaml"), np.linspace(0.5, 1.0, 64, dtype=np.float32)
+    params = QuantParams(blocks, np.zeros(64, np.int32), INT4, 0, 16)
+    moved = np.append(blocks[:-1], np.float32(2.0))
+    raised = np.append(np.zeros(63, np.int32), 1)
+    several = [params, replace(params, scale=moved), replace(params, zero_point=raised)]
+    digests = {plan_digest(replace(plan, tensors={"w": each})) for each in (*several, replace(params))}
+    assert len(digests) == len(several)
 
 
 def test_remarks_and_reasons_do_not_change_the_digest(folder: Path) -> None:
