@@ -21,7 +21,6 @@ from ..evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
     Score,
-    draws_rows,
     figures_at_random,
     open_metric,
     score_of,
@@ -97,13 +96,7 @@ class ScoringSamples:
     @cached_property
     def figures_at_random(self) -> tuple[Figures, Figures] | None:
         """What it finds with the truth of the rows, and with that of other rows, as `score_of` takes it."""
-        pairs = zip(self.float_scored, self.scored_at_random, strict=True)
-        own, others = [], []
-        for mine, other in pairs:
-            if other is not None:
-                own.append(mine)
-                others.append(other)
-        return figures_at_random(self.metric, self.float_scored, own, others)
+        return figures_at_random(self.metric, self.float_scored, self.scored_at_random)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,10 +219,10 @@ def read_samples(
         row += used
     metric.finish(row, len(samples) == limit)
     scored = [metric.scored(found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)]
-    others, at_random = OtherRows(), list[Any]()
-    for found, outputs in zip(truths, float_outputs, strict=True):
-        other = others.truth(found) if draws_rows(metric) else None
-        at_random.append(None if other is None else metric.scored(other, outputs))
+    others = OtherRows()
+    at_random = [
+        others.scored(metric, found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)
+    ]
     read = ScoringSamples(
         samples,
         tuple(range(len(samples))),

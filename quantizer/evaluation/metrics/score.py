@@ -250,6 +250,17 @@ class OtherRows:
         self._kept: list[Any] = []
         self._rows = 0
 
+    def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
+        """Return what a metric keeps of a sample with the truth of other rows.
+
+        None where there was no other row yet, and for a metric that has no truth for each row, or exchanges
+        it itself (`Metric.at_random`).
+        """
+        if not metric.kind.maker or metric.at_random is not None:
+            return None
+        other = self.truth(truth)
+        return None if other is None else metric.scored(other, floats)
+
     def truth(self, truth: Any) -> Any:
         """Return the truth of other rows in the place of a sample's own; None where there was no other yet.
 
@@ -285,6 +296,25 @@ def _in_shape(values: Any, shape: tuple[int, ...]) -> Any:
     return values
 
 
+def figures_at_random(
+    metric: Metric, floats: Sequence[Any], at_random: Sequence[Any]
+) -> tuple[Figures, Figures] | None:
+    """Return what a metric finds with the truth of the rows and with that of others, as `score_of` takes it.
+
+    Args:
+        metric: the metric.
+        floats: what it kept of the float model on each sample.
+        at_random: the same with the truth of other rows; None where there were none (`OtherRows.scored`).
+    """
+    if metric.at_random is not None:
+        return metric.figures(floats), metric.at_random(floats)
+    pairs = [pair for pair in zip(floats, at_random, strict=True) if pair[1] is not None]
+    if not pairs:
+        return None
+    own, others = zip(*pairs, strict=True)
+    return metric.figures(own), metric.figures(others)
+
+
 # Scoring two models with a metric while the samples stream by.
 
 
@@ -300,8 +330,7 @@ class ScoreRun:
         self._metric: Metric | None = None
         self._floats: list[Any] = []
         self._quantized: list[Any] = []
-        self._own: list[Any] = []
-        self._random: list[Any] = []
+        self._at_random: list[Any] = []
         self._others = OtherRows()
         self._row = 0
 
@@ -316,9 +345,7 @@ class ScoreRun:
         truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row), floats)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
-        if draws_rows(metric) and (other := self._others.truth(truth)) is not None:
-            self._own.append(self._floats[-1])
-            self._random.append(metric.scored(other, floats))
+        self._at_random.append(self._others.scored(metric, truth, floats))
         self._row += rows
 
     def result(self, cut: bool) -> tuple[Metric, Score]:
@@ -334,25 +361,5 @@ class ScoreRun:
         assert metric is not None
         metric.finish(self._row, cut)
         floats, quantized = (metric.figures(kept) for kept in (self._floats, self._quantized))
-        at_random = figures_at_random(metric, self._floats, self._own, self._random)
+        at_random = figures_at_random(metric, self._floats, self._at_random)
         return metric, score_of(metric.kind, len(self._floats), floats, quantized, at_random)
-
-
-def draws_rows(metric: Metric) -> bool:
-    """Whether the truth of a row can be that of another (`OtherRows`): of the table's, but for retrieval."""
-    return bool(metric.kind.maker) and metric.at_random is None
-
-
-def figures_at_random(
-    metric: Metric, floats: Sequence[Any], own: Sequence[Any], others: Sequence[Any]
-) -> tuple[Figures, Figures] | None:
-    """Return what a metric finds with the truth of the rows and with that of others, as `score_of` takes it.
-
-    Args:
-        metric: the metric.
-        floats: what it kept of the float model on all samples.
-        own, others: the same of the samples that had other rows, and with the truth of these.
-    """
-    if metric.at_random is not None:
-        return metric.figures(floats), metric.at_random(floats)
-    return (metric.figures(own), metric.figures(others)) if own else None

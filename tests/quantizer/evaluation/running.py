@@ -7,7 +7,6 @@ from qprof_onnx.quantizer.evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
     Score,
-    draws_rows,
     figures_at_random,
     open_metric,
     score_of,
@@ -20,19 +19,16 @@ SIZE = 64
 def scored(metric: Metric, floats: list[Outputs], quantized: list[Outputs], first: int = 0) -> Score:
     """Return the score of outputs of samples that begin at an index."""
     kept: list[tuple[Any, Any]] = []
-    own: list[Any] = []
     random: list[Any] = []
     row, others = 0, OtherRows()
     for index, (f, q) in enumerate(zip(floats, quantized, strict=True), first):
         truth, rows = metric.truth(Place(index, f"{index}.npz", row), f)
         row += rows
         kept.append((metric.scored(truth, f), metric.scored(truth, q)))
-        if draws_rows(metric) and (other := others.truth(truth)) is not None:
-            own.append(kept[-1][0])
-            random.append(metric.scored(other, f))
+        random.append(others.scored(metric, truth, f))
     metric.finish(row, False)
     sides = [list(side) for side in zip(*kept, strict=True)]
-    at_random = figures_at_random(metric, sides[0], own, random)
+    at_random = figures_at_random(metric, sides[0], random)
     return score_of(metric.kind, len(floats), *map(metric.figures, sides), at_random)
 
 
