@@ -169,13 +169,11 @@ def _after_tune(values: Values) -> Words:
 
 
 def _after_diff(values: Values) -> Words:
-    """Return what to do about drift; nothing where there is none."""
+    """Return what shows the new data where they drifted: the model must not be fitted to them unseen."""
     if not values.get("failed"):
         return None
-    if not values.get("model"):
-        return ["show", values["new"]]
-    model = values["model"]
-    return ["quantize", model, "--profile", values["new"], "-o", quantized_name(model)]
+    tensor = values.get("drifted")
+    return ["show", values["new"], *(["--tensor", tensor] if tensor else [])]
 
 
 def _after_targets(values: Values) -> Words:

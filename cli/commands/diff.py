@@ -14,7 +14,7 @@ import click
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
-from ..console import document, echo, save_report, table
+from ..console import add_finding, document, echo, save_report, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -77,6 +77,8 @@ def command(
         save_report(drift_report(result), report)
     echo(drift_json(result, worst) if as_json else drift_text(result, worst or 10))
     if not result.passed:
+        tensors = {tensor.tensor for tensor in result.drift.tensors}
+        add_finding(drifted=next((f.where for f in result.failures if f.where in tensors), ""))
         raise click.exceptions.Exit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, note
 from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.batches import fixed_batch
@@ -35,6 +36,7 @@ from .compare import (
 )
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, measure
+from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
@@ -211,6 +213,8 @@ def evaluate(
     axes = class_axes(original, output if says_output else None, measuring.class_axis)
     axis, specs = axes[output], input_specs(original)
     class_labels = load_labels(labels) if labels is not None and labelled else None
+    if class_labels is not None and gate.max_accuracy_drop is not None:
+        _say_too_few(class_labels.classes.size, gate.max_accuracy_drop)
     truth = None if labelled else labels
     request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
     scoring = None
@@ -302,6 +306,17 @@ def evaluate(
         provider=place.provider,
         subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
     )
+
+
+def _say_too_few(rows: int, limit: float) -> None:
+    """Say before the run that the rows are too few for a limit (percentage points), whatever they show."""
+    needed = rows_to_show(0.0, 0.0, 100.0, limit)
+    if needed is not None and rows < needed:
+        shown = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
+        note(
+            f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs; give "
+            f"{needed}, or a limit of {shown:g}"
+        )
 
 
 def _labels_digest(labels: Labels, output: str, axis: ClassAxis) -> str:

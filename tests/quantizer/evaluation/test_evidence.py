@@ -8,19 +8,22 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, judged
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
 from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, _in_shape
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.metrics.truth import Outputs
-from qprof_onnx.quantizer.evaluation.options import Gate, Slack
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 
 from .running import opened, scored
 
@@ -313,3 +316,28 @@ def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: 
 def test_a_gate_on_a_drop_needs_a_metric() -> None:
     with pytest.raises(ConfigError, match="needs a metric"):
         check_gate(Gate(max_drop=1.0), labels=True, latency=False, metric=False)
+
+
+def test_labels_that_are_too_few_are_said_before_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 3] x) => (float[n, 3] y) { y = Softmax (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    (tmp_path / "labels.txt").write_text("0\n1\n2\n" * 8)
+    data = [{"x": np.eye(3, dtype=np.float32)} for _ in range(8)]
+    files, labels = (tmp_path / "m.onnx", tmp_path / "m.onnx"), tmp_path / "labels.txt"
+    said = []
+    for limit in (1.0, 10.67):
+        gate, measuring = Gate(max_accuracy_drop=limit), EvaluationOptions(latency=None)
+        found = evaluate(*files, data, labels=labels, gate=gate, measuring=measuring)
+        said.append([record.message for record in caplog.records if "cannot show it" in record.message])
+        assert bool(found.failures) == (limit == 1.0)
+        caplog.clear()
+    assert said == [
+        [
+            "max_accuracy_drop 1: 24 labels cannot show it, even if no row differs; give 276, or a limit of "
+            "10.67"
+        ],
+        [],
+    ]
