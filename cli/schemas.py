@@ -33,8 +33,8 @@ from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ..quantizer.plan.store import PlanFields
 from ..quantizer.report.content import Report
-from ..quantizer.search.float_fallback import SpeedCheck
 from ..quantizer.search.sensitivity import Sensitivities
+from ..quantizer.search.speed_check import SpeedCheck
 from ..quantizer.search.tune import TuneResult
 from ..quantizer.search.verdict import Judged
 from ..quantizer.targets.config import QuantConfig

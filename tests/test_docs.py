@@ -18,7 +18,7 @@ import yaml
 from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.quantizer.evaluation import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings, Run, measure
-from qprof_onnx.quantizer.search import float_fallback, trial
+from qprof_onnx.quantizer.search import speed_check, trial
 from qprof_onnx.quantizer.targets import target
 from qprof_onnx.quantizer.targets.cost_table import costs_of
 
@@ -67,7 +67,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "out").mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", costs_of)
-        for module in (evaluate, float_fallback, trial):
+        for module in (evaluate, speed_check, trial):
             patched.setattr(module, "measure", twice_as_fast)
         patched.chdir(folder)
         patched.syspath_prepend(folder)

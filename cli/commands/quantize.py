@@ -43,8 +43,8 @@ from ..options import (
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.evaluation.evaluate import Evaluation
-    from ...quantizer.search.float_fallback import SpeedCheck
     from ...quantizer.search.proposals import Fix
+    from ...quantizer.search.speed_check import SpeedCheck
     from ...quantizer.search.verdict import Judged, Verdict
     from ...quantizer.targets.target import Recipe
 

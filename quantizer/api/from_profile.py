@@ -46,8 +46,8 @@ from ..planning.plan_model import (
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
-from ..search.float_fallback import SpeedCheck, Subject, check_speed
 from ..search.options import SpeedCheckOptions
+from ..search.speed_check import SpeedCheck, Subject, check_speed
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe

@@ -23,7 +23,7 @@ from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
-from ..search.float_fallback import SpeedCheck
+from ..search.speed_check import SpeedCheck
 from ..search.verdict import Judged, Verdict
 
 

@@ -28,9 +28,9 @@ from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
-from ..search.float_fallback import SpeedCheck
 from ..search.grades import FAIR_DB, ORDER, Grade, grade_of, needed_sqnr, output_grades
 from ..search.quality import saved_bytes
+from ..search.speed_check import SpeedCheck
 from ..search.tune import TuneResult
 from ..search.verdict import Verdict as Judgement
 from .content import (

@@ -5,6 +5,6 @@ Leaves: the plan that meets it; how sensitive outputs are to each node; a verdic
 
 `engine` makes plans and models of candidates; `fixes` searches with a budget of seconds, `tune` (with
 `search`, its strategy, and `trial`, which answers it) with a target. `ranking` measures which nodes add
-the noise, in groups, for both; `sensitivity` each node by itself. `float_fallback` measures speed.
+the noise, in groups, for both; `sensitivity` each node by itself. `speed_check` measures speed.
 `verdict` says what all this is worth.
 """

@@ -39,8 +39,8 @@ from ..targets.cost_table import Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
 from .benchmark_networks import Net, all_nets, memory_nets
-from .float_fallback import PROCESSORS
 from .node_costs import find_costs
+from .speed_check import PROCESSORS
 
 SECONDS = 0.15
 """How long each pair of networks is run at most, beyond the least number of runs."""

@@ -17,8 +17,9 @@ from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search import float_fallback as module
-from qprof_onnx.quantizer.search.float_fallback import (
+from qprof_onnx.quantizer.search import speed_check as module
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
+from qprof_onnx.quantizer.search.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
     Subject,
@@ -26,7 +27,6 @@ from qprof_onnx.quantizer.search.float_fallback import (
     float_neighbours,
     usual_implementation,
 )
-from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"

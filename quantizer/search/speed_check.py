@@ -32,7 +32,6 @@ from ..evaluation.runtimes import Inputs, open_session, run
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.saving import save_model
-from ..operators.graph import Graph
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -41,157 +40,14 @@ from .node_costs import RuntimeOverride, find_costs, find_runtime_overrides
 from .options import SpeedCheckOptions
 from .synthetic_samples import synthetic_samples
 
-# Other plans, from what was measured of the one that there is: each entry of `ALTERNATIVES` is a function
-# from findings to changes of the plan, the most promising first. The search below makes and times them in
-# this order and keeps what is faster.
-
-LEAST_LOSS = 0.01
-"""Share of the model's time that a node must lose for a change of its own to be tried."""
-
-
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """What was measured of a plan.
-
-    Attributes:
-        planned: the plan.
-        costs: of its nodes, in integers and in float.
-        overrides: what onnxruntime executes otherwise than planned.
-    """
-
-    planned: PlannedModel
-    costs: Costs
-    overrides: tuple[RuntimeOverride, ...]
-
-    def lost(self, name: str) -> float:
-        """Return the microseconds that a node takes more than in the float model."""
-        return self.costs.integer.get(name, 0.0) - self.costs.floating.get(name, 0.0)
-
-    def loses(self, name: str) -> bool:
-        """Whether that is enough to try a change for this node."""
-        return self.lost(name) > LEAST_LOSS * sum(self.costs.integer.values())
-
-
-@dataclass(frozen=True)
-class Change:
-    """Another plan.
-
-    Attributes:
-        sentence: what is done, for people.
-        regions: nodes that fall back to float because they are slower in int8.
-        floats: further nodes that stay float, each with the reason.
-        usual: nodes that are written in the usual way, not in the target's.
-    """
-
-    sentence: str
-    regions: tuple[FloatRegion, ...] = ()
-    floats: FloatReasons = field(default_factory=dict)
-    usual: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The same for changes that do the same."""
-        nodes = {name for region in self.regions for name in region.nodes}
-        return frozenset(nodes | set(self.floats)), self.usual
-
-
-Alternative = Callable[[Findings], Iterable[Change]]
-
-
-def slower_regions(found: Findings) -> Iterator[Change]:
-    """Yield all regions that are slower in int8 back in float; then those with the larger half of it."""
-    facts = found.planned.facts
-    assert facts is not None
-    regions: Sequence[FloatRegion] = [
-        region
-        for region in find_float_regions(found.planned.graph, found.planned.plan, facts.profile, found.costs)
-        if region.gain_ms > 0.0
-    ]
-    while regions:
-        count = sum(len(region.nodes) for region in regions)
-        yield Change(f"{count} nodes that are slower in int8 fall back to float", tuple(regions))
-        regions = _better_half(regions)
-
-
-def _better_half(regions: Sequence[FloatRegion]) -> Sequence[FloatRegion]:
-    """Return the first regions with half of the expected gain, at least one less than all."""
-    half, sum_so_far = sum(region.gain_ms for region in regions) / 2.0, 0.0
-    for number, region in enumerate(regions):
-        sum_so_far += region.gain_ms
-        if sum_so_far >= half:
-            return regions[: min(number + 1, len(regions) - 1)]
-    return ()
-
-
-def float_neighbours(found: Findings) -> Iterator[Change]:
-    """Yield the quantized readers in float of a float node that is executed on integers.
-
-    Then there is no conversion after it that onnxruntime could move in front of it.
-    """
-    graph, plan = found.planned.graph, found.planned.plan
-    for override in found.overrides:
-        if override.planned_float and found.loses(override.node):
-            readers = [n for n in _readers(override.node, graph) if plan.nodes[n].kind in ON_CODES]
-            reason = _slower(
-                override.node, found, f": onnxruntime computes '{override.node}' on integers then"
-            )
-            if readers:
-                yield Change(
-                    f"what reads '{override.node}' falls back to float, so that it is float as planned",
-                    floats=dict.fromkeys(readers, reason),
-                )
-
-
-def float_as_executed(found: Findings) -> Iterator[Change]:
-    """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
-    names = [one.node for one in found.overrides if not one.planned_float and found.loses(one.node)]
-    if names:
-        sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
-        yield Change(
-            sentence, floats={name: _slower(name, found, ", computed in float anyway") for name in names}
-        )
-
-
-def usual_implementation(found: Findings) -> Iterator[Change]:
-    """Yield the usual way of writing the nodes that lose time in the target's way."""
-    names = frozenset(
-        name
-        for name, entry in found.planned.plan.nodes.items()
-        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and found.loses(name)
-        if entry.kind is not Kind.LOOKUP_TABLE
-    )
-    if names:
-        yield Change(f"{len(names)} nodes are written in the usual way", usual=names)
-
-
-ALTERNATIVES: tuple[Alternative, ...] = (
-    slower_regions,
-    float_neighbours,
-    float_as_executed,
-    usual_implementation,
-)
-"""What is tried, in this order, until a change is faster; then again from the first."""
-
-
-def _readers(name: str, graph: Graph) -> list[str]:
-    node = next(node for node in graph.nodes if node.name == name)
-    return [reader.name for reader, _ in graph.consumers(node.output)]
-
-
-def _slower(name: str, found: Findings, region: str) -> FloatReason:
-    return because(
-        ReasonCode.SLOWER_IN_INT8,
-        int8_ms=found.costs.integer.get(name, 0.0) / 1e3,
-        float_ms=found.costs.floating.get(name, 0.0) / 1e3,
-        region=region,
-    )
-
-
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
 
 NOT_SLOWER = 0.97
 """Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
+
+LEAST_LOSS = 0.01
+"""Share of the model's time that a node must lose for a change of its own to be tried."""
 
 PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
 """What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
@@ -255,61 +111,6 @@ class Subject:
     facts: PlanningFacts
 
 
-@dataclass(frozen=True, eq=False)
-class _Bench:
-    """Where models are written and timed."""
-
-    subject: Subject
-    options: SpeedCheckOptions
-    feeds: tuple[Inputs, ...]
-    folder: Path
-    names: dict[Path, WrittenNames] = field(default_factory=dict)
-
-    def written(self, planned: PlannedModel, name: str) -> Path:
-        path = self.folder / f"{name}.onnx"
-        lowered = lower(planned.model, planned.plan)
-        self.names[path] = lowered.names
-        save_model(lowered.model, path)
-        return path
-
-    def compared(self, first: Path, second: Path) -> Latency:
-        """Return the latency of `first` (as float) and `second` (as quantized)."""
-        sessions = [open_session(str(path), path.name, self.options.threads) for path in (first, second)]
-        names = [output.name for output in sessions[0].get_outputs()]
-
-        def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
-            return lambda index: run(session, names, self.feeds[index], path.name)
-
-        return measure(
-            runner(sessions[0], first),
-            runner(sessions[1], second),
-            len(self.feeds),
-            replace(QUICK, threads=self.options.threads),
-        )
-
-    def costs(
-        self, planned: PlannedModel, prepared: Path, quantized: Path
-    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
-        """Return what the nodes cost, and what is executed otherwise than planned."""
-        models = {"prepared model": prepared, "quantized model": quantized}
-        floats, executed = node_times(models, self.feeds, threads=self.options.threads)
-        names, graph = self.names[quantized], self.subject.facts.prepared.graph
-        costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
-        return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
-
-
-def check_options(options: SpeedCheckOptions, target: str) -> None:
-    """Raise ConfigError when the options make no sense for a target."""
-    here = platform.machine()
-    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
-        raise ConfigError(
-            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
-            "choose its own target, or measure there"
-        )
-    if options.min_speedup is not None and not options.min_speedup > 0.0:
-        raise ConfigError(f"min_speedup: {options.min_speedup:g} is not above 0; give a factor such as 1.2")
-
-
 def check_speed(
     subject: Subject, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
@@ -362,6 +163,18 @@ def check_speed(
         return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
+def check_options(options: SpeedCheckOptions, target: str) -> None:
+    """Raise ConfigError when the options make no sense for a target."""
+    here = platform.machine()
+    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+        raise ConfigError(
+            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
+            "choose its own target, or measure there"
+        )
+    if options.min_speedup is not None and not options.min_speedup > 0.0:
+        raise ConfigError(f"min_speedup: {options.min_speedup:g} is not above 0; give a factor such as 1.2")
+
+
 def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ...]:
     """Return the samples that latency is measured on.
 
@@ -375,6 +188,95 @@ def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ..
     if not samples:
         raise DataError(f"{source_name(options.data)}: no samples; there is nothing to measure speed on")
     return samples
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where models are written and timed."""
+
+    subject: Subject
+    options: SpeedCheckOptions
+    feeds: tuple[Inputs, ...]
+    folder: Path
+    names: dict[Path, WrittenNames] = field(default_factory=dict)
+
+    def written(self, planned: PlannedModel, name: str) -> Path:
+        path = self.folder / f"{name}.onnx"
+        lowered = lower(planned.model, planned.plan)
+        self.names[path] = lowered.names
+        save_model(lowered.model, path)
+        return path
+
+    def compared(self, first: Path, second: Path) -> Latency:
+        """Return the latency of `first` (as float) and `second` (as quantized)."""
+        sessions = [open_session(str(path), path.name, self.options.threads) for path in (first, second)]
+        names = [output.name for output in sessions[0].get_outputs()]
+
+        def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
+            return lambda index: run(session, names, self.feeds[index], path.name)
+
+        return measure(
+            runner(sessions[0], first),
+            runner(sessions[1], second),
+            len(self.feeds),
+            replace(QUICK, threads=self.options.threads),
+        )
+
+    def costs(
+        self, planned: PlannedModel, prepared: Path, quantized: Path
+    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
+        """Return what the nodes cost, and what is executed otherwise than planned."""
+        models = {"prepared model": prepared, "quantized model": quantized}
+        floats, executed = node_times(models, self.feeds, threads=self.options.threads)
+        names, graph = self.names[quantized], self.subject.facts.prepared.graph
+        costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
+        return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What was measured of a plan.
+
+    Attributes:
+        planned: the plan.
+        costs: of its nodes, in integers and in float.
+        overrides: what onnxruntime executes otherwise than planned.
+    """
+
+    planned: PlannedModel
+    costs: Costs
+    overrides: tuple[RuntimeOverride, ...]
+
+    def lost(self, name: str) -> float:
+        """Return the microseconds that a node takes more than in the float model."""
+        return self.costs.integer.get(name, 0.0) - self.costs.floating.get(name, 0.0)
+
+    def loses(self, name: str) -> bool:
+        """Whether that is enough to try a change for this node."""
+        return self.lost(name) > LEAST_LOSS * sum(self.costs.integer.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another plan.
+
+    Attributes:
+        sentence: what is done, for people.
+        regions: nodes that fall back to float because they are slower in int8.
+        floats: further nodes that stay float, each with the reason.
+        usual: nodes that are written in the usual way, not in the target's.
+    """
+
+    sentence: str
+    regions: tuple[FloatRegion, ...] = ()
+    floats: FloatReasons = field(default_factory=dict)
+    usual: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The same for changes that do the same."""
+        nodes = {name for region in self.regions for name in region.nodes}
+        return frozenset(nodes | set(self.floats)), self.usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,6 +313,90 @@ def _better(
     return None
 
 
+def slower_regions(found: Findings) -> Iterator[Change]:
+    """Yield all regions that are slower in int8 back in float; then those with the larger half of it."""
+    facts = found.planned.facts
+    assert facts is not None
+    regions: Sequence[FloatRegion] = [
+        region
+        for region in find_float_regions(found.planned.graph, found.planned.plan, facts.profile, found.costs)
+        if region.gain_ms > 0.0
+    ]
+    while regions:
+        count = sum(len(region.nodes) for region in regions)
+        yield Change(f"{count} nodes that are slower in int8 fall back to float", tuple(regions))
+        # The first regions with half of the expected gain, at least one less than all.
+        half, gain, kept = sum(region.gain_ms for region in regions) / 2.0, 0.0, 0
+        while gain < half:
+            gain += regions[kept].gain_ms
+            kept += 1
+        regions = regions[: min(kept, len(regions) - 1)]
+
+
+def float_neighbours(found: Findings) -> Iterator[Change]:
+    """Yield the quantized readers in float of a float node that is executed on integers.
+
+    Then there is no conversion after it that onnxruntime could move in front of it.
+    """
+    graph, plan = found.planned.graph, found.planned.plan
+    for override in found.overrides:
+        if override.planned_float and found.loses(override.node):
+            node = next(node for node in graph.nodes if node.name == override.node)
+            names = (reader.name for reader, _ in graph.consumers(node.output))
+            readers = [name for name in names if plan.nodes[name].kind in ON_CODES]
+            reason = _slower(
+                override.node, found, f": onnxruntime computes '{override.node}' on integers then"
+            )
+            if readers:
+                yield Change(
+                    f"what reads '{override.node}' falls back to float, so that it is float as planned",
+                    floats=dict.fromkeys(readers, reason),
+                )
+
+
+def float_as_executed(found: Findings) -> Iterator[Change]:
+    """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
+    names = [one.node for one in found.overrides if not one.planned_float and found.loses(one.node)]
+    if names:
+        sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
+        yield Change(
+            sentence, floats={name: _slower(name, found, ", computed in float anyway") for name in names}
+        )
+
+
+def usual_implementation(found: Findings) -> Iterator[Change]:
+    """Yield the usual way of writing the nodes that lose time in the target's way."""
+    names = frozenset(
+        name
+        for name, entry in found.planned.plan.nodes.items()
+        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and found.loses(name)
+        if entry.kind is not Kind.LOOKUP_TABLE
+    )
+    if names:
+        yield Change(f"{len(names)} nodes are written in the usual way", usual=names)
+
+
+def _slower(name: str, found: Findings, region: str) -> FloatReason:
+    return because(
+        ReasonCode.SLOWER_IN_INT8,
+        int8_ms=found.costs.integer.get(name, 0.0) / 1e3,
+        float_ms=found.costs.floating.get(name, 0.0) / 1e3,
+        region=region,
+    )
+
+
+Alternative = Callable[[Findings], Iterable[Change]]
+
+
+ALTERNATIVES: tuple[Alternative, ...] = (
+    slower_regions,
+    float_neighbours,
+    float_as_executed,
+    usual_implementation,
+)
+"""What is tried, in this order, until a change is faster; then again from the first."""
+
+
 def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
     """Return the model in float, with int8 weights where it is as fast with them."""
     for words, planned in _in_float(bench.subject.facts, found.after):
@@ -435,6 +421,25 @@ def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, Pl
     )
     nodes = {node.name: reason for node in facts.prepared.graph.nodes}
     yield "all", plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
+
+
+def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
+    """Return where a quantized model that is slower than float spends more than it saves."""
+    slower: dict[str, float] = {}
+    for name in plan.nodes:
+        lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
+        if lost > 0.0:
+            slower[name] = lost
+    saved = sum(costs.floating.values()) - sum(costs.integer.values()) + sum(slower.values())
+    reasons = [f"integers save {saved / 1e3:.3g} ms"]
+    if costs.border:
+        reasons.append(f"{len(costs.border)} conversions cost {sum(costs.border.values()) / 1e3:.3g} ms")
+    if slower:
+        worst = max(slower, key=lambda name: slower[name])
+        reasons.append(
+            f"{len(slower)} nodes are slower by {sum(slower.values()) / 1e3:.3g} ms, most '{worst}'"
+        )
+    return tuple(reasons)
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:
@@ -465,22 +470,3 @@ def notes_of(found: SpeedCheck) -> tuple[str, ...]:
         more = f", and {len(found.undone) - 1} more" if len(found.undone) > 1 else ""
         notes.append(f"executed otherwise than planned: {found.undone[0]}{more}")
     return tuple(notes)
-
-
-def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
-    """Return where a quantized model that is slower than float spends more than it saves."""
-    slower: dict[str, float] = {}
-    for name in plan.nodes:
-        lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
-        if lost > 0.0:
-            slower[name] = lost
-    saved = sum(costs.floating.values()) - sum(costs.integer.values()) + sum(slower.values())
-    reasons = [f"integers save {saved / 1e3:.3g} ms"]
-    if costs.border:
-        reasons.append(f"{len(costs.border)} conversions cost {sum(costs.border.values()) / 1e3:.3g} ms")
-    if slower:
-        worst = max(slower, key=lambda name: slower[name])
-        reasons.append(
-            f"{len(slower)} nodes are slower by {sum(slower.values()) / 1e3:.3g} ms, most '{worst}'"
-        )
-    return tuple(reasons)
