@@ -7,12 +7,10 @@ with samples; all others need none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-
-import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, PlanError
 from ...profiles.base.improvement import improvement, left_out_steps
@@ -31,7 +29,6 @@ from ..model.files import model_bytes
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import has_external_data
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
-from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
@@ -55,29 +52,6 @@ from .results import Made, QuantizeResult, summarize
 
 CHECKED = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A planned model and how it came about: speed check, elements of each tensor in a sample, the samples
-    that it was rounded with, and the facts; without facts a plan that was read."""
-
-    model: PlannedModel
-    check: SpeedCheck | None = None
-    elements: Mapping[str, float] = field(default_factory=dict)
-    samples: Iterable[Sample] = ()
-    facts: PlanningFacts | None = None
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A written model, its plan with all remarks, the size of its files, and what was measured."""
-
-    model: ir.Model
-    plan: QuantPlan
-    size: int
-    estimates: tuple[EstimateCheck, ...]
-    planned: _Planned
 
 
 def write_quantized(
@@ -114,42 +88,44 @@ def write_quantized(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    path, written_to = Path(model_path), Path(output)
+    path = Path(model_path)
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
     check_outputs([output, save_plan, checkpoint], read)
     prepared = open_prepared(path)
+    files = _Files(path, Path(output), save_plan, read)
     if plan is not None:
-        opened = _Planned(open_plan(prepared, read_plan(plan), plan_name(plan)))
-        done = _write(prepared, opened, path, written_to, plan_path=save_plan, recipe=recipe)
-    else:
-        chosen = recipe or load_recipe()
+        opened = open_plan(prepared, read_plan(plan), plan_name(plan))
+        return _write(prepared, opened, files, recipe)
+    chosen = recipe or load_recipe()
 
-        def attempt(facts: PlanningFacts) -> _Written:
-            planned = _plan(
-                path, facts, speed=speed, data=data, limit=limit, checkpoint=checkpoint, progress=progress
-            )
-            return _write(prepared, planned, path, written_to, plan_path=save_plan, recipe=chosen)
+    def attempt(facts: PlanningFacts) -> QuantizeResult:
+        planned, check = plan_from(facts), None
+        if speed is not None:
+            planned, check = _faster(planned, facts, path, speed)
+        samples: Samples | None = None
+        if rounds:
+            assert data is not None
+            samples = open_samples(data, input_specs(prepared.model), limit)
+            kept = None if checkpoint is None else Path(checkpoint)
+            planned = rounded_with_samples(planned, samples, progress, kept)
+        elif speed is not None and speed.data is not None:
+            samples = open_samples(speed.data, input_specs(prepared.model), CHECKED)
+        return _write(prepared, planned, files, chosen, facts=facts, check=check, samples=samples or ())
 
-        measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)
-        facts = model_facts(prepared, measured, chosen, notes)
-        if speed is not None or data is not None:  # before steps that take their time
-            _, facts = plan_that_runs(facts, path)
-        done = with_fallback_nodes(facts, attempt)
-        if checkpoint is not None:
-            remove_checkpoint(Path(checkpoint))
-    return QuantizeResult(
-        done.plan,
-        written_to,
-        summarize(done.plan),
-        (*done.plan.notes, *too_good_texts(done.estimates)),
-        model_bytes(path),
-        done.size,
-        done.planned.check,
-        done.estimates,
-        model=done.model,
-        read=read,
-        made=Made(done.planned.model, done.planned.facts),
-    )
+    measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)
+    facts = model_facts(prepared, measured, chosen, notes)
+    rounds = chosen.config.rounding in WITH_SAMPLES
+    if rounds and data is None:
+        raise ConfigError(
+            f"rounding {chosen.config.rounding}: needs samples, as for calibration; give them with "
+            "--data DIR, or choose rounding nearest, which needs none"
+        )
+    if speed is not None or data is not None:  # before steps that take their time
+        _, facts = plan_that_runs(facts, path)
+    result = with_fallback_nodes(facts, attempt)
+    if checkpoint is not None:
+        remove_checkpoint(Path(checkpoint))
+    return result
 
 
 def _profile_for(
@@ -172,73 +148,83 @@ def _profile_for(
     return Profile(prepared.identity, DataId(), {}), ()
 
 
-def _plan(
-    model_path: Path,
-    facts: PlanningFacts,
-    *,
-    speed: SpeedCheckOptions | None,
-    data: DataLike | None,
-    limit: int | None,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: Progress | None,
-) -> _Planned:
-    """Plan a model, with the steps that run samples: the speed check, and rounding."""
-    specs = input_specs(facts.prepared.model)
-    samples: Samples | None = None
-    if facts.recipe.config.rounding in WITH_SAMPLES:
-        if data is None:
-            raise ConfigError(
-                f"rounding {facts.recipe.config.rounding}: needs samples, as for calibration; give them with "
-                "--data DIR, or choose rounding nearest, which needs none"
-            )
-        samples = open_samples(data, specs, limit)
-    planned, check = plan_from(facts), None
-    if speed is not None and speed.min_speedup is not None:  # a gate is never left out
-        planned, check = check_speed(Subject(model_path, facts), planned, speed)
-    elif speed is not None:
-        step = "check of speed (the model may be slower than float)"
-        with left_out_steps() as left_out, improvement(step, PlanError):
-            planned, check = check_speed(Subject(model_path, facts), planned, speed)
-        planned = with_notes(planned, left_out)
-    if samples is not None:
-        kept = None if checkpoint is None else Path(checkpoint)
-        planned = rounded_with_samples(planned, samples, progress, kept)
-    elif speed is not None and speed.data is not None:
-        samples = open_samples(speed.data, specs, CHECKED)
-    counted = max(1, facts.measured.data.samples)
-    elements = {name: tensor.count / counted for name, tensor in facts.measured.items()}
-    return _Planned(planned, check, elements, samples or (), facts)
+def _faster(
+    planned: PlannedModel, facts: PlanningFacts, model: Path, options: SpeedCheckOptions
+) -> tuple[PlannedModel, SpeedCheck | None]:
+    """Return the fastest plan that is found, and what was measured; None where that fails."""
+    subject = Subject(model, facts)
+    if options.min_speedup is not None:  # a gate is never left out
+        return check_speed(subject, planned, options)
+    step = "check of speed (the model may be slower than float)"
+    with left_out_steps() as left_out, improvement(step, PlanError):
+        return check_speed(subject, planned, options)
+    return with_notes(planned, left_out), None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The float model, where quantized model and plan go, and all that is read."""
+
+    model: Path
+    output: Path
+    plan: str | os.PathLike[str] | None
+    read: FilesRead
 
 
 def _write(
     prepared: PreparedModel,
-    planned: _Planned,
-    model_path: Path,
-    output: Path,
-    *,
-    plan_path: str | os.PathLike[str] | None,
+    planned: PlannedModel,
+    files: _Files,
     recipe: Recipe | None,
-) -> _Written:
+    *,
+    facts: PlanningFacts | None = None,
+    check: SpeedCheck | None = None,
+    samples: Iterable[Sample] = (),
+) -> QuantizeResult:
     """Lower the plan, write the files, together or not at all, and hold the estimated SQNR of the outputs
-    against the written model on the first samples."""
-    plan = planned.model.plan
-    lowered = lower(planned.model.model, plan)
+    against the written model on the first samples.
+
+    Args:
+        prepared: the float model.
+        planned: its plan.
+        files: what is written.
+        recipe: settings and target; None for those of a plan that was read.
+        facts: what the plan was made from; None for one that was read.
+        check: of its speed.
+        samples: that it was rounded or timed with.
+    """
+    lowered = lower(planned.model, planned.plan)
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
-    external = has_external_data(prepared.model)
+    elements: dict[str, float] = {}  # of each tensor in a sample
+    if facts is not None:
+        counted = max(1, facts.measured.data.samples)
+        elements = {name: tensor.count / counted for name, tensor in facts.measured.items()}
     with (
-        blamed_on_nodes(planned.model, lowered),
-        replacing_together(FilesRead((model_path,)).weights) as batch,
+        blamed_on_nodes(planned, lowered),
+        replacing_together(FilesRead((files.model,)).weights) as batch,
     ):
-        remarks = check_target(model, plan, recipe, str(output))
-        written = write_checked(model, output, model_path, planned.elements, external=external, batch=batch)
-        notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
-        plan = replace(plan, notes=tuple(notes))
-        if plan_path is not None:
-            write_plan(plan, plan_path, batch)
-        expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
-        first = tuple(islice(planned.samples, CHECKED)) if expected else ()
+        remarks = check_target(model, planned.plan, recipe, str(files.output))
+        external = has_external_data(prepared.model)
+        written = write_checked(model, files.output, files.model, elements, external=external, batch=batch)
+        notes = dict.fromkeys([*planned.plan.notes, *lowered.notes, *remarks, *written.notes])
+        plan = replace(planned.plan, notes=tuple(notes))
+        if files.plan is not None:
+            write_plan(plan, files.plan, batch)
         estimates: tuple[EstimateCheck, ...] = ()
         with improvement("estimates held against the written model"):
-            if first:
-                estimates = check_estimates(expected, measured_sqnr(model_path, written.file, first))
-    return _Written(model, plan, written.size, estimates, planned)
+            expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
+            if expected and (first := tuple(islice(samples, CHECKED))):
+                estimates = check_estimates(expected, measured_sqnr(files.model, written.file, first))
+    return QuantizeResult(
+        plan,
+        files.output,
+        summarize(plan),
+        (*plan.notes, *too_good_texts(estimates)),
+        model_bytes(files.model),
+        written.size,
+        check,
+        estimates,
+        model=model,
+        read=files.read,
+        made=Made(planned, facts),
+    )
