@@ -39,7 +39,7 @@ from ..plan.plan import EqualizationScales, Kind, QuantPlan
 from ..targets.config import QuantConfig
 from .equalization_paths import EqualizationPath, absorbs_scales, find_path
 
-# Equalization scales and corrected biases applied to a float model. Pure: the given model stays as it is.
+# Equalization scales and corrected biases applied to a float model, which stays as it is ------------------
 
 
 def equalized_name(name: str) -> str:
@@ -242,7 +242,7 @@ def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> No
     holder.replace_input_with(position, value)
 
 
-# The profile of a model after equalization, estimated.
+# The profile of a model after equalization, estimated -----------------------------------------------------
 
 Floats = npt.NDArray[np.float64]
 
@@ -318,30 +318,7 @@ def _bounded(tensor: TensorProfile, scales: Floats) -> TensorProfile:
     return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None, extremes=None)
 
 
-# Cross-layer equalization: which activations have their channels equalized, and by which scales. Pure.
-#
-# An activation has one scale; a channel that is much smaller than the largest keeps few quantized values.
-# Dividing the channels by equalization scales that the weights of the readers take back moves the
-# differences
-# into the weights, where every output channel has a scale of its own (cross-layer equalization: Nagel et
-# al.
-# 2019, section 4.1; between an activation and a MatMul: SmoothQuant, Xiao et al. 2022, equation 4). Both
-# are
-# one mechanism here; they differ in what divides: constants upstream, for nothing, or a Mul that is
-# inserted.
-#
-# The equalization scales of channel c are r_c^a / w_c^b for a small grid of exponents, with r_c the
-# largest
-# magnitude of the channel and w_c that of the weights that read it, rounded to powers of two. Those are
-# taken
-# whose expected noise at the readers' outputs is least, relative to their signal:
-#
-#     activation:  sum over c of  e_c * s_c^2 * |W_c|^2,   e_c = min(step^2 / 12, E[x_c^2])
-#     weight:      sum over outputs o and inputs c of  step_o^2 / 12 * taps * E[x_c^2]
-#
-# where x_c are the divided channels. A channel smaller than half a step is lost, which costs no more than
-# all
-# of it: hence the minimum.
+# Cross-layer equalization: which activations have their channels equalized, and by which scales -----------
 
 
 EXPONENTS = (
@@ -423,6 +400,23 @@ def find_equalization_scales(
     ranges: RangeCache | None = None,
 ) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
+
+    An activation has one scale; a channel that is much smaller than the largest keeps few quantized values.
+    Dividing the channels by equalization scales that the weights of the readers take back moves the
+    differences into the weights, where every output channel has a scale of its own (cross-layer equalization:
+    Nagel et al. 2019, section 4.1; between an activation and a MatMul: SmoothQuant, Xiao et al. 2022,
+    equation 4). Both are one mechanism here; they differ in what divides: constants upstream, for nothing, or
+    a Mul that is inserted.
+
+    The equalization scales of channel c are r_c^a / w_c^b for a small grid of exponents, with r_c the largest
+    magnitude of the channel and w_c that of the weights that read it, rounded to powers of two. Those are
+    taken whose expected noise at the readers' outputs is least, relative to their signal:
+
+        activation:  sum over c of  e_c * s_c^2 * |W_c|^2,   e_c = min(step^2 / 12, E[x_c^2])
+        weight:      sum over outputs o and inputs c of  step_o^2 / 12 * taps * E[x_c^2]
+
+    where x_c are the divided channels. A channel smaller than half a step is lost, which costs no more than
+    all of it: hence the minimum.
 
     Args:
         graph: the prepared model.

@@ -41,13 +41,7 @@ from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
 from ..plan.plan import QuantPlan
 
-# im2col: the input of a product with a constant weight as the rows of a matrix. Pure.
-#
-# For each group of channels, one output element of each output channel is the product of a row with a
-# column
-# of the weight. A row of a MatMul is a vector of its input; one of a convolution is what lies under the
-# kernel
-# at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
+# im2col: the input of a product with a constant weight as the rows of a matrix ----------------------------
 
 Floats = npt.NDArray[np.float64]
 
@@ -128,7 +122,12 @@ def _kernel_window(node: Node, kernel: tuple[int, ...]) -> KernelWindow:
 
 
 def im2col_rows(array: Array, source: ProductInput, most: int) -> Floats:
-    """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread."""
+    """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread.
+
+    For each group of channels, one output element of each output channel is the product of a row with a
+    column of the weight. A row of a MatMul is a vector of its input; one of a convolution is what lies under
+    the kernel at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
+    """
     if source.window is None:
         flat = array.reshape(-1, source.columns)
         return np.asarray(flat[_chosen(flat.shape[0], most)][None], np.float64)
@@ -288,13 +287,7 @@ def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
     return np.rint(rows / unit), unit
 
 
-# A model and its simulation in quantized values as programs that samples go through a few nodes at a
-# time.
-#
-# In the simulation each quantized activation is rounded and saturates as the plan says (fake
-# quantization: it
-# is divided by the scale, clipped, rounded and multiplied), and weights have the values chosen so far.
-# Each sample goes through a program once: what later nodes read is kept in files between two segments.
+# A model and its simulation in quantized values, run a few nodes at a time --------------------------------
 
 Array = npt.NDArray[Any]
 
@@ -310,6 +303,10 @@ _INTEGER = 1.5 * 2.0**23
 @dataclass(frozen=True, eq=False)
 class Program:
     """The nodes of a main graph as protobufs, and its constants.
+
+    In a simulation each quantized activation is rounded and saturates as the plan says (fake quantization: it
+    is divided by the scale, clipped, rounded and multiplied), and weights have the values chosen so far. Each
+    sample goes through a program once: what later nodes read is kept in files between two segments.
 
     Attributes:
         steps: for each node of the model, in order, what computes its results.
@@ -541,12 +538,7 @@ def _segment(
     return bytes(make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
-# Second moments collected from samples: the float model runs, and the inputs of its products are
-# observed.
-#
-# One session returns the inputs of as many products as fit in `MEMORY`, with their moments; the samples
-# run
-# once for each such slice of the model.
+# Second moments collected from samples --------------------------------------------------------------------
 
 MEMORY = 512 << 20
 """Bytes that tensors and moments of a slice take together, unless a single one takes more."""
@@ -563,6 +555,10 @@ def collect_moments(
     progress: Progress | None = None,
 ) -> Iterator[tuple[ProductInput, Moments]]:
     """Yield the moments of what products multiply, in the order of `inputs`.
+
+    The float model runs, and the inputs of its products are observed. One session returns the inputs of as
+    many products as fit in `MEMORY`, with their moments; the samples run once for each such slice of the
+    model.
 
     Args:
         model: the float model.

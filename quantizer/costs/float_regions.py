@@ -19,12 +19,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from .predicted import CostModel, Costs, is_quantized, price_of
 
-# The cheapest assignment of the nodes of a graph to two sides: a minimum cut. Pure.
-#
-# Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt
-# and
-# Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm
-# (1970).
+# The cheapest assignment of the nodes of a graph to two sides: a minimum cut ------------------------------
 
 Node = Hashable
 SOURCE, SINK = ("source",), ("sink",)
@@ -35,7 +30,12 @@ GRAIN = 1e-9
 
 @dataclass
 class Network:
-    """Capacities of directed edges; `edge` adds to them."""
+    """Capacities of directed edges; `edge` adds to them.
+
+    Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt
+    and Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm
+    (1970).
+    """
 
     _left: dict[Node, dict[Node, float]] = field(default_factory=dict)
 
@@ -308,7 +308,7 @@ def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(name for name in names if name in group)
 
 
-# Which nodes of a plan are predicted to be slower in int8 than in float, and why. Pure.
+# Which nodes of a plan are predicted to be slower in int8 than in float, and why --------------------------
 
 MARGIN = 1.3
 """How many times as long as in float a region is predicted to take before it stays float: predictions of
@@ -331,7 +331,7 @@ def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
         graph: what the plan is of.
         plan: a plan; nodes that are float in it stay float.
         profile: of the activations of `graph`.
-        costs: microseconds, as `predicted_costs` makes them of a table.
+        costs: microseconds, as `CostModel.costs` makes them.
     """
     floating, border = ({n: t * MARGIN for n, t in found.items()} for found in (costs.floating, costs.border))
     dearer = replace(costs, floating=floating, border=border)

@@ -62,22 +62,6 @@ FEWEST = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
 
 
-def predicted_costs(graph: Graph, plan: QuantPlan, profile: Profile, table: CostTable) -> Costs:
-    """Return what the nodes of a model cost in float, and as they are planned.
-
-    Args:
-        graph: the model that the plan is of.
-        plan: its plan.
-        profile: its profile, for the sizes of free dimensions.
-        table: of the target.
-
-    Returns:
-        Costs whose `border` has every float activation: what its conversion costs where it is converted now,
-        and would cost where it is not.
-    """
-    return CostModel(graph, profile, table).costs(plan)
-
-
 @dataclass(frozen=True, eq=False)
 class CostModel:
     """What is known of a model before there is a plan of it.
@@ -137,7 +121,11 @@ class CostModel:
         return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
 
     def costs(self, plan: QuantPlan) -> Costs:
-        """Return the costs of the model and of a plan."""
+        """Return what the nodes cost in float, and as they are planned.
+
+        `Costs.border` has every float activation: what its conversion costs where it is converted now, and
+        would cost where it is not.
+        """
         quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
         apart = {n for n, entry in plan.nodes.items() if entry.kind is Kind.FLOAT and entry.implementation}
         fused = {

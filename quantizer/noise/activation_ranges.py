@@ -24,13 +24,7 @@ from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .mask_fillers import saturating_low
 
-# The following activation function: what all readers of a tensor together compute of it. Pure.
-#
-# A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or
-# nearly, on
-# one side. Quantized values of the convolution's output that lie there are wasted. What counts is the
-# error
-# after the function, and by that the range of the tensor is chosen (see `calibrators`).
+# What all readers of a tensor together compute of it ------------------------------------------------------
 
 LONGEST = 8
 """Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
@@ -70,6 +64,10 @@ class FollowingFunction:
 
 def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
     """Return the function that the readers of a tensor compute of it together.
+
+    A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or
+    nearly, on one side. Quantized values of the convolution's output that lie there are wasted. What counts
+    is the error after the function, and by that the range of the tensor is chosen (see `calibrators`).
 
     Args:
         graph: the prepared model.
@@ -340,7 +338,7 @@ def effective_range(graph: Graph, name: str) -> Interval:
     return low, high
 
 
-# Which values the activations of a model can hold at all, by what the operator table knows. Pure.
+# Which values the activations of a model can hold at all, by what the operator table knows ----------------
 
 ANY: Interval = (-math.inf, math.inf)
 """Nothing is known."""
@@ -426,7 +424,7 @@ ARITHMETIC: Mapping[Arithmetic | None, Callable[[Interval, Interval], Interval]]
 """What becomes of the intervals of the inputs."""
 
 
-# An activation that only a Relu or Clip reads is calibrated with the profile of the clip's output. Pure.
+# Tensors that only a clip reads ---------------------------------------------------------------------------
 
 
 def clip_outputs(graph: Graph) -> dict[str, str]:

@@ -44,7 +44,7 @@ from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
 from .mask_fillers import reach_below
-from .statistics import (
+from .measuring_nodes import (
     CHANGED,
     KEEPS_SIZE,
     MAGIC,
@@ -56,7 +56,7 @@ from .statistics import (
     rounding_step,
 )
 
-# The weights of a model rounded to int8, as they are where nothing else is decided.
+# Weights rounded to int8, as they are where nothing else is decided ---------------------------------------
 
 Array = npt.NDArray[Any]
 
@@ -91,9 +91,7 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
     return dequantize(quantize(weight, params), params)
 
 
-# Which tensors can have another shape once values were rounded, and which only compute shapes.
-#
-# Decided from the graph alone. Pure.
+# Shapes that may change once values are rounded, and tensors that only compute shapes ---------------------
 
 
 def compute_shapes(model: ir.Model) -> frozenset[str]:
@@ -160,9 +158,7 @@ def _is_fixed(value: ir.Value) -> bool:
     return value.shape is not None and value.shape.is_static()
 
 
-# The noise model: the prepared graph, a copy with rounded activations and one with rounded weights, as
-# one
-# graph whose outputs are sums of squares.
+# The noise model: float, rounded and rounded weights side by side; its outputs are sums of squares --------
 
 
 @dataclass(frozen=True)
@@ -393,7 +389,7 @@ def free_prefix(taken: Collection[str]) -> str:
     return prefix
 
 
-# Noise models run on samples.
+# Noise models run on samples ------------------------------------------------------------------------------
 
 MOST_WEIGHTS = 1 << 30
 """Bytes of weights from which on a model is not measured: a noise model holds them twice, besides what

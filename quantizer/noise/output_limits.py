@@ -24,19 +24,17 @@ from .output_kinds import is_decision, output_kinds
 from .steps import Step, find_steps
 from .value_paths import before_move, downstream, upstream
 
-# Outputs that are the sum of an input, moved or resized, and of what the network computes. Pure.
-#
-# A network of super-resolution or denoising adds details to a picture that it was given. The picture has
-# nearly
-# all of the power, and is exact; what the network is worth is in the other part, so that noise is held
-# against
-# this one.
+# Outputs that are the sum of an input, moved or resized, and of what the network computes -----------------
 
 SUMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
 def computed_part(graph: Graph, name: str) -> str | None:
     """Return the tensor that is added to a moved or resized input to make another, None where none is.
+
+    A network of super-resolution or denoising adds details to a picture that it was given. The picture has
+    nearly all of the power, and is exact; what the network is worth is in the other part, so that noise is
+    held against this one.
 
     Args:
         graph: of the model.

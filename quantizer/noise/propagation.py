@@ -350,20 +350,7 @@ def _white(noisy: NoisyInput, rule: Rule) -> float | None:
     return float(np.square(weight).sum()) / (weight.shape[axis] if axis is not None else 1)
 
 
-# Gains of noise, corrected by the noise that was measured while the model ran. Pure.
-#
-# The gains of single nodes follow from profile and weights, and take every noise as independent of every
-# other.
-# But errors of weights are the same at each place and in each sample, gates and softmaxes saturate, and
-# sums
-# cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may hold how much
-# noise
-# each tensor had when all activations were rounded by a known step, and how much when all weights were in
-# int8.
-# What the gains predict for the result of a node, from the noise that was measured in its inputs, is held
-# against what was measured there, and the gains of the node are multiplied by the ratio. So a plan that
-# rounded
-# as the measurement did would be estimated to have just the noise that was measured, at each tensor.
+# Gains of noise, corrected by the noise that was measured while the model ran -----------------------------
 
 MOST = 1e4
 """Most by which a gain is corrected, and its inverse the least: 40 dB."""
@@ -371,6 +358,15 @@ MOST = 1e4
 
 def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence[SampleNoise]) -> NoiseGains:
     """Return the gains of the nodes of a model, corrected by measured noise.
+
+    The gains of single nodes follow from profile and weights, and take every noise as independent of every
+    other. But errors of weights are the same at each place and in each sample, gates and softmaxes saturate,
+    and sums cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may hold how
+    much noise each tensor had when all activations were rounded by a known step, and how much when all
+    weights were in int8. What the gains predict for the result of a node, from the noise that was measured in
+    its inputs, is held against what was measured there, and the gains of the node are multiplied by the
+    ratio. So a plan that rounded as the measurement did would be estimated to have just the noise that was
+    measured, at each tensor.
 
     Errors of weights are relative to the signal of each sample, as the measurement has them: the ratio is
     that of the sums over all samples. A plan rounds every sample by the same step, but the measurement each

@@ -22,12 +22,7 @@ from .density import density
 from .quantization_noise import noise_after, total_noise
 from .schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
 
-# The clipping thresholds of least Kullback-Leibler divergence, as Glow's optimizeKL finds them.
-#
-# Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right. All
-# windows that are compared are known beforehand, so they are evaluated in batches; the divergence of one
-# window
-# at a time, as the specification tells it, stands in the tests.
+# Clipping thresholds of least Kullback-Leibler divergence, as Glow's optimizeKL finds them ----------------
 
 Counts = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -81,6 +76,10 @@ def optimize_kl(
     counts: Counts, minimum: float, maximum: float, levels: int = 255, symmetric: bool = False
 ) -> tuple[float, float]:
     """Return the range whose histogram, cut to it and quantized to `levels`, diverges least from the whole.
+
+    Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right. All
+    windows that are compared are known beforehand, so they are evaluated in batches; the divergence of one
+    window at a time, as the specification tells it, stands in the tests.
 
     Args:
         counts: float32 counts of equal bins over [minimum, maximum].

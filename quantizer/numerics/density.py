@@ -91,18 +91,7 @@ def clipped(distribution: Density, low: float, high: float) -> Density:
     )
 
 
-# Densities of the values of each channel, estimated from the histogram of the whole tensor.
-#
-# A profile has one histogram for a tensor, and of each channel its smallest and largest value, mean and
-# mean
-# square. Among all densities of the channels that agree with these, the one is taken that assumes least
-# (least
-# relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share, cut to the
-# channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels together
-# make the
-# histogram (`MaxEntropyFit`). From the densities follows what the tensor holds after its channels have
-# been
-# equalized; ranges stay exact, the histogram is an estimate.
+# Densities of the values of each channel ------------------------------------------------------------------
 
 
 BINS_PER_SIDE = 96
@@ -138,7 +127,15 @@ class ChannelDensity:
 
 
 def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
-    """Return the densities of a tensor's channels; None without records of channels or without values."""
+    """Return the densities of a tensor's channels; None without records of channels or without values.
+
+    A profile has one histogram for a tensor, and of each channel its smallest and largest value, mean and
+    mean square. Among all densities of the channels that agree with these, the one is taken that assumes
+    least (least relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share,
+    cut to the channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels
+    together make the histogram (`MaxEntropyFit`). From the densities follows what the tensor holds after its
+    channels have been equalized; ranges stay exact, the histogram is an estimate.
+    """
     channels = tensor.channels
     if channels is None or tensor.count == 0 or tensor.histogram.total == 0:
         return None

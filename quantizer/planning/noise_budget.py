@@ -1,4 +1,14 @@
-"""A plan within the noise budget: nodes that bring an output above its noise limit go back to float. Pure."""
+"""A plan within the noise budget: nodes that bring an output above its noise limit go back to float. Pure.
+
+Four steps, in this order (`plan_within_noise_budget`):
+
+1. What leads to a step inside of the model stays float (`noise.steps`).
+2. While an output is above its limit, the nodes without whose noise it is within go to float, those that
+   cost the least time: a minimum cut of the graph (`cheapest_floats`).
+3. Products at the head of the model that are cheap in float and add much noise stay float (`cheap_nodes`).
+4. What is left of the budget is for int8 weights of float nodes, which save no time
+   (`plan_with_int8_weights`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +25,7 @@ from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
 from ..noise.output_limits import NoiseLimits
-from ..noise.propagation import NoiseFlow, NoiseGains, measured_gains, noise_flow
+from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
 from ..noise.steps import Step, before_steps, find_steps
 from ..noise.value_paths import upstream
@@ -24,27 +34,254 @@ from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 
-# Which nodes to leave in float so that an output is within its noise limit, at the least time. Pure.
-#
-# A tensor is rounded as long as the node that makes it, or one that reads it, is quantized. So the noise
-# of one
-# node alone says little: a float node between quantized ones has saved nothing, and at an output the last
-# nodes
-# count most, since nothing after them averages. The nodes are chosen together: time, conversions
-# included, plus
-# noise at a price for its unit, is least for a minimum cut of the graph, and the lowest price at which
-# the
-# output is within its limit is found by bisection (Lagrange). Any other choice that is as fast has more
-# noise.
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PlanMaker:
+    """How plans of one model are made while its noise is brought within budget.
+
+    Attributes:
+        make: makes a plan in which the given nodes stay float, each with its reason.
+        store: returns a plan with int8 weights for its float nodes, but for those given.
+        prices: returns what a plan's quantized nodes and conversions cost; None where no times are known.
+    """
+
+    make: Callable[[FloatReasons], QuantPlan]
+    store: Callable[[QuantPlan, Collection[str]], QuantPlan]
+    prices: Callable[[QuantPlan], Prices] | None = None
+
+
+def plan_within_noise_budget(
+    maker: PlanMaker, activations: ActivationRanges, limits: NoiseLimits
+) -> QuantPlan:
+    """Make a plan, and make it again with nodes in float until each output and each step is within its limit.
+
+    Args:
+        maker: makes the plans.
+        activations: of the model.
+        limits: how much noise its outputs and steps can bear, as estimated by `noise_flow`.
+
+    Returns:
+        The plan, with the estimates of its outputs as part of its origin.
+    """
+    plan = maker.make({})
+    graph, profile = activations.graph, activations.profile
+    if not any(tensor.histogram.total for tensor in profile.values()):
+        return plan
+    estimator = NoiseEstimator(
+        activations,
+        measured_gains(graph, profile, activations.opset, profile.noise),
+        WeightErrors(graph),
+    )
+    unlimited = limits.least == 0.0
+    plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
+    steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
+    found = estimator.estimated_sqnr(plan, [step.tensor for step in steps])
+    estimated = {name: db for name, db in found.items() if name in graph.outputs}
+    bands = {
+        name: band_of(
+            db, limits.kinds.get(name) == "decision", _least_before_steps(graph, name, steps, found)
+        )
+        for name, db in estimated.items()
+        if profile.noise
+    }
+    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
+    return replace(plan, origin=origin)
+
+
+def _least_before_steps(
+    graph: Graph, output: str, steps: Collection[Step], estimated: Mapping[str, float]
+) -> float:
+    """Return the lowest SQNR (dB) of what becomes steps on the way to an output; infinite without noise."""
+    before = {node.name for node in upstream(graph, [output])}
+    return min((estimated.get(s.tensor, math.inf) for s in steps if s.node in before), default=math.inf)
+
+
+def _within_budget(
+    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, limits: NoiseLimits
+) -> QuantPlan:
+    """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
+    graph, profile = estimator.activations.graph, estimator.activations.profile
+    compared = [name for name in limits.compared if estimator.gains.powers.get(name)]
+    flow = noise_flow(estimator.gains, tuple(dict.fromkeys([*estimator.gains.judged(), *compared])))
+    allowed = np.array([limits.allowed(name) for name in flow.outputs])
+    noisy: dict[str, FloatReason] = {
+        name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
+        for name, step in before_steps(graph, limits.steps).items()
+        if plan.nodes[name].kind is not Kind.FLOAT
+    }
+    plan = maker.make(noisy) if noisy else plan
+    while flow.outputs:
+        noise = estimator.by_node(flow, plan)
+        total = sum(noise.values(), np.zeros(len(flow.outputs)))
+        order = np.argsort(-total / allowed, kind="stable")
+        excesses = (Excess(flow, int(at), float(allowed[at]), limits) for at in order)
+        tries = (_too_noisy(maker, plan, estimator, excess, noisy) for excess in excesses)
+        more = next((found for found in tries if found), None)
+        if not more:
+            cheap = cheap_nodes(graph, profile, flow, plan, noise)
+            plan = maker.make(noisy | cheap) if cheap else plan
+            break
+        noisy |= more
+        plan = maker.make(noisy)
+    return plan_with_int8_weights(
+        plan,
+        partial(maker.store, plan),
+        lambda trial: estimator.by_node(flow, trial),
+        trusted=plan.nodes.keys() if flow.weight_reach else flow.recurrences.keys(),
+        varying=varying_part(profile, flow),
+        allowed=allowed,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """An output, or another tensor at which noise is judged, that may be above its limit.
+
+    Attributes:
+        flow: how noise reaches it.
+        output: its place in the flow.
+        allowed: most noise power over its signal power.
+        limits: those of the model.
+    """
+
+    flow: NoiseFlow
+    output: int
+    allowed: float
+    limits: NoiseLimits
+
+    @property
+    def tensor(self) -> str:
+        """Its name."""
+        return self.flow.outputs[self.output]
+
+
+def _too_noisy(
+    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, excess: Excess, floats: FloatReasons
+) -> dict[str, FloatReason]:
+    """Return the nodes to leave float so that a tensor is within its limit, each with the figures."""
+    noise = {n: float(s[excess.output]) for n, s in estimator.by_node(excess.flow, plan).items()}
+    total = sum(noise.values())
+    if total <= excess.allowed:
+        return {}
+    graph, profile = estimator.activations.graph, estimator.activations.profile
+    prices = estimated_prices(graph, plan, profile) if maker.prices is None else maker.prices(plan)
+    chosen = cheapest_floats(prices, tuple(roundings(estimator, plan, excess)))
+    found = [n for n in plan.nodes if n in chosen and n not in floats and noise.get(n, 0.0) > 0.0]
+    output = excess.limits.output_of(excess.tensor) if excess.tensor not in excess.limits.compared else ""
+    of_output = excess.limits.least is not None or excess.limits.kinds.get(output) == "decision"
+    reasons = {}
+    for name in found:
+        figures = {
+            "sqnr": decibels_of(noise[name]),
+            "total_sqnr": decibels_of(total),
+            "limit": decibels_of(excess.allowed),
+        }
+        if of_output:
+            reasons[name] = because(ReasonCode.NOISE_BUDGET, output=excess.tensor, **figures)
+        else:
+            what = excess.limits.words(excess.tensor)
+            reasons[name] = because(ReasonCode.NOISE_LIMIT, tensor=excess.tensor, what=what, **figures)
+    return reasons
+
+
+def roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> Iterator[Rounding]:
+    """Yield what is rounded, with the nodes of which one has to be quantized for it."""
+    graph = estimator.activations.graph
+    for source in estimator.sources(excess.flow, plan):
+        maker = graph.producer(source.tensor)
+        if source.is_inner or graph.is_constant(source.tensor):
+            parts = {frozenset([source.node]): 1.0}
+        elif maker is None or maker.name != source.node:
+            parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}
+        else:
+            parts = _by_reader(graph, plan, source, excess)
+        share = float(source.share[excess.output]) / excess.allowed
+        yield from (Rounding(share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
+
+
+def _by_reader(
+    graph: Graph, plan: QuantPlan, source: NoiseSource, excess: Excess
+) -> dict[frozenset[str], float]:
+    """Return which part the rounding of a node's result has through each of its readers, and directly."""
+    whole, rest = float(excess.flow.reach_of(source.tensor)[excess.output]), 1.0
+    found: dict[frozenset[str], float] = {}
+    for reader, index in graph.consumers(source.tensor):
+        gain = float(excess.flow.gain_of(reader.name, index)[excess.output])
+        part = gain / whole if whole > 0.0 else 0.0
+        if part > 0.0:
+            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, reader.name)])
+            found[nodes] = found.get(nodes, 0.0) + part
+            rest -= part
+    own = frozenset([source.node])
+    found[own] = found.get(own, 0.0) + max(rest, 0.0)
+    return found
+
+
+def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterator[str]:
+    """Yield a reader of a tensor that is quantized and, where it passes quantized values on, who reads
+    these."""
+    entry = plan.nodes.get(reader)
+    if entry is None or entry.kind is Kind.FLOAT:
+        return
+    yield reader
+    node = next((n for n, _ in graph.consumers(tensor) if n.name == reader), None)
+    for name in () if node is None or entry.kind is not Kind.PASS_THROUGH else node.results:
+        for further, _ in graph.consumers(name):
+            yield from affected(graph, plan, name, further.name)
+
+
+# The nodes that go to float at the least time -------------------------------------------------------------
+
 
 PRODUCT_US = 13.5e-6
 """Microseconds that int8 saves for each multiplication of a product (DECISIONS.md, 13)."""
 
+
 ELEMENT_US = 0.5e-3
 """Microseconds of converting one element (DECISIONS.md, 13)."""
 
+
+def estimated_prices(graph: Graph, plan: QuantPlan, profile: Profile) -> Prices:
+    """Return what int8 saves and conversions cost on a target without measured kernels, by multiplications.
+
+    Args:
+        graph: what the plan is of.
+        plan: its quantized nodes are priced.
+        profile: for the number of elements.
+    """
+    samples = max(profile.data.samples, 1)
+    quantized = [node for node in graph.nodes if plan.nodes[node.name].kind is not Kind.FLOAT]
+    floating = {}
+    for node in quantized:
+        elements = max((profile[n].count for n in node.results if n in profile), default=0) / samples
+        floating[node.name] = PRODUCT_US * elements * _multiplications_per_element(graph, node)
+    names = floating.keys()
+    crossings = tuple(
+        Crossing(name, graph.maker(name), readers, ELEMENT_US * profile[name].count / samples)
+        for name in profile
+        if name in graph.values
+        and (readers := tuple(dict.fromkeys(n.name for n, _ in graph.consumers(name))))
+        and names & {graph.maker(name), *readers}
+    )
+    return Prices(dict.fromkeys(floating, 0.0), floating, crossings, {})
+
+
+def _multiplications_per_element(graph: Graph, node: Node) -> float:
+    """Return the multiplications for each element of a node's result; 1 for a node without weights."""
+    rule = node.rule
+    layout = None if rule is None else rule.weight
+    weight = None if layout is None else graph.constant(node.input(layout.index))
+    if layout is None or weight is None or weight.ndim < 2:
+        return 1.0
+    axis = layout.axis(node, weight.ndim)
+    return float(weight.size / max(1 if axis is None else weight.shape[axis], 1))
+
+
 STEPS = 12
 """Bisections of the price of noise: it is found to 1 in 2 to the power of this, over the range below."""
+
 
 CHEAP, DEAR = 1e-6, 1e9
 """Prices between which the right one lies: of noise as much as the limit, over the time of all nodes."""
@@ -65,6 +302,13 @@ class Rounding:
 
 def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]:
     """Return the nodes without whose noise an output is within its limit, at the least time.
+
+    A tensor is rounded as long as the node that makes it, or one that reads it, is quantized. So the noise of
+    one node alone says little: a float node between quantized ones has saved nothing, and at an output the
+    last nodes count most, since nothing after them averages. The nodes are chosen together: time, conversions
+    included, plus noise at a price for its unit, is least for a minimum cut of the graph, and the lowest
+    price at which the output is within its limit is found by bisection (Lagrange). Any other choice that is
+    as fast has more noise.
 
     Args:
         prices: microseconds of the nodes that are quantized now, and of conversions.
@@ -142,77 +386,19 @@ def left_over(roundings: Iterable[Rounding], quantized: Collection[str]) -> floa
     return sum(r.share for r in roundings if not r.nodes.isdisjoint(quantized))
 
 
-def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterator[str]:
-    """Yield a reader of a tensor that is quantized and, where it passes quantized values on, who reads
-    these."""
-    entry = plan.nodes.get(reader)
-    if entry is None or entry.kind is Kind.FLOAT:
-        return
-    yield reader
-    node = next((n for n, _ in graph.consumers(tensor) if n.name == reader), None)
-    for name in () if node is None or entry.kind is not Kind.PASS_THROUGH else node.results:
-        for further, _ in graph.consumers(name):
-            yield from affected(graph, plan, name, further.name)
+# First layers ---------------------------------------------------------------------------------------------
 
-
-def estimated_prices(graph: Graph, plan: QuantPlan, profile: Profile) -> Prices:
-    """Return what int8 saves and conversions cost on a target without measured kernels, by multiplications.
-
-    Args:
-        graph: what the plan is of.
-        plan: its quantized nodes are priced.
-        profile: for the number of elements.
-    """
-    samples = max(profile.data.samples, 1)
-    quantized = [node for node in graph.nodes if plan.nodes[node.name].kind is not Kind.FLOAT]
-    floating = {}
-    for node in quantized:
-        elements = max((profile[n].count for n in node.results if n in profile), default=0) / samples
-        floating[node.name] = PRODUCT_US * elements * _products(graph, node)
-    names = floating.keys()
-    crossings = tuple(
-        Crossing(name, graph.maker(name), readers, ELEMENT_US * profile[name].count / samples)
-        for name in profile
-        if name in graph.values
-        and (readers := tuple(dict.fromkeys(n.name for n, _ in graph.consumers(name))))
-        and names & {graph.maker(name), *readers}
-    )
-    return Prices(dict.fromkeys(floating, 0.0), floating, crossings, {})
-
-
-def _products(graph: Graph, node: Node) -> float:
-    """Return the multiplications for each element of a node's result; 1 for a node without weights."""
-    rule = node.rule
-    layout = None if rule is None else rule.weight
-    weight = None if layout is None else graph.constant(node.input(layout.index))
-    if layout is None or weight is None or weight.ndim < 2:
-        return 1.0
-    axis = layout.axis(node, weight.ndim)
-    return float(weight.size / max(1 if axis is None else weight.shape[axis], 1))
-
-
-# First layers: products at the head of a model that are cheap in float and add much noise in int8. Pure.
-#
-# Where a model begins with few channels, a product takes little of the time and may add much of the
-# noise:
-# what it loses is lost to all that follows. Only the outermost products are considered, those before
-# which all
-# is float already: one of them in float moves the border and adds no conversions.
-#
-# Noise is compared with the variance of an output, not with its power: a constant offset, such as an
-# image's
-# mean brightness, carries no information.
-
-Floats = npt.NDArray[np.float64]
 
 LOW_NOISE_DB = 36.0
 """Variance of an output over its noise, as estimated, from which nothing is gained by less noise. nudenet,
 whose scores are few and decided at rare places, has 28 to 31 with all its layers in int8 and loses 1.9
 points, and 0.3 with its first layer in float, at the same speed (tuning split)."""
 
+
 TIMES_ITS_COST = 2.0
 """Least ratio of a node's part of the noise to its part of the multiplications. At 4 one of two profiles of
 nudenet left its first layer in int8; at 2 no other model changed (tuning splits)."""
+
 
 MOST_PRODUCTS = 0.05
 """Part of all quantized multiplications that may go back to float in all."""
@@ -222,6 +408,12 @@ def cheap_nodes(
     graph: Graph, profile: Profile, flow: NoiseFlow, plan: QuantPlan, noise: Mapping[str, Floats]
 ) -> dict[str, FloatReason]:
     """Return products at the head of the model that are better in float, each with the figures.
+
+    Where a model begins with few channels, a product takes little of the time and may add much of the noise:
+    what it loses is lost to all that follows. Only the outermost products are considered, those before which
+    all is float already: one of them in float moves the border and adds no conversions. Noise is compared
+    with the variance of an output, not with its power: a constant offset, such as an image's mean brightness,
+    carries no information.
 
     Args:
         graph, profile: of the model.
@@ -235,7 +427,7 @@ def cheap_nodes(
     if not level.size or level.max() <= 10.0 ** (-LOW_NOISE_DB / 10.0):
         return {}
     worst = int(np.argmax(level))
-    products = _products_of_first_layers(graph, profile, plan)
+    products = _multiplications_of_products(graph, profile, plan)
     all_products = sum(products.values())
     found: dict[str, FloatReason] = {}
     spent = 0.0
@@ -259,15 +451,12 @@ def cheap_nodes(
 
 def varying_part(profile: Profile, flow: NoiseFlow) -> Floats:
     """Return the variance of each output of a flow over its power."""
-    return np.array([_variance(profile, name) / flow.powers[name] for name in flow.outputs])
+    densities = {name: density(profile[name]) for name in flow.outputs}
+    variances = {n: mean_of(d, np.square) - mean_of(d, lambda x: x) ** 2 for n, d in densities.items()}
+    return np.array([variances[name] / flow.powers[name] for name in flow.outputs])
 
 
-def _variance(profile: Profile, name: str) -> float:
-    seen = density(profile[name])
-    return mean_of(seen, np.square) - mean_of(seen, lambda x: x) ** 2
-
-
-def _products_of_first_layers(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, float]:
+def _multiplications_of_products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, float]:
     """Return the number of multiplications of each quantized node with a constant weight, in graph order."""
     found = {}
     for node in graph.nodes:
@@ -295,16 +484,12 @@ def _after_quantized(graph: Graph, products: Collection[str], floats: Collection
     return after
 
 
-# Float nodes that may have int8 weights: the noise of rounding these is held to what an output can bear.
-# Pure.
-#
-# A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
-# noise
-# may only use what the quantized nodes left of the noise budget, and no more of that than goes unnoticed.
+# Int8 weights of float nodes ------------------------------------------------------------------------------
 
 
 UNNOTICED_DB = 30.0
 """Variance of an output over the noise of all weights that are rounded without saving time."""
+
 
 TOO_GOOD_DB = 15.0
 """By how much the estimate for a product may be too good. The error of a weight is the same at each place and
@@ -312,13 +497,10 @@ in each sample: means do not take it away as they do the rounding of activations
 weights of depthwise convolutions were estimated 12.4 dB below the noise of the quantized nodes, and measured
 to equal it (tuning split). Recurrent cells are run with such errors; what is estimated of them is near."""
 
-Store = Callable[[Collection[str]], QuantPlan]
-"""Returns the plan in which all float nodes have int8 weights that can, but for the nodes given."""
-
 
 def plan_with_int8_weights(
     plan: QuantPlan,
-    store: Store,
+    store: Callable[[Collection[str]], QuantPlan],
     noise_of: Callable[[QuantPlan], Mapping[str, Floats]],
     *,
     trusted: Collection[str],
@@ -327,9 +509,12 @@ def plan_with_int8_weights(
 ) -> QuantPlan:
     """Return a plan in which float nodes have int8 weights as far as the noise budget allows.
 
+    A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
+    noise may only use what the quantized nodes left of the budget, and no more of that than goes unnoticed.
+
     Args:
         plan: within the budget; its float nodes have float weights.
-        store: makes the plan with int8 weights.
+        store: returns the plan in which all float nodes have int8 weights that can, but for those given.
         noise_of: returns what each node of a plan adds to the noise over the signal at every output.
         trusted: nodes whose noise was measured, or simulated (`recurrence`), and not only calculated.
         varying: variance over power of each output.
@@ -378,200 +563,4 @@ def _noisiest(noise: Mapping[str, Floats], limits: Floats) -> set[str]:
             break
         found.add(name)
         rest -= float(noise[name][worst])
-    return found
-
-
-@dataclass(frozen=True)
-class PlanMaker:
-    """How plans of one model are made while its noise is brought within budget.
-
-    Attributes:
-        make: makes a plan in which the given nodes stay float, each with its reason.
-        store: returns a plan with int8 weights for its float nodes, but for those given.
-        prices: returns what a plan's quantized nodes and conversions cost; None where no times are known.
-    """
-
-    make: Callable[[FloatReasons], QuantPlan]
-    store: Callable[[QuantPlan, Collection[str]], QuantPlan]
-    prices: Callable[[QuantPlan], Prices] | None = None
-
-
-def plan_within_noise_budget(
-    maker: PlanMaker, activations: ActivationRanges, limits: NoiseLimits
-) -> QuantPlan:
-    """Make a plan, and make it again with nodes in float until each output and each step is within its limit.
-
-    What leads to a step inside the model stays float, see `before_steps`; then the nodes without whose noise
-    an output is within its limit at the least time, see `cheapest_floats`. Then products at the head of the
-    model that are cheap in float and add much noise go back to float too, see `cheap_nodes`. What is left of
-    the budget is for int8 weights of float nodes, see `float_weights`.
-
-    Args:
-        maker: makes the plans.
-        activations: of the model.
-        limits: how much noise its outputs and steps can bear, as estimated by `noise_flow`.
-
-    Returns:
-        The plan, with the estimates of its outputs as part of its origin.
-    """
-    plan = maker.make({})
-    graph, profile = activations.graph, activations.profile
-    if not any(tensor.histogram.total for tensor in profile.values()):
-        return plan
-    estimator = NoiseEstimator(
-        activations,
-        measured_gains(graph, profile, activations.opset, profile.noise),
-        WeightErrors(graph),
-    )
-    unlimited = limits.least == 0.0
-    plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
-    steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
-    found = estimator.estimated_sqnr(plan, [step.tensor for step in steps])
-    estimated = {name: db for name, db in found.items() if name in graph.outputs}
-    bands = {
-        name: band_of(
-            db, limits.kinds.get(name) == "decision", _least_before_steps(graph, name, steps, found)
-        )
-        for name, db in estimated.items()
-        if profile.noise
-    }
-    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
-    return replace(plan, origin=origin)
-
-
-def _least_before_steps(
-    graph: Graph, output: str, steps: Collection[Step], estimated: Mapping[str, float]
-) -> float:
-    """Return the lowest SQNR (dB) of what becomes steps on the way to an output; infinite without noise."""
-    before = {node.name for node in upstream(graph, [output])}
-    return min((estimated.get(s.tensor, math.inf) for s in steps if s.node in before), default=math.inf)
-
-
-def _within_budget(
-    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, limits: NoiseLimits
-) -> QuantPlan:
-    """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    flow = noise_flow(estimator.gains, _judged(estimator.gains, limits))
-    allowed = np.array([limits.allowed(name) for name in flow.outputs])
-    noisy = _before_steps(graph, plan, limits)
-    plan = maker.make(noisy) if noisy else plan
-    while flow.outputs:
-        noise = estimator.by_node(flow, plan)
-        total = sum(noise.values(), np.zeros(len(flow.outputs)))
-        order = np.argsort(-total / allowed, kind="stable")
-        excesses = (Excess(flow, int(at), float(allowed[at]), limits) for at in order)
-        tries = (_too_noisy(maker, plan, estimator, excess, noisy) for excess in excesses)
-        more = next((found for found in tries if found), None)
-        if not more:
-            cheap = cheap_nodes(graph, profile, flow, plan, noise)
-            plan = maker.make(noisy | cheap) if cheap else plan
-            break
-        noisy |= more
-        plan = maker.make(noisy)
-    return plan_with_int8_weights(
-        plan,
-        partial(maker.store, plan),
-        lambda trial: estimator.by_node(flow, trial),
-        trusted=plan.nodes.keys() if flow.weight_reach else flow.recurrences.keys(),
-        varying=varying_part(profile, flow),
-        allowed=allowed,
-    )
-
-
-def _judged(gains: NoiseGains, limits: NoiseLimits) -> tuple[str, ...]:
-    """Return the tensors at which noise is judged: outputs, and what becomes steps."""
-    inside = [name for name in limits.compared if gains.powers.get(name)]
-    return tuple(dict.fromkeys([*gains.judged(), *inside]))
-
-
-def _before_steps(graph: Graph, plan: QuantPlan, limits: NoiseLimits) -> dict[str, FloatReason]:
-    """Return the quantized nodes that lead to steps, each with the reason to stay float."""
-    return {
-        name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
-        for name, step in before_steps(graph, limits.steps).items()
-        if plan.nodes[name].kind is not Kind.FLOAT
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class Excess:
-    """An output, or another tensor at which noise is judged, that may be above its limit.
-
-    Attributes:
-        flow: how noise reaches it.
-        output: its place in the flow.
-        allowed: most noise power over its signal power.
-        limits: those of the model.
-    """
-
-    flow: NoiseFlow
-    output: int
-    allowed: float
-    limits: NoiseLimits
-
-    @property
-    def tensor(self) -> str:
-        """Its name."""
-        return self.flow.outputs[self.output]
-
-
-def _too_noisy(
-    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, excess: Excess, floats: FloatReasons
-) -> dict[str, FloatReason]:
-    """Return the nodes to leave float so that a tensor is within its limit, each with the figures."""
-    noise = {n: float(s[excess.output]) for n, s in estimator.by_node(excess.flow, plan).items()}
-    total = sum(noise.values())
-    if total <= excess.allowed:
-        return {}
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    prices = estimated_prices(graph, plan, profile) if maker.prices is None else maker.prices(plan)
-    chosen = cheapest_floats(prices, tuple(roundings(estimator, plan, excess)))
-    found = [n for n in plan.nodes if n in chosen and n not in floats and noise.get(n, 0.0) > 0.0]
-    return {name: _reason(excess, noise[name], total) for name in found}
-
-
-def _reason(excess: Excess, own: float, total: float) -> FloatReason:
-    figures = {
-        "sqnr": decibels_of(own),
-        "total_sqnr": decibels_of(total),
-        "limit": decibels_of(excess.allowed),
-    }
-    output = excess.limits.output_of(excess.tensor) if excess.tensor not in excess.limits.compared else ""
-    what = excess.limits.words(excess.tensor)
-    if excess.limits.least is not None or excess.limits.kinds.get(output) == "decision":
-        return because(ReasonCode.NOISE_BUDGET, output=excess.tensor, **figures)
-    return because(ReasonCode.NOISE_LIMIT, tensor=excess.tensor, what=what, **figures)
-
-
-def roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> Iterator[Rounding]:
-    """Yield what is rounded, with the nodes of which one has to be quantized for it."""
-    graph = estimator.activations.graph
-    for source in estimator.sources(excess.flow, plan):
-        maker = graph.producer(source.tensor)
-        if source.is_inner or graph.is_constant(source.tensor):
-            parts = {frozenset([source.node]): 1.0}
-        elif maker is None or maker.name != source.node:
-            parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}
-        else:
-            parts = _by_reader(graph, plan, source, excess)
-        share = float(source.share[excess.output]) / excess.allowed
-        yield from (Rounding(share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
-
-
-def _by_reader(
-    graph: Graph, plan: QuantPlan, source: NoiseSource, excess: Excess
-) -> dict[frozenset[str], float]:
-    """Return which part the rounding of a node's result has through each of its readers, and directly."""
-    whole, rest = float(excess.flow.reach_of(source.tensor)[excess.output]), 1.0
-    found: dict[frozenset[str], float] = {}
-    for reader, index in graph.consumers(source.tensor):
-        gain = float(excess.flow.gain_of(reader.name, index)[excess.output])
-        part = gain / whole if whole > 0.0 else 0.0
-        if part > 0.0:
-            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, reader.name)])
-            found[nodes] = found.get(nodes, 0.0) + part
-            rest -= part
-    own = frozenset([source.node])
-    found[own] = found.get(own, 0.0) + max(rest, 0.0)
     return found

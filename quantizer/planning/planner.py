@@ -39,34 +39,29 @@ from .noise_budget import PlanMaker, plan_within_noise_budget
 from .parameters import Parameters, choose_parameters, touches_16_bits
 from .shared_scales import find_groups, shared_scales
 
-# Which nodes are quantized, and why the others stay float. Second step of planning; pure.
-#
-# Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over
-# the
-# memory-bound ones between them, as far as that saves conversions:
-#
-# 1. A memory-bound node joins when an activation that it reads is quantized and the rest is, or can be,
-# too.
-# 2. A node that only passes values through, and a memory-bound convolution, joins as well when all its
-# readers
-#    want quantized input and no more elements have to be converted before it than after it.
-# 3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
-# no
-#    rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
-#    and
-#    look-up tables spread, and only where they lead to quantized nodes again.
-# 4. Where the target runs float operators between quantized ones at no more than the price of the
-# conversions,
-#    a memory-bound node without a quantized reader leaves again: quantizing its output would only add
-#    error.
-#
-# With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
+# Which nodes are quantized, and why the others stay float -------------------------------------------------
 
 
 def select(
     facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
 ) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
+
+    Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
+    memory-bound ones between them, as far as that saves conversions:
+
+    1. A memory-bound node joins when an activation that it reads is quantized and the rest is, or can be,
+       too.
+    2. A node that only passes values through, and a memory-bound convolution, joins as well when all its
+       readers want quantized input and no more elements have to be converted before it than after it.
+    3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
+       no rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
+       and look-up tables spread, and only where they lead to quantized nodes again.
+    4. Where the target runs float operators between quantized ones at no more than the price of the
+       conversions, a memory-bound node without a quantized reader leaves again: quantizing its output would
+       only add error.
+
+    With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
 
     Args:
         facts: the model.

@@ -11,7 +11,6 @@ from qprof_onnx.quantizer.costs.kernels import Sizes, Work, fused_nodes, work_of
 from qprof_onnx.quantizer.costs.predicted import (
     CostModel,
     converted_tensors,
-    predicted_costs,
     price_of,
     total_microseconds,
 )
@@ -75,7 +74,7 @@ def test_a_plan_has_the_times_of_integer_kernels_and_of_conversions(
     two_convolutions: Network, costs_table: CostTable
 ) -> None:
     net, plan = two_convolutions, two_convolutions.plan()
-    costs = predicted_costs(net.graph, plan, net.profile, costs_table)
+    costs = CostModel(net.graph, net.profile, costs_table).costs(plan)
     assert costs.integer == pytest.approx({"Conv_a": 30.0, "Erf_b": 7.0, "Conv_y": 30.0})
     assert converted_tensors(net.graph, plan) == {"x", "a", "b", "y"}
     # Between the two convolutions the channels stay last.

@@ -129,7 +129,7 @@ REWRITING = ("prepare", "lowering", "exchange", "operators", "reference")
 MAKING = {
     "quantizer/adjustments/equalization.py": "writes a Mul",
     "quantizer/adjustments/second_moments.py": "writes the nodes that round",
-    "quantizer/noise/statistics.py": "writes the nodes that measure",
+    "quantizer/noise/measuring_nodes.py": "writes the nodes that measure",
     "quantizer/costs/predicted.py": "the kernel that stands for others",
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/search/benchmark_networks.py": "writes the networks that are measured",

@@ -1,5 +1,5 @@
-"""The nodes that a noise model has besides the copies: sums of squares, and a rounding that depends on the
-sample alone."""
+"""What a noise model has besides its copies of the graph: nodes that sum squares, and nodes that round by a
+step that follows from the sample alone."""
 
 from __future__ import annotations
 
