@@ -43,16 +43,6 @@ def bytes_needed(tensor: onnx.TensorProto) -> int:
     return (math.prod(map(int, tensor.dims)) * ir.DataType(tensor.data_type).bitwidth + 7) // 8
 
 
-def clear_typed_fields(tensor: onnx.TensorProto) -> bool:
-    """Remove the elements that are given beside the raw data; tell whether there were any."""
-    extra = (
-        [name for name in _TYPED_FIELDS if len(getattr(tensor, name))] if tensor.HasField("raw_data") else []
-    )
-    for name in extra:
-        tensor.ClearField(name)
-    return bool(extra)
-
-
 def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
     """Check type, dimensions and the amount of data of a tensor.
 
@@ -118,6 +108,9 @@ def check_sparse(sparse: onnx.SparseTensorProto, where: str) -> None:
 def _check_amount(tensor: onnx.TensorProto, where: str) -> None:
     kind = ir.DataType(tensor.data_type)
     if tensor.HasField("raw_data"):
+        twice = [name for name in _TYPED_FIELDS if len(getattr(tensor, name))]
+        if twice:
+            raise ModelError(f"{where}: has elements in raw_data and in {twice[0]}; export it again")
         have, need, unit = len(tensor.raw_data), bytes_needed(tensor), "bytes"
     else:
         have, need, unit = (

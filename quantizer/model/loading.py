@@ -25,7 +25,7 @@ from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line, new_sessio
 from ...profiles.samples.samples import set_title
 from .external_data import SharedFileTensor, check_external, shared_file
 from .protobuf import read_proto
-from .repairs import check_proto, mend, mend_first
+from .repairs import check_proto, mend
 
 # What onnxruntime says of a model file: whether it loads it, and the types of its outputs.
 
@@ -103,10 +103,9 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     proto = read_proto(path)
     if not proto.HasField("ir_version") or not proto.HasField("graph"):
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
-    first = mend_first(proto)
     check_proto(proto, str(path))
     check_external(proto, path)
-    notes = [*first, *mend(proto)]
+    notes = list(mend(proto))
     model = converted(proto, path)
     set_title(model, path)
     del proto
