@@ -13,7 +13,7 @@ from ..options import EXISTING, NEW, FileCommand
 @click.command("merge", cls=FileCommand)
 @click.argument("profiles", type=EXISTING, nargs=-1, required=True, metavar="PROFILE.yaml...")
 @click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
-@click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a warning.")
+@click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a note.")
 def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) -> None:
     """Merge the profiles of shards of the data into the profile of all of it.
 
@@ -25,16 +25,12 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     Example:
       qprof merge shard-1.yaml shard-2.yaml shard-3.yaml -o profile.yaml
     """
-    from ...profiles.records.merge import merge_files
-    from ...quantizer.exchange.profiles import read_at
+    from ...quantizer.api.profiling import merge
 
-    found = merge_files(profiles, output, allow_duplicates=allow_duplicates, read=read_at)
-    for warning in found.warnings:
-        tell(f"warning: {warning}")
-    profile = found.profile
+    profile = merge(profiles, output, allow_duplicates=allow_duplicates)
     add_finding(model=Path(profile.model.file) if Path(profile.model.file).is_file() else None)
     for note in profile.notes:
         tell(f"note: {note}")
-    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")
     for hint in profile.hints():
         tell(f"hint: {hint.text}")

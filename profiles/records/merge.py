@@ -1,19 +1,16 @@
 """Profiles of shards of the data, merged into the profile of all of it: exact, whatever the order.
 
-Files are read one at a time and not kept, so memory does not grow with their number.
+Profiles are taken one at a time and not kept, so memory does not grow with their number.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..base.errors import ProfileError
-from ..base.output_files import read_text
 from .channel_statistics import Channels
 from .profile import DataId, Profile, describe, is_exact, source_of
-from .store import loads, save_profile
 
 MAX_COUNT = (1 << 63) - 1
 """Largest count that a histogram holds (int64)."""
@@ -33,41 +30,6 @@ class Merged:
     profile: Profile
     files: int
     warnings: tuple[str, ...] = ()
-
-
-Read = Callable[[str | os.PathLike[str]], Profile]
-"""Returns the profile of a file; the whole path stands in messages, as shards often have the same name in
-different folders."""
-
-
-def read_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile of qprof."""
-    return loads(read_text(path, ProfileError), str(path))
-
-
-def merge_files(
-    paths: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str] | None = None,
-    *,
-    allow_duplicates: bool = False,
-    read: Read = read_profile,
-) -> Merged:
-    """Merge profile files, and write the result.
-
-    Args:
-        paths: at least one qprof profile; all of one model.
-        output: where to write the merged profile; None for nowhere.
-        allow_duplicates: accept data that seems to be counted twice, with a warning.
-        read: reads a file.
-
-    Raises:
-        ProfileError: see `merge_profiles`, or a file cannot be read.
-        ConfigError: the output cannot be written.
-    """
-    merged = merge_profiles(((str(path), read(path)) for path in paths), allow_duplicates=allow_duplicates)
-    if output is not None:
-        save_profile(merged.profile, output)
-    return merged
 
 
 def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False) -> Merged:

@@ -19,6 +19,7 @@ from ...profiles.base.errors import ConfigError, ModelError, QprofError
 from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.tool import Progress, tool_name
+from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.merge import merge_profiles
@@ -35,7 +36,7 @@ from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
 from ..exchange.exporting import written
-from ..exchange.profiles import load_profile
+from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
@@ -43,7 +44,7 @@ from ..noise.measure import expected_bytes, measure_noise, rows_differ_together,
 from ..operators.graph import Graph
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ProfileLike, open_prepared
 from .keywords import RunOptions, sorted_keywords
 from .sources import Transform, in_memory, samples_of
 
@@ -306,24 +307,26 @@ def merge(
     Args:
         profiles: paths or objects, at least one; all of one model.
         output: where to write the result; None for nowhere.
-        allow_duplicates: accept data that seems to be counted twice.
+        allow_duplicates: accept data that seems to be counted twice, with a note.
 
     Raises:
         ProfileError: they do not fit together, one cannot be read, or data is counted twice.
     """
     sources = tuple(profiles)
     check_outputs([output], FilesRead(files=sources))
-    loaded = (_named(number, source) for number, source in enumerate(sources))
-    merged = merge_profiles(loaded, allow_duplicates=allow_duplicates).profile
+    # Shards often have the same name in different folders: messages have the whole path.
+    named = (
+        (f"profiles[{number}]", source)
+        if isinstance(source, Profile)
+        else (os.fspath(source), read_at(source))
+        for number, source in enumerate(sources)
+    )
+    merged = merge_profiles(named, allow_duplicates=allow_duplicates)
+    for warning in merged.warnings:
+        note_to_user(warning)
     if output is not None:
-        save_profile(merged, output)
-    return merged
-
-
-def _named(number: int, source: ProfileLike) -> tuple[str, Profile]:
-    if isinstance(source, Profile):
-        return f"profiles[{number}]", source
-    return profile_name(source), load_profile(source)
+        save_profile(merged.profile, output)
+    return merged.profile
 
 
 def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:

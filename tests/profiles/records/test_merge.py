@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import EqualBins
-from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_files, merge_profiles
+from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_profiles
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads, save_profile
 from qprof_onnx.profiles.samples.samples import data_id
-from qprof_onnx.quantizer.exchange.profiles import read_at
+from qprof_onnx.quantizer.api.profiling import merge
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"
@@ -105,9 +105,9 @@ def test_files_are_merged_into_a_file(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.yaml" for name in "abc"]
     for path, profile in zip(paths, (A, B, C), strict=True):
         save_profile(profile, path)
-    found = merge_files(paths, tmp_path / "all.yaml")
-    assert loads((tmp_path / "all.yaml").read_text()) == found.profile
-    assert (found.files, found.profile.data.samples, found.warnings) == (3, 3, ())
+    found = merge(paths, tmp_path / "all.yaml")
+    assert loads((tmp_path / "all.yaml").read_text()) == found
+    assert found.data.samples == 3
 
 
 def test_another_model_is_refused_with_both_files() -> None:
@@ -133,7 +133,7 @@ def test_a_profile_of_glow_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(
         ProfileError, match=r"profile-glow\.yaml: comes from Glow x\.y, .* 'qprof dump-profile'"
     ):
-        merge_files([tmp_path / "a.yaml", GLOW], tmp_path / "all.yaml", read=read_at)
+        merge([tmp_path / "a.yaml", GLOW], tmp_path / "all.yaml")
     assert not (tmp_path / "all.yaml").exists()
 
 
@@ -174,7 +174,7 @@ def test_nothing_to_merge_is_an_error() -> None:
 def test_a_broken_file_is_named_with_its_folder(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("format: qprof-profile/9\n")
     with pytest.raises(ProfileError, match=f"^{tmp_path}/a.yaml: "):
-        merge_files([tmp_path / "a.yaml"])
+        merge([tmp_path / "a.yaml"])
 
 
 # Counted twice
