@@ -39,6 +39,12 @@ def share(totals: np.ndarray) -> Scores:
     return Scores(float(right / count), {"samples": float(count)})
 
 
+def classified(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+    """Rows of each batch whose class has the largest logit, of how many."""
+    pairs = zip(outputs, labels, strict=True)
+    return np.array([((values[0].argmax(axis=1) == batch).sum(), len(batch)) for values, batch in pairs])
+
+
 @dataclass(frozen=True)
 class RealModel:
     """A trained model that nobody here made, with a task whose answers are known.

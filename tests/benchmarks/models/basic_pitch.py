@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import tones
@@ -12,10 +11,6 @@ from record import Feed, Outputs, RealModel, package_folder
 
 RATE, HOP, SAMPLES, FRAMES, LOWEST = 22050, 256, 43844, 172, 27.5
 NAMES = ("StatefulPartitionedCall:2", "StatefulPartitionedCall:1", "StatefulPartitionedCall:0")
-
-
-def path(folder: Path) -> Path:
-    return package_folder("basic_pitch") / "saved_models" / "icassp_2022" / "nmp.onnx"
 
 
 def _clips(seed: int, count: int, split: str) -> Iterator[tuple[Feed, list[list[int]]]]:
@@ -58,7 +53,7 @@ MODEL = RealModel(
     source="basic-pitch",
     kind="audio convolution",
     task="160 clips of one to four made voices: F1 of the notes that sound in each frame",
-    path=path,
+    path=lambda folder: package_folder("basic_pitch") / "saved_models" / "icassp_2022" / "nmp.onnx",
     samples=_clips,
     splits={
         "calibration": (101, 32, "calibration"),

@@ -6,7 +6,6 @@ The last Concat joins centres, sizes and two scores of 3549 places; boxes are wo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -17,10 +16,6 @@ from record import Feed, Outputs, RealModel, package_folder
 
 SIDE, STRIDES = 416, (8, 16, 32)
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghkmnpqrstuy23456789"
-
-
-def path(folder: Path) -> Path:
-    return package_folder("ddddocr") / "common_det.onnx"
 
 
 def _picture(
@@ -112,7 +107,7 @@ MODEL = RealModel(
     source="ddddocr",
     kind="detector with a concatenated head (YOLOX)",
     task="200 made puzzles: F1 of the characters' boxes at an overlap of 0.5",
-    path=path,
+    path=lambda folder: package_folder("ddddocr") / "common_det.onnx",
     samples=_pictures,
     splits={
         "calibration": (71, 32, text.CALIBRATION_FONTS),

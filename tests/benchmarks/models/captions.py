@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from record import Feed, Outputs, RealModel
@@ -171,10 +170,6 @@ def _groups(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"pictures": pictures, "captions": captions}, GROUP
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "captions")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Pictures of each group whose own caption is the nearest of eight, of how many."""
     rows = []
@@ -191,7 +186,7 @@ MODEL = RealModel(
     source="training/captions.py, made pictures",
     kind="vision-language encoder (CLIP)",
     task="250 groups of 8 made pictures: share whose caption is found among the eight, a word apart",
-    path=path,
+    path=lambda folder: trained_file(folder, "captions"),
     samples=_groups,
     splits={
         "calibration": (351, "calibration", 32),

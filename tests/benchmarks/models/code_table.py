@@ -10,12 +10,12 @@ import ast
 import sysconfig
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from record import Feed, Outputs, RealModel, package_folder
+from record import Feed, RealModel, classified, package_folder
 from trained import trained_file
 
 PACKAGES = ("std", "numpy", "scipy", "sklearn", "skimage", "sympy", "onnx")
@@ -109,28 +109,18 @@ def _batches(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]
         yield {"numbers": numbers, "names": names}, labels.tolist()
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "code_table")
-
-
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Functions of each batch whose package has the largest logit, of how many."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([((values[0].argmax(axis=1) == batch).sum(), len(batch)) for values, batch in pairs])
-
-
 MODEL = RealModel(
     name="code-table",
     source="training/code_table.py, Python's library and packages",
     kind="tabular network, embeddings",
     task="120 batches of 32 functions of 7 packages: share whose package is told right from a table's row",
-    path=path,
+    path=lambda folder: trained_file(folder, "code_table"),
     samples=_batches,
     splits={
         "calibration": (341, "calibration", 24),
         "tuning": (342, "tuning", 60),
         "evaluation": (343, "evaluation", 120),
     },
-    count=count,
+    count=classified,
     helpers=("trained",),
 )

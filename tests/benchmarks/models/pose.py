@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -89,10 +88,6 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[list[float]]]]:
         yield {"picture": (picture / 255).astype(np.float32)[None]}, joints.round(2).tolist()
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "pose")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
     """Joints of each figure that are within NEAR pixels of where they are, of how many."""
     rows = []
@@ -107,7 +102,7 @@ MODEL = RealModel(
     source="training/pose.py, drawn figures",
     kind="pose, depthwise with SiLU, coordinates",
     task="480 drawn figures among shapes: share of the joints that are told within 2.5 pixels of 96",
-    path=path,
+    path=lambda folder: trained_file(folder, "pose"),
     samples=_pairs,
     splits={
         "calibration": (431, 48),

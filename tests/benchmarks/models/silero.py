@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 import espeakng_loader
 import numpy as np
@@ -107,10 +106,6 @@ def _labels(windows: np.ndarray) -> list[int]:
     return [1 if is_loud else -1 if is_near else 0 for is_loud, is_near in zip(loud, near, strict=True)]
 
 
-def path(folder: Path) -> Path:
-    return package_folder("silero_vad") / "data" / "silero_vad_16k_sequence.onnx"
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
     """Windows of each clip told right at a probability of 0.5: speech, of how many, pauses, of how many."""
     rows = []
@@ -132,7 +127,7 @@ MODEL = RealModel(
     source="silero-vad",
     kind="recurrent, speech",
     task="120 clips, 9 synthetic voices over noise and melodies: balanced share of windows told right",
-    path=path,
+    path=lambda folder: package_folder("silero_vad") / "data" / "silero_vad_16k_sequence.onnx",
     samples=_clips,
     splits={
         "calibration": (51, 32, 0, CALIBRATION_VOICES),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import tones
@@ -11,10 +10,6 @@ from record import Feed, Outputs, RealModel, Scores, package_folder
 
 RATE, HOP, FRAMES = 16000, 256, 160
 LIMITS = {"fmin": np.float32(46.875), "fmax": np.float32(2093.75)}
-
-
-def path(folder: Path) -> Path:
-    return package_folder("swift_f0") / "model.onnx"
 
 
 def _clips(seed: int, count: int, split: str) -> Iterator[tuple[Feed, list[float]]]:
@@ -87,7 +82,7 @@ MODEL = RealModel(
     source="swift-f0",
     kind="audio convolution, pitch",
     task="200 clips of a made voice in noise: share of frames whose pitch (within 50 cents) or pause is told",
-    path=path,
+    path=lambda folder: package_folder("swift_f0") / "model.onnx",
     samples=_clips,
     splits={
         "calibration": (111, 32, "calibration"),

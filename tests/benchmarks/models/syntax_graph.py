@@ -122,10 +122,6 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[list[i
         yield {**feed, "relation": relation}, [hidden.tolist(), kinds.tolist()]
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "syntax_graph")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
     """Hidden nodes of each function whose kind has the largest logit, of how many."""
     rows = []
@@ -139,7 +135,7 @@ MODEL = RealModel(
     source="training/syntax_graph.py, Python's library",
     kind="graph network (GatedGCN)",
     task="400 functions of Python's library: share of the tree's hidden nodes whose kind is told right",
-    path=path,
+    path=lambda folder: trained_file(folder, "syntax_graph"),
     samples=_pairs,
     splits={
         "calibration": (321, "calibration", 48),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -77,10 +76,6 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"pieces": np.stack(pieces)[:, None].astype(np.float32)}, PAIRS
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "texture_faults")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
     """Of all pairs of a good and a faulty piece in a run: how often the faulty one differs more; how many."""
     rows = []
@@ -100,7 +95,7 @@ MODEL = RealModel(
     source="training/texture_faults.py, scikit-image's photographs",
     kind="autoencoder, anomalies",
     task="400 runs of 4 pieces of brick, grass or gravel: how often a fault makes one differ more",
-    path=path,
+    path=lambda folder: trained_file(folder, "texture_faults"),
     samples=_pairs,
     splits={
         "calibration": (361, "calibration", 32),

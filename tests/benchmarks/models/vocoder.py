@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import speech
@@ -61,10 +60,6 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, str]]:
         yield {"mel": fed(spectrum)[None]}, base64.b64encode(label.tobytes()).decode()
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "vocoder")
-
-
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
     """Distances in dB of each piece's spectrum from the true one, summed up over what is heard; cells."""
     rows = []
@@ -87,7 +82,7 @@ MODEL = RealModel(
     source="training/vocoder.py, espeak-ng's voices",
     kind="vocoder (HiFi-GAN), a waveform",
     task="160 seconds of made speech: distance of its mel spectrum from the true one, 20 dB as 0",
-    path=path,
+    path=lambda folder: trained_file(folder, "vocoder"),
     samples=_pairs,
     splits={
         "calibration": (421, "calibration", 32),

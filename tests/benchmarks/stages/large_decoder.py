@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 from frame import Row, Rows, Stage, table
 from measured import own_mb
-from onnx import TensorProto, parser
+from onnx import parser
 from workbench import QPROF
 
-from stages.large_model import figures
+from stages.large_model import appended, figures
 
 WIDTH, INNER = 2048, 8192
 POSITIONS, SAMPLES = 64, 4
@@ -47,7 +47,7 @@ def build(folder: Path, layers: int) -> tuple[Path, int]:
         f"{{ {text} }}"
     )
     del model.graph.input[1:]
-    rng, at = np.random.default_rng(0), 0
+    rng, count = np.random.default_rng(0), 0
     small = {"one": np.ones(WIDTH), "zero": np.zeros(WIDTH), "root": np.array(WIDTH**-0.5)}
     del model.graph.initializer[:]
     for name, array in small.items():
@@ -60,15 +60,8 @@ def build(folder: Path, layers: int) -> tuple[Path, int]:
                 )
                 values = rng.standard_normal((rows, columns), np.float32)
                 values *= np.float32(1.0 / np.sqrt(rows))
-                data.write(values.data)
-                tensor = TensorProto(
-                    name=f"w{letter}{number}", data_type=TensorProto.FLOAT, dims=values.shape
-                )
-                tensor.data_location = TensorProto.EXTERNAL
-                for key, value in (("location", "decoder.data"), ("offset", at), ("length", values.nbytes)):
-                    tensor.external_data.add(key=key, value=str(value))
-                model.graph.initializer.append(tensor)
-                at += values.nbytes
+                model.graph.initializer.append(appended(data, f"w{letter}{number}", values))
+                count += values.size
     onnx.save(model, folder / "decoder.onnx")
     (folder / "samples").mkdir()
     mixed = rng.standard_normal((256, WIDTH), np.float32)  # few directions: columns are correlated
@@ -77,7 +70,7 @@ def build(folder: Path, layers: int) -> tuple[Path, int]:
         np.save(
             folder / "samples" / f"{number}.npy", array + rng.standard_normal(array.shape, np.float32) / 2
         )
-    return folder / "decoder.onnx", at // 4
+    return folder / "decoder.onnx", count
 
 
 def killed(command: list[str], seconds: float) -> float:

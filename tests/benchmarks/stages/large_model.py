@@ -14,6 +14,7 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -25,25 +26,30 @@ WIDTH, INNER = 4096, 16384
 ROWS, FEEDS = 16, 8
 
 
+def appended(data: BinaryIO, name: str, values: np.ndarray) -> TensorProto:
+    """Write a weight to a file of external data; return the tensor that stands for it."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=values.shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    entries = {"location": Path(data.name).name, "offset": data.tell(), "length": values.nbytes}
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=str(value))
+    data.write(values.data)
+    return tensor
+
+
 def build(folder: Path, gigabytes: float) -> Path:
     """Write the model and its feeds; return the model's path. One layer's weights are in memory at a time."""
     layer = 2 * WIDTH * INNER * 4
     layers = max(1, round(gigabytes * 1e9 / layer))
     rng = np.random.default_rng(0)
-    nodes, weights, x, at = [], [], "x", 0
+    nodes, weights, x = [], [], "x"
     with (folder / "large.data").open("wb") as data:
         for number in range(layers):
             up, down, out = f"up{number}", f"down{number}", f"x{number}"
             for name, shape in ((f"w_{up}", (WIDTH, INNER)), (f"w_{down}", (INNER, WIDTH))):
                 values = rng.standard_normal(shape, np.float32)
                 values *= np.float32(0.7 / np.sqrt(shape[0]))
-                data.write(values.data)
-                tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
-                tensor.data_location = TensorProto.EXTERNAL
-                for key, value in (("location", "large.data"), ("offset", at), ("length", values.nbytes)):
-                    tensor.external_data.add(key=key, value=str(value))
-                weights.append(tensor)
-                at += values.nbytes
+                weights.append(appended(data, name, values))
             nodes += [
                 helper.make_node("MatMul", [x, f"w_{up}"], [up]),
                 helper.make_node("Relu", [up], [f"relu{number}"]),
