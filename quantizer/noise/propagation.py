@@ -380,78 +380,43 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
     gains = NoiseGains(graph, profile, opset)
     if not samples:
         return gains
-    scales = _scales(gains, pooled_noise(samples))
-    each = [_levels(sample.tensors, scales) for sample in samples]
-    together = _levels(pooled_noise(samples), scales)
+    measured = _measured(gains, samples)
     rounding, weights = {}, {}
     for node in graph.nodes:
         for result in node.outputs:
-            if not gains.powers.get(result) or result not in together:
+            if not gains.powers.get(result) or result not in measured:
                 continue
-            read = [(name, index) for index, name in enumerate(node.inputs) if gains.powers.get(name)]
-            coloured = {(n, i): gains.coloured(node, i, n, result) for n, i in read}
-            fresh = {(n, i): _or(gains.white(node, i), coloured[n, i]) for n, i in read}
-            ratios = [
-                _ratio(
-                    own[result].rounding,
-                    sum(gain * _known(own, n).rounding for (n, _), gain in coloured.items())
-                    + sum(gain * _known(own, n).injected for (n, _), gain in fresh.items()),
-                )
-                for own in each
-                if result in own and not math.isnan(own[result].rounding)
-            ]
-            rounding[result] = sum(ratios) / len(ratios) if ratios else 1.0
-            of_weights = sum(gain * _known(together, n).weights for (n, _), gain in coloured.items())
-            weights[result] = _ratio(together[result].weights, of_weights + _own(gains, node, result))
+            of_rounding, of_weights = np.zeros(len(samples) + 1), _own(gains, node, result)
+            for index, name in enumerate(node.inputs):
+                if gains.powers.get(name) and name in measured:
+                    injected, before, by_weights = np.nan_to_num(measured[name])
+                    coloured, white = gains.coloured(node, index, name, result), gains.white(node, index)
+                    of_rounding += coloured * before + (coloured if white is None else white) * injected
+                    of_weights += coloured * float(by_weights[-1])
+            _, found, found_of_weights = measured[result]
+            seen = ~np.isnan(found[:-1])
+            rounding[result] = float(_ratio(found, of_rounding)[:-1][seen].mean()) if seen.any() else 1.0
+            weights[result] = float(_ratio(found_of_weights[-1:], np.array([of_weights]))[0])
     return gains.corrected(Corrections(rounding, weights))
 
 
-@dataclass(frozen=True)
-class _Level:
-    """Noise in one tensor, scaled to the samples of the profile; NaN for what was not measured.
+def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Floats]:
+    """Return the measured noise in each tensor, [3, samples + 1], the last column for all samples together.
 
-    Attributes:
-        injected: what rounding it added.
-        rounding: what it had before, where activations were rounded.
-        weights: what it had where weights were rounded.
+    The rows are what its own rounding added, what it had before that, and what it had where weights were
+    rounded; NaN where that was not measured. All are scaled to the signal of the profile: of a few samples
+    noise is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
     """
-
-    injected: float
-    rounding: float
-    weights: float
-
-
-def _scales(gains: NoiseGains, measured: Mapping[str, TensorNoise]) -> dict[str, float]:
-    """Return what the noise of each tensor is multiplied with: of a few samples it is relative to their
-    signal. A tensor that only a clip reads has the profile of the clip's output, and so is its noise."""
-    clipped = clip_outputs(gains.graph)
-    scales = {}
-    for name in measured:
+    clipped, pooled = clip_outputs(gains.graph), pooled_noise(samples)
+    unknown, found = TensorNoise(None, None, None), {}
+    for name, together in pooled.items():
         profiled = clipped.get(name, name)
-        power, other = gains.powers.get(profiled), measured.get(profiled)
+        power, other = gains.powers.get(profiled), pooled.get(profiled)
         if power and other is not None and other.signal:
-            scales[name] = power / other.signal
-    return scales
-
-
-def _levels(measured: Mapping[str, TensorNoise], scales: Mapping[str, float]) -> dict[str, _Level]:
-    levels = {}
-    for name, noise in measured.items():
-        if name in scales:
-            figures = (noise.injected, noise.activation_noise, noise.weight_noise)
-            levels[name] = _Level(*(math.nan if f is None else f * scales[name] for f in figures))
-    return levels
-
-
-def _known(levels: Mapping[str, _Level], name: str) -> _Level:
-    """Return the noise in a tensor with zeros for what was not measured."""
-    level = levels.get(name)
-    figures = () if level is None else (level.injected, level.rounding, level.weights)
-    return _Level(*(0.0 if math.isnan(figure) else figure for figure in figures or (0.0, 0.0, 0.0)))
-
-
-def _or(white: float | None, coloured: float) -> float:
-    return coloured if white is None else white
+            noises = [*(sample.tensors.get(name, unknown) for sample in samples), together]
+            figures = [(noise.injected, noise.activation_noise, noise.weight_noise) for noise in noises]
+            found[name] = np.array(figures, np.float64).T * (power / other.signal)
+    return found
 
 
 def _own(gains: NoiseGains, node: Node, result: str) -> float:
@@ -466,10 +431,11 @@ def _own(gains: NoiseGains, node: Node, result: str) -> float:
     return total
 
 
-def _ratio(measured: float, expected: float) -> float:
-    if math.isnan(measured) or expected <= 0.0:
-        return 1.0
-    return min(max(measured / expected, 1.0 / MOST), MOST)
+def _ratio(measured: Floats, expected: Floats) -> Floats:
+    """Return measured over expected noise, within `MOST`; 1 where either is not known."""
+    known = ~np.isnan(measured) & (expected > 0.0)
+    ratio = np.divide(measured, expected, out=np.ones_like(expected), where=known)
+    return np.where(known, np.clip(ratio, 1.0 / MOST, MOST), 1.0)
 
 
 def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:
