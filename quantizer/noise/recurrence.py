@@ -29,8 +29,6 @@ from ..numerics.quantization_noise import decibels, weight_error
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.graph import Graph, Node
 
-# LSTM, GRU and RNN in numpy, run on drawn sequences to see what becomes of noise in them. Pure.
-
 Floats = npt.NDArray[np.float32]
 
 NORMAL_SPREAD = np.pi**2 / 8.0

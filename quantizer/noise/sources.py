@@ -20,46 +20,7 @@ from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
 from .activation_ranges import ActivationRanges
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
 
-# What an activation function rounds on the way to its result, where it is written so that it saturates.
-
-ROUNDING = 1.0 / 12.0
-"""Power of rounding, in squares of the step."""
-
-
-def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
-    """Return the noise power in the result of a node from the rounding of its gate or correction.
-
-    HardSwish multiplies its gate, and the rounding of it, by x; where the gate is 0 or 1 it is exact. PRelu
-    adds its correction where x is negative.
-
-    Args:
-        node: of the model.
-        plan: its plan; 0 is returned for a node whose implementation is not "saturating".
-        activations: of the model.
-    """
-    name, entry = node.input(0), plan.nodes[node.name]
-    params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
-    if entry.implementation != "saturating" or params is None or tensor is None or not tensor.histogram.total:
-        return 0.0
-    values = density(tensor)
-    saturation = None if node.rule is None else node.rule.saturation
-    if saturation is Saturation.GATED:
-        step = gate_params(params.qtype).tensor_scale
-        return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
-    if saturation is Saturation.CORRECTED:
-        read = plan.params_read(node.name, 1, node.input(1))
-        found = None if read is None else correction_of(params, read)
-        if found is not None:
-            below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
-            return ROUNDING * found.params.tensor_scale**2 * below_zero
-    return 0.0
-
-
 Floats = npt.NDArray[np.float64]
-
-QUIET_SEQUENCES = 10.0
-"""By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
-low level as a whole: of six trained LSTMs the estimates were 10 to 23 dB too good."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,27 +39,6 @@ class NoiseSource:
     tensor: str
     share: Floats
     is_inner: bool = False
-
-
-class WeightErrors:
-    """Squared errors of quantized weights over their squares, each computed when it is first asked for."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._known: dict[tuple[str, QuantParams], float | None] = {}
-
-    def of(self, name: str, params: QuantParams) -> float | None:
-        """Return the error of a constant with these parameters; None for one that is no constant, or 0."""
-        if (name, params) not in self._known:
-            self._known[name, params] = self._computed(name, params)
-        return self._known[name, params]
-
-    def _computed(self, name: str, params: QuantParams) -> float | None:
-        weight = self._graph.constant(name)
-        if weight is None or not weight.any():
-            return None
-        exact = weight.astype(np.float32, copy=False)
-        return relative_power(weight_error(exact, params), exact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +115,27 @@ def decibels_of(share: float) -> float:
     return -10.0 * math.log10(share)
 
 
+class WeightErrors:
+    """Squared errors of quantized weights over their squares, each computed when it is first asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[str, QuantParams], float | None] = {}
+
+    def of(self, name: str, params: QuantParams) -> float | None:
+        """Return the error of a constant with these parameters; None for one that is no constant, or 0."""
+        if (name, params) not in self._known:
+            self._known[name, params] = self._computed(name, params)
+        return self._known[name, params]
+
+    def _computed(self, name: str, params: QuantParams) -> float | None:
+        weight = self._graph.constant(name)
+        if weight is None or not weight.any():
+            return None
+        exact = weight.astype(np.float32, copy=False)
+        return relative_power(weight_error(exact, params), exact)
+
+
 def noise_sources(
     flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges, errors: WeightErrors
 ) -> Iterator[NoiseSource]:
@@ -237,6 +198,39 @@ def _inside(
         yield NoiseSource(node.name, name, flow.reach[name] * power, is_inner=True)
 
 
+ROUNDING = 1.0 / 12.0
+"""Power of rounding, in squares of the step."""
+
+
+def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
+    """Return the noise power in the result of a node from the rounding of its gate or correction.
+
+    HardSwish multiplies its gate, and the rounding of it, by x; where the gate is 0 or 1 it is exact. PRelu
+    adds its correction where x is negative.
+
+    Args:
+        node: of the model.
+        plan: its plan; 0 is returned for a node whose implementation is not "saturating".
+        activations: of the model.
+    """
+    name, entry = node.input(0), plan.nodes[node.name]
+    params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
+    if entry.implementation != "saturating" or params is None or tensor is None or not tensor.histogram.total:
+        return 0.0
+    values = density(tensor)
+    saturation = None if node.rule is None else node.rule.saturation
+    if saturation is Saturation.GATED:
+        step = gate_params(params.qtype).tensor_scale
+        return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
+    if saturation is Saturation.CORRECTED:
+        read = plan.params_read(node.name, 1, node.input(1))
+        found = None if read is None else correction_of(params, read)
+        if found is not None:
+            below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
+            return ROUNDING * found.params.tensor_scale**2 * below_zero
+    return 0.0
+
+
 def _power(noise: Noise) -> float:
     return noise.rounding_power + noise.clipping_power
 
@@ -261,6 +255,11 @@ def _weights(node: Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors)
         else:
             power = recurrence.of_state_weight(error) / recurrence.per_unit
         yield NoiseSource(node.name, name, through * power)
+
+
+QUIET_SEQUENCES = 10.0
+"""By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
+low level as a whole: of six trained LSTMs the estimates were 10 to 23 dB too good."""
 
 
 def _at_run_time(node: Node, flow: NoiseFlow, activations: ActivationRanges) -> Iterator[NoiseSource]:

@@ -39,6 +39,154 @@ from .noise_budget import PlanMaker, plan_within_noise_budget
 from .parameters import Parameters, choose_parameters, touches_16_bits
 from .shared_scales import find_groups, shared_scales
 
+NO_FLOATS: FloatReasons = {}
+
+
+PRICES = "predicted times (nodes that are slower in int8 may be quantized)"
+"""What is left out where they cannot be predicted."""
+
+
+def make_plan(
+    facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
+) -> QuantPlan:
+    """Decide everything about one model, its noise at the outputs included.
+
+    Args:
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
+
+    Raises:
+        ConfigError: the settings name something that the model does not have.
+    """
+    table = facts.recipe.costs
+    model = None if table is None else CostModel(facts.graph, facts.profile, table)
+
+    def make(noisy: FloatReasons) -> QuantPlan:
+        plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
+        if model is None:
+            return plan
+        with improvement(PRICES, PlanError):
+            return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
+        return plan
+
+    def prices(plan: QuantPlan) -> Prices:
+        assert model is not None
+        return find_prices(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+
+    maker = PlanMaker(
+        make,
+        lambda plan, without: with_int8_weights(facts, plan, without=without),
+        None if model is None else prices,
+    )
+    with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
+        return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
+    plan = make(NO_FLOATS)
+    with improvement("int8 weights of float nodes", PlanError):
+        return maker.store(plan, ())
+    return plan
+
+
+def _without_slower(
+    facts: PlanningFacts,
+    floats: FloatReasons,
+    plan: QuantPlan,
+    model: CostModel,
+    *,
+    start_everywhere: bool,
+) -> QuantPlan:
+    """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
+    while True:
+        slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+        if slower.keys() <= floats.keys():  # a node may be what it is whatever it costs
+            return plan
+        floats = {**floats, **slower}
+        plan = decide(facts, floats, start_everywhere=start_everywhere)
+
+
+def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan with the channels padded where that is predicted to be faster."""
+    padded = find_padding(model, plan)
+    return replace(plan, adjustments=replace(plan.adjustments, padded_channels=padded))
+
+
+def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
+    """Return the plan in which these nodes stay float, whatever its noise is. See `make_plan`.
+
+    Nodes whose constants turn out to have no parameters stay float too: each try leaves more of them float.
+    """
+    unfit: dict[str, FloatReason] = {}
+    while True:
+        try:
+            return _decided(facts, {**floats, **unfit}, start_everywhere=start_everywhere)
+        except UnfitNodesError as error:
+            if error.reasons.keys() <= unfit.keys():
+                raise
+            unfit.update(error.reasons)
+
+
+def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> QuantPlan:
+    choices, hybrids = kinds(facts, floats, start_everywhere=start_everywhere)
+    groups = find_groups(facts, choices)
+    parameters = choose_parameters(
+        facts, choices, groups, {name: hybrid.inputs for name, hybrid in hybrids.items()}
+    )
+    nodes = {n.name: _node_plan(facts, n, choices[n.name], parameters) for n in facts.graph.nodes}
+    notes = (*facts.notes, *_note_16_bits(facts, choices, parameters), *_note_retyped(parameters))
+    return QuantPlan(
+        facts.identity,
+        facts.recipe.config,
+        parameters.tensors,
+        nodes,
+        notes,
+        tool=tool_name(),
+        shared_scales=shared_scales(groups),
+        origin=PlanOrigin(facts.profile_digest),
+    )
+
+
+def kinds(
+    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
+) -> tuple[dict[str, Choice], dict[str, Hybrid]]:
+    """Return what becomes of every node, by name in graph order, and of them those that are hybrids."""
+    if facts.config.mode in DATA_FREE:
+        choices = all_float(facts)
+    else:
+        choices = select(facts, floats, start_everywhere=start_everywhere)
+    hybrids = find_hybrids(facts, choices, floats)
+    return choices | {name: hybrid.choice for name, hybrid in hybrids.items()}, hybrids
+
+
+def _note_16_bits(
+    facts: PlanningFacts, choices: Mapping[str, Choice], parameters: Parameters
+) -> tuple[str, ...]:
+    """Return a remark when operators with 16-bit activations have no integer kernel for them."""
+    activations, target = parameters.activations, facts.target
+    wide = sum(params.qtype.bits == 16 for params in activations.values())
+    touching = {
+        node.op_type
+        for node in facts.graph.nodes
+        if touches_16_bits(facts, node, choices[node.name], activations)
+    }
+    lacking = sorted(op_type for op_type in touching if not target.has_16bit_kernel(op_type))
+    if not wide or not lacking:
+        return ()
+    names = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
+    return (
+        f"{wide} activations have 16 bits; {target.name} has no such kernel of {names}: "
+        "float between conversions",
+    )
+
+
+def _note_retyped(parameters: Parameters) -> tuple[str, ...]:
+    if not parameters.retyped:
+        return ()
+    return (
+        f"{parameters.retyped} signed tensors are stored as uint8 with the same scale, the zero "
+        "point shifted by 128: the runtime's kernels want that",
+    )
+
+
 # Which nodes are quantized, and why the others stay float -------------------------------------------------
 
 
@@ -248,121 +396,7 @@ def _with_output(node: Node, choice: Choice, spread: _Spread) -> Choice:
     return replace(choice, returns_float=not wanted or QUANTIZED not in outputs)
 
 
-NO_FLOATS: FloatReasons = {}
-
-PRICES = "predicted times (nodes that are slower in int8 may be quantized)"
-"""What is left out where they cannot be predicted."""
-
-
-def make_plan(
-    facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
-) -> QuantPlan:
-    """Decide everything about one model, its noise at the outputs included.
-
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
-
-    Raises:
-        ConfigError: the settings name something that the model does not have.
-    """
-    table = facts.recipe.costs
-    model = None if table is None else CostModel(facts.graph, facts.profile, table)
-
-    def make(noisy: FloatReasons) -> QuantPlan:
-        plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
-        if model is None:
-            return plan
-        with improvement(PRICES, PlanError):
-            return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
-        return plan
-
-    def prices(plan: QuantPlan) -> Prices:
-        assert model is not None
-        return find_prices(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
-
-    maker = PlanMaker(
-        make,
-        lambda plan, without: with_int8_weights(facts, plan, without=without),
-        None if model is None else prices,
-    )
-    with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
-        return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
-    plan = make(NO_FLOATS)
-    with improvement("int8 weights of float nodes", PlanError):
-        return maker.store(plan, ())
-    return plan
-
-
-def _without_slower(
-    facts: PlanningFacts,
-    floats: FloatReasons,
-    plan: QuantPlan,
-    model: CostModel,
-    *,
-    start_everywhere: bool,
-) -> QuantPlan:
-    """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
-    while True:
-        slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
-        if slower.keys() <= floats.keys():  # a node may be what it is whatever it costs
-            return plan
-        floats = {**floats, **slower}
-        plan = decide(facts, floats, start_everywhere=start_everywhere)
-
-
-def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
-    """Return a plan with the channels padded where that is predicted to be faster."""
-    padded = find_padding(model, plan)
-    return replace(plan, adjustments=replace(plan.adjustments, padded_channels=padded))
-
-
-def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
-    """Return the plan in which these nodes stay float, whatever its noise is. See `make_plan`.
-
-    Nodes whose constants turn out to have no parameters stay float too: each try leaves more of them float.
-    """
-    unfit: dict[str, FloatReason] = {}
-    while True:
-        try:
-            return _decided(facts, {**floats, **unfit}, start_everywhere=start_everywhere)
-        except UnfitNodesError as error:
-            if error.reasons.keys() <= unfit.keys():
-                raise
-            unfit.update(error.reasons)
-
-
-def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> QuantPlan:
-    choices, hybrids = kinds(facts, floats, start_everywhere=start_everywhere)
-    groups = find_groups(facts, choices)
-    parameters = choose_parameters(
-        facts, choices, groups, {name: hybrid.inputs for name, hybrid in hybrids.items()}
-    )
-    nodes = {n.name: _node_plan(facts, n, choices[n.name], parameters) for n in facts.graph.nodes}
-    notes = (*facts.notes, *_note_16_bits(facts, choices, parameters), *_note_retyped(parameters))
-    return QuantPlan(
-        facts.identity,
-        facts.recipe.config,
-        parameters.tensors,
-        nodes,
-        notes,
-        tool=tool_name(),
-        shared_scales=shared_scales(groups),
-        origin=PlanOrigin(facts.profile_digest),
-    )
-
-
-def kinds(
-    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
-) -> tuple[dict[str, Choice], dict[str, Hybrid]]:
-    """Return what becomes of every node, by name in graph order, and of them those that are hybrids."""
-    if facts.config.mode in DATA_FREE:
-        choices = all_float(facts)
-    else:
-        choices = select(facts, floats, start_everywhere=start_everywhere)
-    hybrids = find_hybrids(facts, choices, floats)
-    return choices | {name: hybrid.choice for name, hybrid in hybrids.items()}, hybrids
+# How each node is written ---------------------------------------------------------------------------------
 
 
 def _node_plan(facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters) -> NodePlan:
@@ -453,33 +487,3 @@ def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
         if known and graph.is_constant(weight) and weight in parameters.tensors:
             return any(graph.is_constant(other) for other in node.inputs if other != name)
     return False
-
-
-def _note_16_bits(
-    facts: PlanningFacts, choices: Mapping[str, Choice], parameters: Parameters
-) -> tuple[str, ...]:
-    """Return a remark when operators with 16-bit activations have no integer kernel for them."""
-    activations, target = parameters.activations, facts.target
-    wide = sum(params.qtype.bits == 16 for params in activations.values())
-    touching = {
-        node.op_type
-        for node in facts.graph.nodes
-        if touches_16_bits(facts, node, choices[node.name], activations)
-    }
-    lacking = sorted(op_type for op_type in touching if not target.has_16bit_kernel(op_type))
-    if not wide or not lacking:
-        return ()
-    names = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
-    return (
-        f"{wide} activations have 16 bits; {target.name} has no such kernel of {names}: "
-        "float between conversions",
-    )
-
-
-def _note_retyped(parameters: Parameters) -> tuple[str, ...]:
-    if not parameters.retyped:
-        return ()
-    return (
-        f"{parameters.retyped} signed tensors are stored as uint8 with the same scale, the zero "
-        "point shifted by 128: the runtime's kernels want that",
-    )
