@@ -17,6 +17,7 @@ from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import data_id, input_specs, open_samples, rows_of
 from ...profiles.samples.values import Sample
+from ..evaluation.metrics.metric import Figures, Metric, Outputs
 from ..evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
@@ -25,7 +26,7 @@ from ..evaluation.metrics.score import (
     open_metric,
     score_of,
 )
-from ..evaluation.metrics.truth import Figures, Metric, Outputs, Place
+from ..evaluation.metrics.truth import Place
 from ..evaluation.runtimes import run
 from .options import TuningData
 

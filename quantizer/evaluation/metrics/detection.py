@@ -18,16 +18,9 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError
 from .boxes import Boxes, Floats, boxes_of, hits, in_crowds
 from .detector_outputs import Head, head_of
+from .metric import Figures, Metric, MetricSource, Outputs, digest_of, of_sums
 from .true_boxes import true_boxes
-from .truth import (
-    Figures,
-    Metric,
-    MetricSource,
-    Outputs,
-    Place,
-    digest_of,
-    of_sums,
-)
+from .truth import Place
 
 SURE = 0.25
 """Boxes of the float model with this score or more stand for a missing truth."""

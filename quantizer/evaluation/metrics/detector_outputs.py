@@ -12,10 +12,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, ModelError
 from .boxes import Boxes, boxes_of, suppressed
-from .truth import (
-    MetricSource,
-    Outputs,
-)
+from .metric import MetricSource, Outputs
 
 Array = npt.NDArray[Any]
 
@@ -275,8 +272,7 @@ def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     raise ModelError(
         f"outputs {listed}: are no boxes of a known form; name one with --output and head=FORM: "
-        f"{', '.join(FORMS)}, "
-        "or score with a function of your own"
+        f"{', '.join(FORMS)}, or score with a function of your own"
     )
 
 

@@ -9,20 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .truth import (
-    Figures,
-    Floats,
-    Metric,
-    MetricSource,
-    Outputs,
-    Place,
-    array_truth,
-    digest_of,
-    mean_of,
-    read_npy,
-    read_picture,
-    required,
-)
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .truth import Place, array_truth, read_npy, read_picture
 
 MOST_DECIBELS = 100.0
 """PSNR of pictures that are equal."""
@@ -92,8 +80,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
         if len(shape) != 4:
             raise ModelError(
                 f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
-                "width]; "
-                "choose another with --output"
+                "width]; choose another with --output"
             )
         found, used = pictures.of(place, shape[0])
         scale = most / np.iinfo(found.dtype).max if found.dtype.kind == "u" else 1.0
@@ -147,7 +134,6 @@ def _as_shape(
         if candidate.shape == shape:
             return candidate
     raise DataError(
-        f"{where}: the true picture has shape {list(picture.shape)}, the output {list(shape)}; give "
-        "pictures of "
-        "that size"
+        f"{where}: the true picture has shape {list(picture.shape)}, the output {list(shape)}; give pictures "
+        "of that size"
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .truth import Floats
+from .metric import Floats
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""

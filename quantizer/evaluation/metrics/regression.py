@@ -10,19 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, ModelError
-from .truth import (
-    Figures,
-    Floats,
-    Metric,
-    MetricSource,
-    Outputs,
-    Place,
-    array_truth,
-    digest_of,
-    of_sums,
-    read_npy,
-    required,
-)
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums, required
+from .truth import Place, array_truth, read_npy
 
 
 def rmse(source: MetricSource) -> Metric:
@@ -57,8 +46,7 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
         if wanted.size != floats[output].size:
             raise DataError(
                 f"{file}, sample {place.name}: {list(wanted.shape)} true numbers for output '{output}' of "
-                "shape "
-                f"{list(shape)}; give one for each element"
+                f"shape {list(shape)}; give one for each element"
             )
         return wanted.reshape(shape).astype(np.float64), used
 

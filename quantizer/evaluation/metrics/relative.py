@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compare import ClassAxis, OutputSums, Sums, answers, is_float, sums_along
+from .metric import Figures, Floats, Metric, Outputs, mean_of
 from .table import AGREEMENT, CORRELATION
-from .truth import Figures, Floats, Metric, Outputs, Place, mean_of
+from .truth import Place
 
 ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """One output on one sample, of the float and of the quantized model."""

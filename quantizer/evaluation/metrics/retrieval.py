@@ -9,18 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
-from .truth import (
-    Figures,
-    Floats,
-    Metric,
-    MetricSource,
-    Outputs,
-    Place,
-    digest_of,
-    load_labels,
-    mean_of,
-    required,
-)
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .truth import Place, load_labels
 
 
 def recall(source: MetricSource) -> Metric:

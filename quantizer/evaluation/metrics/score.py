@@ -18,9 +18,10 @@ from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
 from ..compare import class_axes
 from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, rows_to_show
+from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric
 from .table import MetricKind, check_metric_name, named_metric
-from .truth import Figures, Floats, Inputs, Labels, Metric, MetricSource, Outputs, Place
+from .truth import Labels, Place
 from .user_functions import MetricFunction, user_metric
 
 # From what was asked for to a metric with its truth.

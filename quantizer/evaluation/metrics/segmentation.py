@@ -10,19 +10,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
 from ..compare import class_axes, is_float
-from .truth import (
-    Figures,
-    Floats,
-    Metric,
-    MetricSource,
-    Outputs,
-    Place,
-    array_truth,
-    digest_of,
-    of_sums,
-    read_npy,
-    read_picture,
-)
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
+from .truth import Place, array_truth, read_npy, read_picture
 
 Masks = npt.NDArray[np.int64]
 """Class of each pixel, [rows, height, width]."""
@@ -93,8 +82,7 @@ def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
     if channels > 1 or values.ndim not in (3, 4):
         raise ModelError(
             f"output '{output}': shape {list(values.shape)} is no mask [rows, classes, height, width]; "
-            "choose "
-            "another with --output, or its axis with --class-axis"
+            "choose another with --output, or its axis with --class-axis"
         )
     if not is_float(values):
         return None, 0.0, ()

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
 from .table import NamedMetric
-from .truth import Figures, Floats, Metric, MetricSource, Outputs, Place, digest_of, of_sums, read_text
+from .truth import Place, read_text
 
 _WORDS: Mapping[str, tuple[str | None, ...]] = {
     "spaces": ("keep", "ignore"),

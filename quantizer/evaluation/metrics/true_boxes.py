@@ -15,14 +15,8 @@ from ....profiles.samples.objects import DataLike, PreprocessedData
 from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
-from .truth import (
-    MetricSource,
-    Place,
-    by_stem,
-    read_text,
-    stem_of,
-    stems,
-)
+from .metric import MetricSource
+from .truth import Place, by_stem, read_text, stem_of, stems
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
@@ -199,8 +193,7 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
         if place.row + rows > len(boxes):
             raise DataError(
                 f"{path}: has {len(boxes)} pictures, and sample {place.name} is none of them by name or "
-                "order; "
-                "give a file for these samples"
+                "order; give a file for these samples"
             )
         return list(boxes[place.row : place.row + rows])
 
@@ -223,9 +216,8 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
         raise ConfigError(
-            f"metric '{source.asked.text}': a letterbox needs the sizes of the pictures; name their "
-            "folder as in "
-            f"{source.asked.kind.name}:images=DIR"
+            f"metric '{source.asked.text}': a letterbox needs the sizes of the pictures; name their folder "
+            f"as in {source.asked.kind.name}:images=DIR"
         )
     known: list[str] = []
     stem_once = stems(str(folder))

@@ -15,8 +15,9 @@ import numpy as np
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.samples.functions import load_function, user_code
+from .metric import Figures, Floats, Metric, Outputs, mean_of
 from .table import OWN
-from .truth import Figures, Floats, Metric, Outputs, Place, mean_of
+from .truth import Place
 
 MetricFunction: TypeAlias = Callable[[Sequence[Outputs], Sequence[int]], object]
 """Takes the outputs of a model (a dict by name for each sample) and the indices of the samples in the data;

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx import parser
+from qprof_onnx.quantizer.evaluation.metrics.metric import Metric, Outputs
 from qprof_onnx.quantizer.evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
@@ -11,7 +12,7 @@ from qprof_onnx.quantizer.evaluation.metrics.score import (
     open_metric,
     score_of,
 )
-from qprof_onnx.quantizer.evaluation.metrics.truth import Metric, Outputs, Place
+from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
 SIZE = 64
 

@@ -20,9 +20,9 @@ from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, judged
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
+from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs
 from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, _in_shape
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
-from qprof_onnx.quantizer.evaluation.metrics.truth import Outputs
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 
 from .running import opened, scored

@@ -12,9 +12,9 @@ from qprof_onnx.quantizer.evaluation.metrics.intervals import (
     rows_to_show,
     student95,
 )
+from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
-from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
 
 stats = pytest.importorskip("scipy.stats", reason="of the extra test-all")
 

@@ -5,9 +5,9 @@ from typing import get_args
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of, of_sums
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, MetricName, check_metric_name, named_metric
-from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of, of_sums
 
 from .running import opened, rows, scored
 

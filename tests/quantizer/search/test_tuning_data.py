@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.quantizer.evaluation.compare import ClassAxis
-from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
+from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.search.options import TuningData

@@ -1,0 +1,163 @@
+"""A metric: how outputs become a figure, held against what truth; one concept for `evaluate` and `tune`.
+
+A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it looks for the truth
+and keeps what it needs of the outputs; at the end it makes `Figures` of all that was kept, which can be
+computed for any weights of the units, so that intervals come from drawing the units anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ....profiles.base.errors import ConfigError
+from ....profiles.samples.objects import DataLike
+from .table import MetricKind, NamedMetric
+from .truth import Labels, Place
+
+Floats = npt.NDArray[np.float64]
+
+Outputs = Mapping[str, npt.NDArray[Any]]
+"""Outputs of a model on one sample, by name."""
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+"""Inputs of a model in one sample, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What a metric finds in the outputs of one model on all samples.
+
+    Attributes:
+        units: rows, samples or pictures that are scored.
+        figure: weights of the units, float64 of shape [repeats, units] -> the figure for each, [repeats].
+        scores: score of each unit where the figure is their mean; None elsewhere.
+        counts: what was counted of each unit, float64 of shape [units, counts]: units with the same counts do
+            not differ between two models; None where nothing is counted.
+    """
+
+    units: int
+    figure: Callable[[Floats], Floats]
+    scores: Floats | None = None
+    counts: Floats | None = None
+
+    @property
+    def value(self) -> float:
+        """The figure, in the unit of the metric."""
+        return float(self.figure(np.ones((1, self.units)))[0])
+
+
+def mean_of(scores: Floats) -> Figures:
+    """Return figures that are the mean of the units' scores, float64 of shape [units]."""
+
+    def figure(weights: Floats) -> Floats:
+        return np.asarray(weights @ scores / weights.sum(axis=1), np.float64)
+
+    return Figures(scores.size, figure, scores)
+
+
+def of_sums(sums: Floats, function: Callable[[Floats], Floats]) -> Figures:
+    """Return figures that follow from sums over the units.
+
+    Args:
+        sums: float64 of shape [units, counts].
+        function: sums of shape [repeats, counts] -> figure of each repeat.
+    """
+    return Figures(len(sums), lambda weights: function(weights @ sums), counts=sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric, opened with its truth.
+
+    Attributes:
+        name: as it was asked for.
+        title: for people.
+        kind: what its figure means.
+        truth: place of a sample and the float model's outputs on it -> the truth about it, in whatever form
+            the metric has it, and how many rows of the file it used.
+        scored: that truth and the outputs of one model -> what is kept of them.
+        figures: what was kept of all samples -> what it amounts to.
+        finish: called with the number of all rows, and whether samples were left out at the end; raises
+            DataError where the truth is about more or fewer.
+        digest: of the truth and of the options.
+        assumed: sentences about what was assumed of outputs and truth.
+        at_random: what was kept of all samples -> what it would amount to if the truth of each row were that
+            of another; None where the truth is a sequence of rows that can be exchanged one by one.
+    """
+
+    name: str
+    title: str
+    kind: MetricKind
+    truth: Callable[[Place, Outputs], tuple[Any, int]]
+    scored: Callable[[Any, Outputs], Any]
+    figures: Callable[[Sequence[Any]], Figures]
+    finish: Callable[[int, bool], None] = lambda rows, cut: None
+    digest: str = ""
+    assumed: tuple[str, ...] = ()
+    at_random: Callable[[Sequence[Any]], Figures] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSource:
+    """What a metric of the table is opened with.
+
+    Attributes:
+        asked: the metric with its options.
+        truth: file or folder; None where none was given, or it is `labels`.
+        output: name of the output that is scored; None for the first (that fits).
+        class_axis: axis of its classes; None for what its operator says.
+        model: the float model.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
+        data: all samples that these were chosen from; None where nobody knows.
+        labels: the truth, where it is labels that were read already.
+    """
+
+    asked: NamedMetric
+    truth: str | None
+    output: str | None
+    class_axis: int | None
+    model: ir.Model
+    inputs: Inputs
+    first: Outputs
+    data: DataLike | None = None
+    labels: Labels | None = None
+
+    @property
+    def output_name(self) -> str:
+        """The output that is scored."""
+        return next(iter(self.first)) if self.output is None else self.output
+
+
+def required(source: MetricSource) -> str:
+    """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
+    if source.truth is None:
+        raise ConfigError(
+            f"metric '{source.asked.text}': needs the truth: {source.asked.kind.truth}; "
+            "give it with --labels (labels= in Python)"
+        )
+    return source.truth
+
+
+def digest_of(asked: NamedMetric, path: str | None, more: str = "", labels: Labels | None = None) -> str:
+    """Return a digest of a metric: name, options and the bytes of its truth: a file, a folder or labels."""
+    digest = hashlib.sha256(repr((asked.kind.name, asked.number, sorted(asked.options.items()))).encode())
+    digest.update(more.encode())
+    if labels is not None:
+        digest.update(labels.classes.tobytes())
+    for file in () if path is None else _files(Path(path)):
+        digest.update(file.name.encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _files(path: Path) -> Sequence[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
