@@ -1,23 +1,21 @@
-"""Nodes that compute in float, or nearly, and keep their weights quantized: dynamic and weight-only ones.
-Pure.
+"""Nodes that compute in float, or nearly, and keep their weights quantized: dynamic and weight-only. Pure.
 
 What the selection left in float is looked at once more, in this order:
 
 1. A large embedding table that nodes only read entries from is quantized in every mode: each entry has a
-scale
-   of its own, and what was read is dequantized. That costs no time worth measuring.
+   scale of its own, and what was read is dequantized. That costs no time worth measuring. Tables whose
+   entries turn activations, the cosines and sines of rotary positions, are no embeddings.
 2. Modes "dynamic" and "auto": a product whose kernel can compute the parameters of its activations at run
-time
-   becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and largest
-   value of all samples, leaves `DYNAMIC_SQNR`: one sample spans no more than all do, so this is the worst.
-   A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone.
-   An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
-   and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
+   time becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and
+   largest value of all samples, leaves `DYNAMIC_SQNR`: one sample spans no more than all do, so this is the
+   worst. A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone. An LSTM
+   becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it, and it
+   loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
    `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below its
    limit of noise otherwise; in mode "dynamic" those whose kernel computes with the quantized weight.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
-   when it loads the model, and where the noise budget allows (`noise_budget.float_weights`).
+   when it loads the model, and where the noise budget allows (`noise_budget.plan_with_int8_weights`).
 
 Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """
@@ -124,21 +122,15 @@ def find_hybrids(
     found: dict[str, Hybrid] = {}
     for node in facts.graph.nodes:
         choice = choices[node.name]
-        if choice.kind is not Kind.FLOAT or choice.rule is None or _is_pinned(node, facts, floats):
+        why = floats.get(node.name)
+        if choice.kind is not Kind.FLOAT or choice.rule is None or node.name in facts.requested_float:
             continue
+        if why is not None and why.code is ReasonCode.SLOWER_IN_INT8:
+            continue  # as it is, its weights too
         hybrid = _hybrid(node, choice, facts, floats)
         if hybrid is not None:
             found[node.name] = hybrid
     return found
-
-
-PINNED = (ReasonCode.SLOWER_IN_INT8,)
-"""Reasons in front of which a node stays float as it is, its weights too."""
-
-
-def _is_pinned(node: Node, facts: PlanningFacts, floats: FloatReasons) -> bool:
-    name = node.name
-    return name in facts.requested_float or (name in floats and floats[name].code in PINNED)
 
 
 def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReasons) -> Hybrid | None:
