@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Container
 
 import numpy as np
-import numpy.typing as npt
 import onnx.parser
 import onnx_ir as ir
 
 from ..base.errors import ModelError, free_name
-from ..records.histogram import BINS, INDEX_BITS, MIN_EXPONENT, Histogram
-from ..records.profile import TensorProfile
+from ..records.histogram import BINS, INDEX_BITS, MIN_EXPONENT
 from ..samples.samples import title_of
-from .subgraphs import dtype_name, observed, recorded_shape, resolved, value_names
+from .subgraphs import observed, resolved, value_names
 
 # The function that a `QuantizationProfile` node calls: its outputs, and its body in standard operators.
 
@@ -232,49 +229,3 @@ def _node_name(tensor: str, taken: Container[str]) -> str:
 def _escaped(name: str) -> str:
     """Return `name` with other characters than A-Z a-z 0-9 _ . / : - as %XX of their UTF-8 bytes."""
     return re.sub(r"[^A-Za-z0-9_./:-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
-
-
-def profile_from_outputs(
-    instrumented: ir.Model, outputs: Mapping[str, npt.NDArray[Any]]
-) -> dict[str, TensorProfile]:
-    """Return the profiles that one run of an instrumented model has computed, by tensor name in graph order.
-
-    Profiles of several runs are merged with `TensorProfile.merged`.
-
-    Args:
-        instrumented: the result of `instrument`.
-        outputs: the graph outputs of one run by name; others than the profiling outputs may be missing.
-
-    Raises:
-        ModelError: the model is not instrumented.
-    """
-    nodes = [node for node in instrumented.graph if (node.domain, node.op_type) == (DOMAIN, OP_TYPE)]
-    if not nodes:
-        raise ModelError(f"{title_of(instrumented)}: has no {OP_TYPE} nodes; instrument it first")
-    profiles = {}
-    for node in nodes:
-        statistics = {key: outputs[str(v.name)] for key, v in zip(OUTPUTS, node.outputs, strict=True)}
-        value = node.inputs[0]
-        if value is None or value.dtype is None:
-            raise ModelError(f"node '{node.name}': its input has no element type; instrument the model anew")
-        shape = tuple(int(d) for d in statistics["shape"])
-        profiles[str(value.name)] = TensorProfile(
-            dtype=dtype_name(value.dtype),
-            shape=recorded_shape(value.shape, shape),
-            minimum=float(statistics["minimum"]),
-            maximum=float(statistics["maximum"]),
-            count=int(statistics["count"]),
-            zeros=int(statistics["zeros"]),
-            nan=int(statistics["nan"]),
-            inf=int(statistics["inf"]),
-            histogram=_histogram(int(statistics["exponent"]), statistics["bins"], statistics["counts"]),
-        )
-    return profiles
-
-
-def _histogram(exponent: int, bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Histogram:
-    if bins.size == 0:
-        return Histogram.empty()
-    dense = np.zeros(int(bins[-1] - bins[0]) + 1, np.int64)
-    dense[bins - bins[0]] = counts
-    return Histogram(exponent, int(bins[0]), dense)

@@ -13,9 +13,9 @@ from ..model.opsets import in_opset
 from ..operators.table import CONVERSIONS
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
+from .embedding_tables import share_tied_tables
 from .emitter import Emitter
 from .task import Task
-from .tied_tables import share_tied_tables
 from .written import Lowered, with_record
 
 OLDEST_OPSET = 13

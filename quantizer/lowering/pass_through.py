@@ -1,6 +1,6 @@
 """The ways to write a node that moves, selects or clips values: left out, on integers, as another operator.
 
-Each is a writer as in `lowering.writers.task`.
+Each is a writer as in `lowering.task`.
 """
 
 from __future__ import annotations

@@ -24,91 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..numerics.affine import INT32, QuantParams, quantize
-from ..operators.table import MICROSOFT, product_layout
+from ..numerics.affine import INT32, QuantParams
+from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
 from .emitter import Emitter
-from .graph_writer import constant_array, integer_type, new_value
+from .graph_writer import constant_array, new_value
 from .task import Task, between_conversions
-
-# LSTM with quantized weights and activations quantized at run time: onnxruntime's own operator.
-#
-# com.microsoft.DynamicQuantizeLSTM quantizes the whole input once, and the hidden state before every
-# step, to
-# uint8 as DynamicQuantizeLinear does. The sequences of a batch share the scale of the hidden state; with
-# several threads, those that one thread runs. Sums of products with the quantized weights are exact; they
-# are
-# multiplied by scale(x) * scale(w), and everything after that is float. Its weights are transposed,
-# [directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
-
-STANDARD_INPUTS = 8
-"""Inputs of the standard operator; scale and zero point of its two weights follow."""
-GATES_AXIS = 1
-"""Of the standard weights, [directions, gates * hidden, inputs]."""
-
-
-def dynamic_lstm(task: Task) -> bool:
-    """Make the node the operator that takes quantized weights.
-
-    Raises:
-        PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
-    """
-    node, emitter = task.node, task.emitter
-    weights = [task.params(index) if index < len(node.inputs) else None for index in (1, 2)]
-    peepholes = len(node.inputs) >= STANDARD_INPUTS and node.inputs[STANDARD_INPUTS - 1] is not None
-    if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
-        raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
-    inputs: list[ir.Value | None] = [
-        value if value is None or index in (1, 2) else emitter.floating(value, node)
-        for index, value in enumerate(node.inputs)
-    ]
-    inputs += [None] * (STANDARD_INPUTS - len(inputs))
-    for index, params in zip((1, 2), weights, strict=True):
-        array = None if (value := node.inputs[index]) is None else constant_array(value)
-        if value is None or array is None or params is None or not _fits(params):
-            raise task.error(
-                "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "
-                f"one along axis {GATES_AXIS}; plan this node otherwise"
-            )
-        name = emitter.name(value)
-        quantized, scales = operator_weights(array, params)
-        inputs[index] = emitter.constant(f"{name}_quantized", quantized)
-        inputs.append(emitter.constant(f"{name}_scale", scales))
-        inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, quantized.dtype)))
-    node.op_type, node.domain = "DynamicQuantizeLSTM", MICROSOFT
-    node.attributes.pop("layout", None)
-    node.resize_inputs(len(inputs))
-    for index, form in enumerate(inputs):
-        node.replace_input_with(index, form)
-    return False
-
-
-def operator_weights(
-    array: npt.NDArray[np.generic], params: QuantParams
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
-    """Return quantized values and scales of a weight as the operator takes them.
-
-    Args:
-        array: the standard operator's weight, [directions, 4 * hidden, inputs].
-        params: one scale, or one for each column along `GATES_AXIS`, which the directions share.
-
-    Returns:
-        Quantized values, [directions, inputs, 4 * hidden]; scales, [directions] or [directions, 4 * hidden].
-    """
-    quantized = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
-    columns = () if params.axis is None else (array.shape[GATES_AXIS],)
-    return quantized, np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
-
-
-def _fits(params: QuantParams) -> bool:
-    symmetric = params.block_size is None and not params.zero_point.any()
-    return (
-        symmetric
-        and params.axis in (None, GATES_AXIS)
-        and params.qtype.bits in (7, 8)
-        and params.qtype.signed
-    )
-
 
 Floats = npt.NDArray[np.float32]
 
@@ -340,40 +261,3 @@ def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None
 def _number(node: ir.Node, name: str, default: float) -> float:
     attribute = node.attributes.get(name)
     return default if attribute is None else float(attribute.value)
-
-
-def gather_quantized(task: Task) -> bool:
-    """Write an embedding table as Gather of quantized rows and of a scale for each, and their product.
-
-    `weight_only` would dequantize the whole table in every run.
-
-    Raises:
-        PlanError: the node is no Gather from a constant, or the scales are not one for each of its entries.
-    """
-    node, emitter = task.node, task.emitter
-    table = node.inputs[0] if node.inputs else None
-    params = None if table is None or node.op_type != "Gather" else task.params(0)
-    if table is None or params is None:
-        raise task.error(
-            "a quantized embedding table is for Gather from a constant; plan this node otherwise"
-        )
-    array = constant_array(table)
-    shape = (
-        array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
-    )
-    axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
-    if params.axis != axis or params.block_size is not None or params.zero_point.any():
-        raise task.error(
-            f"a quantized embedding table needs a scale for each entry (axis {axis}) and zero_point 0; "
-            "change the parameters of the table"
-        )
-    output, indices = node.outputs[0], node.inputs[1]
-    name, attributes = emitter.name(output), dict(node.attributes)
-    rows = new_value(f"{name}_quantized", integer_type(params), output)
-    emitter.add("Gather", [emitter.quantized(table, params, node), indices], rows, node, attributes)
-    per_row = tuple(size if i == axis else 1 for i, size in enumerate(shape))
-    scales = emitter.constant(f"{emitter.name(table)}_scale", params.scale_array.reshape(per_row))
-    row_scales = ir.Value(name=f"{name}_scale", type=ir.TensorType(ir.DataType.FLOAT))
-    emitter.add("Gather", [scales, indices], row_scales, node, attributes)
-    become(node, "Mul", as_float(emitter, rows, node), row_scales)
-    return False

@@ -8,7 +8,7 @@ PRelu        x + (slope - 1) x, the product quantized with parameters whose end 
              is positive; where some slopes are above 1, of min(x, 0) instead of x
 ===========  ================================================================================================
 
-Each is a writer as in `lowering.writers.task`. onnxruntime has no integer kernels of these functions, and
+Each is a writer as in `lowering.task`. onnxruntime has no integer kernels of these functions, and
 those of Add and Mul use vector instructions.
 """
 

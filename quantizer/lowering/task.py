@@ -23,55 +23,6 @@ from ..plan.plan import ON_CODES, Kind, NodePlan
 from .emitter import Emitter
 from .graph_writer import constant_array, integer_type, new_value
 
-# Keeps float what the plan keeps float: onnxruntime quantizes nodes that stand between conversions.
-#
-# When it loads a model, onnxruntime 1.31 puts a kernel of integers in the place of DequantizeLinear,
-# operator, QuantizeLinear. Most of its kernels compute what the three nodes do; those of these do not:
-#
-# * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
-#   tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
-# * Softmax: QLinearSoftmax returns 0 for the probability of a single element (see `operators.conditions`).
-# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad` let
-#   it reach beyond the padding, and knows no dilations.
-#
-# A Max of one tensor, which is that tensor, between DequantizeLinear and the node hides it.
-
-FUSED = ("Conv", "ConvTranspose", "Gemm", "Softmax", "AveragePool")
-"""What onnxruntime puts another computation in the place of."""
-
-_MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool")
-"""Operators past which it moves conversions."""
-
-
-def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
-    """Put a Max of one tensor before a node that computes in float on values that were quantized.
-
-    Args:
-        node: reads float values already.
-        emitter: of its graph.
-    """
-    value = node.inputs[0] if node.inputs else None
-    if node.op_type in FUSED and value is not None and _is_dequantized(value):
-        hidden = new_value(f"{name_of(value)}_float", ir.DataType.FLOAT, value)
-        node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
-
-
-def _is_dequantized(value: ir.Value) -> bool:
-    maker = value.producer()
-    while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
-        maker = maker.inputs[0].producer()
-    return maker is not None and maker.op_type == DEQUANTIZE
-
-
-def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
-    readers = [use.node for use in value.uses()]
-    known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
-    moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
-    return any(entry.kind in ON_CODES for entry in known) or any(
-        _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
-    )
-
-
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
 
 
@@ -231,6 +182,51 @@ def float_node(task: Task) -> bool:
     if any(_leads_to_quantized(output, task.entries) for output in task.node.outputs):
         hide_from_fusion(task.node, task.emitter)
     return False
+
+
+FUSED = ("Conv", "ConvTranspose", "Gemm", "Softmax", "AveragePool")
+"""What onnxruntime puts another computation in the place of, see `hide_from_fusion`."""
+
+_MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool")
+"""Operators past which it moves conversions."""
+
+
+def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
+    """Put a Max of one tensor, which changes nothing, before a node that is float between conversions.
+
+    onnxruntime puts a kernel of integers in the place of DequantizeLinear, operator, QuantizeLinear. Most of
+    its kernels compute what the three nodes do; those of these, in 1.31, do not:
+
+    * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
+      tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
+    * Softmax: QLinearSoftmax returns 0 for the probability of a single element.
+    * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad`
+      let it reach beyond the padding, and knows no dilations.
+
+    Args:
+        node: reads float values already.
+        emitter: of its graph.
+    """
+    value = node.inputs[0] if node.inputs else None
+    if node.op_type in FUSED and value is not None and _is_dequantized(value):
+        hidden = new_value(f"{name_of(value)}_float", ir.DataType.FLOAT, value)
+        node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
+
+
+def _is_dequantized(value: ir.Value) -> bool:
+    maker = value.producer()
+    while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    return maker is not None and maker.op_type == DEQUANTIZE
+
+
+def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
+    readers = [use.node for use in value.uses()]
+    known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
+    moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
+    return any(entry.kind in ON_CODES for entry in known) or any(
+        _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
+    )
 
 
 def with_clip(task: Task) -> bool:

@@ -2,7 +2,7 @@
 
 `ReferenceEvaluator(model, new_ops=CONTRIB)` runs form qoperator without onnxruntime. Each is defined by the
 float operator: inputs are dequantized, the operator runs in float64, its result is rounded once (halves to
-even). The two products sum exactly and rescale in float32, see `lowering.writers.products`; so does the LSTM,
+even). The two products sum exactly and rescale in float32, see `lowering.products`; so does the LSTM,
 see `reference.lstm`.
 """
 

@@ -1,4 +1,4 @@
-"""ONNX LSTM with quantized weights in plain numpy, step by step: the reference of `lowering.writers.lstm`.
+"""ONNX LSTM with quantized weights in plain numpy, step by step: the reference of `lowering.lstm`.
 
 The formulas are those of the ONNX operator (opset 14, layout 0), with the names of its specification. The two
 matrix products multiply integers: `X` is quantized as a whole, and the hidden state before every step, both

@@ -23,10 +23,11 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
+from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..graph_walk import Writers, write
 from ..pass_through import direct, direct_or_cast
-from ..products import dynamic_product, fits, gather_quantized, integer_sums, static_product
+from ..products import dynamic_product, fits, integer_sums, static_product
 from ..saturating import hard_function, prelu
 from ..task import (
     Task,

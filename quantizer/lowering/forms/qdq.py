@@ -25,15 +25,15 @@ LOOKUP_TABLE  sigmoid         Tanh as 2 sigmoid(2x) - 1: the input dequantized w
                               QuantizeLinear with scale 1/256 and zero point 0. The same integers are tanh in
                               128ths, uint8
 LOOKUP_TABLE  saturating      HardSigmoid and HardSwish as Add and Mul between conversions that saturate; see
-                              `writers.saturating`. Also for QUANTIZED PRelu
+                              `lowering.saturating`. Also for QUANTIZED PRelu
 LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow
                               in onnxruntime
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
               float output    in float: a part of that table (see `planning.chains`)
 DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; of
-                              ConvTranspose the float operator on integers. See `writers.products`
+                              ConvTranspose the float operator on integers. See `lowering.products`
 DYNAMIC       sub-pixel       ConvTranspose as ConvInteger; see `lowering.sub_pixel`
-DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `writers.lstm`
+DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `lowering.lstm`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
 WEIGHT_ONLY   runtime         MatMul and Gemm as onnxruntime's own MatMulNBits, which may round the data to
@@ -68,10 +68,12 @@ import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
+from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..graph_walk import Writers, write
+from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, leaky_relu, on_integers, pass_through
-from ..products import dynamic_lstm, dynamic_product, gather_quantized
+from ..products import dynamic_product
 from ..saturating import hard_function, prelu
 from ..task import (
     as_sum,

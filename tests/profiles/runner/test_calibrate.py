@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.instrumentation.live_memory import live_memory
 from qprof_onnx.profiles.instrumentation.observations import Observation, observations
-from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument, profile_from_outputs
+from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
@@ -36,6 +36,8 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime import session as session_module
 from qprof_onnx.profiles.samples.samples import data_id, input_specs, open_samples
 from qprof_onnx.profiles.samples.values import InputSpec, Sample
+
+from ...reference.profiling_outputs import profile_from_outputs
 
 Change = Callable[[Profile], Profile]
 ID = ModelId("structure", "weights", 13)
