@@ -1,8 +1,8 @@
 """What a quantized ONNX model of any tool says, in the names of the prepared float model.
 
 The quantization is taken out of it (`dequantized_model`), the nodes and tensors of what is left are matched
-with those of the float model, and what was said of them becomes parameters, kinds, roundings and biases of
-a plan.
+with those of the float model (`matching`), and what was said of them becomes parameters and kinds of a plan;
+the integers of its constants become roundings and biases (`kept_integers`).
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ModelError, PlanError
-from ..adjustments.rounded_weights import params_digest
-from ..model.graph import constant_of, name_of
+from ...profiles.base.errors import ModelError
+from ..model.graph import name_of
 from ..numerics.affine import (
     INT32,
     QuantParams,
-    dequantize,
-    quantize,
 )
-from ..numerics.schemas import bias_params
-from ..operators.graph import Graph, Node, in_main_graph, index, node_view
+from ..operators.graph import Graph, Node, index, node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import (
     Constraint,
-    is_clip,
 )
-from ..plan.plan import Adjustments, RoundingOffsets
+from ..plan.plan import Adjustments
 from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
 from .dequantized_model import Array, DequantizedModel, StoredConstant, Unread, dequantize_model, digest_of
 from .folded_scales import broadcast_to_axis, folded_factors, folded_params, mirror
+from .kept_integers import Weights, kept_weights
+from .matching import Matched, is_turned, match
 from .node_decisions import SourceNode, SourceParams
 
 
@@ -87,7 +84,11 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
         )
     weights = kept_weights(graph, {n: node.inputs for n, node in facts.nodes.items()}, facts.constants)
     writer = f" (written by {written_by})" if written_by else ""
-    tensors = {own: source.stored[theirs][0] for own, theirs in _stored(source, matched)}
+    tensors = {
+        own: source.stored[theirs][0]
+        for own, theirs in matched.tensors.items()
+        if theirs in source.stored and theirs not in source.mixed
+    }
     return SourceParams(
         tool=name,
         tensors=tensors,
@@ -125,13 +126,6 @@ def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedMod
         for name in (name for name in node.results if name not in stored and other.is_float(name)):
             stored[name] = (params,)
     return full
-
-
-def _stored(source: DequantizedModel, matched: Matched) -> Iterator[tuple[str, str]]:
-    """Yield the activations that are stored quantized, by their names in both models."""
-    for own, theirs in matched.tensors.items():
-        if theirs in source.stored and theirs not in source.mixed:
-            yield own, theirs
 
 
 def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: Matched) -> _NodeFacts:
@@ -352,255 +346,3 @@ def _notes_on_weights(name: str, weights: Weights) -> Iterator[str]:
 
 def _such(names: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
     return f", such as '{next(iter(names))}'"
-
-
-# Which nodes and tensors of the quantized model are those of the float model -----------------------------
-
-
-@dataclass(frozen=True)
-class Matched:
-    """What was found in the quantized model.
-
-    Attributes:
-        nodes: node of the float model -> node of the quantized one.
-        tensors: tensor of the float model -> tensor of the quantized one.
-        absorbed: clips of the float model that the quantized one does not have.
-        missing: nodes of the float model that the quantized one does not have.
-        unmatched: nodes of the quantized model that the float one does not have.
-    """
-
-    nodes: Mapping[str, Node]
-    tensors: Mapping[str, str]
-    absorbed: tuple[Node, ...]
-    missing: tuple[str, ...]
-    unmatched: tuple[str, ...]
-
-
-@dataclass
-class _Search:
-    """What is matched so far."""
-
-    graph: Graph
-    other: Graph
-    names: Mapping[str, str]
-    by_name: Mapping[str, Node]
-    tensors: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    taken: set[Node] = field(default_factory=set)
-
-    def tensor(self, name: str) -> str | None:
-        """Return the tensor of the quantized model that has a name or is a form of one with it."""
-        if name in self.other.values:
-            return name
-        found = self.names.get(name)
-        return found if found in self.other.values else None
-
-
-def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
-    """Return which nodes and tensors of two prepared models are the same.
-
-    Nodes are matched one by one, in graph order, on three grounds: the name, the name of what they make, and
-    where they stand: the same operator, reading the same matched tensors at the same places. Nothing is taken
-    from how names end. A clip that a tool left out is matched with nothing: its result is the tensor that it
-    reads.
-
-    Args:
-        graph: the float model.
-        other: the quantized model without its quantization.
-        names: further names of tensors of `other`.
-    """
-    search = _Search(graph, other, names, {node.name: node for node in other.nodes})
-    for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order
-        search.tensors[own_input] = own_input if own_input in other.inputs else other_input
-    absorbed: list[Node] = []
-    for node in graph.nodes:
-        found = next((n for n in _candidates(node, search) if _fits(node, n, search)), None)
-        if found is not None:
-            search.nodes[node.name] = found
-            search.taken.add(found)
-            for own, theirs in zip(node.outputs, found.outputs, strict=False):
-                if own and theirs:
-                    search.tensors[own] = theirs
-        elif is_clip(node) and node.input(0) in search.tensors:
-            search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
-            absorbed.append(node)
-        else:
-            _match_results(node, search)
-    missing = (n for n in graph.nodes if n.name not in search.nodes)
-    return Matched(
-        search.nodes,
-        search.tensors,
-        tuple(absorbed),
-        tuple(node.name for node in missing if node not in absorbed),
-        tuple(node.name for node in other.nodes if node not in search.taken),
-    )
-
-
-def _match_results(node: Node, search: _Search) -> None:
-    """Match what a node makes that the quantized model does not have: several nodes there may make it."""
-    for name in node.outputs:
-        found = search.tensor(name) if name else None
-        if found is not None and found not in search.tensors.values():
-            search.tensors[name] = found
-
-
-def _candidates(node: Node, search: _Search) -> Iterator[Node]:
-    """Yield the nodes of the quantized model that may be this one, the likeliest first."""
-    named = search.by_name.get(node.name)
-    if named is not None:
-        yield named
-    result = search.tensor(node.outputs[0]) if node.outputs and node.output else None
-    maker = None if result is None else search.other.producer(result)
-    if maker is not None:
-        yield maker
-    for position in range(len(node.inputs)):
-        source = search.tensors.get(node.input(position))
-        if source is not None:
-            yield from (reader for reader, index in search.other.consumers(source) if index == position)
-
-
-def _fits(node: Node, found: Node, search: _Search) -> bool:
-    """Whether a node of the quantized model is the same operator, reads the same and is still free."""
-    if found in search.taken or (found.op_type, found.domain) != (node.op_type, node.domain):
-        return False
-    for position in range(max(len(node.inputs), len(found.inputs))):
-        own, theirs = node.input(position), found.input(position)
-        if (search.graph.is_constant(own) and own) or (search.other.is_constant(theirs) and theirs):
-            turned = position == 1 and is_turned(node, found)
-            if own and theirs and not _same_shape(own, theirs, turned, search):
-                return False
-        elif own in search.tensors and theirs and search.tensors[own] != theirs:
-            return False
-    return all(
-        name in found.attributes and found.attributes[name].value == attribute.value
-        for name, attribute in node.attributes.items()
-        if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and name in _TELLING
-    )
-
-
-_TELLING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to")
-"""Attributes that tell nodes of one operator apart."""
-
-
-def is_turned(node: Node, other: Node) -> bool:
-    """Whether the weights of two products are each other's transpose: MatMulNBits is written for either."""
-    if node.op_type != "Gemm" or other.op_type != "Gemm":
-        return False
-    return node.attributes.get_int("transB", 0) != other.attributes.get_int("transB", 0)
-
-
-def _same_shape(own: str, theirs: str, turned: bool, search: _Search) -> bool:
-    a, b = search.graph.values[own].shape, search.other.values[theirs].shape
-    return a is None or b is None or tuple(a) == (tuple(b)[::-1] if turned else tuple(b))
-
-
-# The integers of weights and biases that another tool chose, as adjustments of a plan --------------------
-
-
-FAR = 127
-"""Most steps between the nearest integer and one that was chosen that offsets can say."""
-
-OTHER_WEIGHTS = 8.0
-"""SQNR (dB) below which a weight is not a rounded form of that of the float model."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What makes weights and biases those of the source.
-
-    Attributes:
-        roundings: node -> how far its integers are from the nearest.
-        biases: node -> what is added to its bias.
-        lost: node -> why its integers cannot be kept.
-        others: nodes whose weights in the float model are other ones altogether.
-    """
-
-    roundings: Mapping[str, RoundingOffsets]
-    biases: Mapping[str, tuple[float, ...]]
-    lost: Mapping[str, str]
-    others: tuple[str, ...]
-
-
-def kept_weights(
-    graph: Graph,
-    inputs: Mapping[str, Mapping[int, QuantParams]],
-    constants: Mapping[str, Mapping[int, StoredConstant]],
-) -> Weights:
-    """Return what a plan must say so that its quantized weights and biases are those of the source.
-
-    Args:
-        graph: the prepared float model.
-        inputs: node -> parameters of its inputs, by index.
-        constants: node -> what the source stores of its constants, by index.
-    """
-    roundings: dict[str, RoundingOffsets] = {}
-    biases: dict[str, tuple[float, ...]] = {}
-    lost: dict[str, str] = {}
-    others: list[str] = []
-    for node in graph.nodes:
-        name, rule = node.name, node.rule
-        for position, stored in constants.get(name, {}).items():
-            array = graph.constant(node.input(position))
-            params = inputs.get(name, {}).get(position)
-            if array is None or array.shape != stored.integers.shape:
-                continue
-            if rule is not None and position == rule.bias:
-                delta = _bias_delta(node, array, stored, inputs.get(name, {}))
-                if delta is None:
-                    lost[name] = "bias"
-                elif delta:
-                    biases[name] = delta
-                continue
-            if params is None:
-                continue
-            steps = stored.integers.astype(np.int64) - quantize(array, params).astype(np.int64)
-            if not np.any(steps):
-                continue
-            if _sqnr(array, dequantize(stored.integers, params)) < OTHER_WEIGHTS:
-                others.append(name)
-            if not _has_offsets(graph, node, position) or np.abs(steps).max() > FAR:
-                lost[name] = "weight"
-                continue
-            roundings[name] = RoundingOffsets(steps.astype(np.int8).tobytes(), params_digest(params))
-    return Weights(roundings, biases, lost, tuple(others))
-
-
-def _has_offsets(graph: Graph, node: Node, index: int) -> bool:
-    """Whether a plan can say how a constant is rounded (`quantized_weights`)."""
-    rule, value = node.rule, node.ir_node.inputs[index]
-    weight = None if rule is None or rule.weight is None else rule.weight.index
-    array = constant_of(value)
-    alone = value is not None and len(value.uses()) == 1 and not value.is_graph_output()
-    return weight == index and array is not None and array.ndim >= 2 and alone and in_main_graph(graph, node)
-
-
-def _bias_delta(
-    node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
-) -> tuple[float, ...] | None:
-    """Return what is to be added to a bias so that its integers are those of the source; () for nothing.
-
-    None where no float32 does it, or where its parameters are no product.
-    """
-    rule = node.rule
-    if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:
-        return None
-    try:
-        params = bias_params(inputs[0], inputs[rule.weight.index])
-    except PlanError:
-        return None
-    floats, own = np.asarray(array, np.float32), quantize(array, params)
-    wanted = dequantize(stored.integers, stored.params)
-    same_scale = np.allclose(stored.params.scale_array, params.scale_array, rtol=1e-5, atol=0.0)
-    goal = stored.integers.astype(np.int64) if same_scale else quantize(wanted, params).astype(np.int64)
-    if np.array_equal(own.astype(np.int64), goal):
-        return ()
-    delta = np.where(own == goal, np.float32(0.0), dequantize(goal, params) - floats).astype(np.float32)
-    fits = np.array_equal(quantize(floats + delta, params).astype(np.int64), goal)
-    return tuple(delta.reshape(-1).astype(np.float64).tolist()) if fits else None
-
-
-def _sqnr(array: Array, other: Array) -> float:
-    wanted = np.asarray(array, np.float64)
-    noise = float(np.mean((wanted - other) ** 2))
-    signal = float(np.mean(wanted**2))
-    return np.inf if noise == 0.0 else 10.0 * float(np.log10(max(signal, 1e-300) / noise))
