@@ -1,4 +1,8 @@
-"""The score of a quantized model in a file, and how much of it is found out before it is given up."""
+"""What a plan is worth: its objective as it is predicted, and the score of its model as it is measured.
+
+The objectives (speed, size, share of int8) follow from a plan, and nothing is run. The score is that of a
+model in a file, on as many samples as it takes to see that it misses the target.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,6 @@ from ..operators.graph import Graph, Node
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from .tuning_data import ScoringSamples, outputs_of
-
-# The objectives of a tuning as they follow from a plan: predicted speed, size, share of int8. Pure.
 
 
 def predicted_objective(planned: PlannedModel, objective: str, profile: Profile, float_bytes: int) -> float:

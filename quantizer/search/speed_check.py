@@ -36,8 +36,9 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from .node_costs import RuntimeOverride, find_costs, find_runtime_overrides
+from .node_costs import find_costs
 from .options import SpeedCheckOptions
+from .runtime_overrides import RuntimeOverride, find_runtime_overrides
 from .synthetic_samples import synthetic_samples
 
 TRIALS = 8

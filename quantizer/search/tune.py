@@ -47,7 +47,162 @@ from .state import State, load_state
 from .trial import OnTrial, Runner, TuningTask
 from .tuning_data import Split, read_split
 
-# The result of a tuning, and what stood in the way of a better one.
+LOW_SQNR = (0.0, 10.0)
+"""Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
+
+OTHER_MODES = ("dynamic", "weight-only")
+
+EXACT = (Base("weight_type int7", {"weight_type": "int7"}),)
+"""Tried where this processor's kernels saturate with weights of 8 bits."""
+
+
+def tune(
+    model_path: str | Path,
+    profile_path: ProfileLike,
+    data: TuningData,
+    target: QualityTarget,
+    *,
+    recipe: Recipe | None = None,
+    files: TuneFiles | None = None,
+    on_trial: OnTrial | None = None,
+) -> TuneResult:
+    """Find the best plan that meets a quality target, and verify it on held-out samples.
+
+    All samples, and the float model's outputs on them, are held in memory.
+
+    Args:
+        model_path: float ONNX model.
+        profile_path: its profile.
+        data: the samples, and the metric that plans are scored with.
+        target: the quality that has to be kept, and the objective.
+        recipe: settings and target to start from; None for the default target's.
+        files: what to write.
+        on_trial: called after each trial.
+
+    Raises:
+        ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
+    """
+    begin = time.monotonic()
+    files, recipe = files or TuneFiles(), recipe or load_recipe()
+    check_without_samples(recipe.config)
+    read = FilesRead(
+        (model_path,),
+        (profile_path, data.labels, data.holdout_labels),
+        (data.data, data.holdout_data, data.metric),
+    )
+    check_outputs([files.model, files.save_plan, files.state], read)
+    for samples in (data.data, data.holdout_data):
+        if samples is not None:
+            check_not_random(source_name(samples), "tuning")
+    task = opened_task(Path(model_path), profile_path, recipe, target)
+    prepared, profile = task.engine.prepared, task.engine.profile
+    check_data_not_random(profile.data, profile_name(profile_path), "tuning")
+    split = read_split(task.float_session, prepared.model, data, target.seed, target.side_by_side)
+    overlaps = split.overlaps(profile.data)
+    key = _key(task, split, profile_path, recipe)
+    state = State(key) if files.state is None else load_state(files.state, key)
+    deadline = None if target.budget is None else begin + target.budget
+    runner = Runner(task, split, state, files.state, deadline, on_trial)
+    goal = Goal(target.max_drop, target.objective == "latency")
+    bases, config = bases_of(recipe, profile), recipe.config
+    types = recipe.target.weight_types
+    on_kernels = config.weight_type == "int8" and task.provider == CPU
+    if on_kernels and (alarm := saturation_alarm(recipe.target.name, types)):
+        note(alarm)
+        bases += EXACT if "int7" in types else ()
+    found = runner.outcome(search(bases, goal))
+    if found.looks > 1:
+        overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
+    size = None if found.chosen is None else _write(runner, found, files)
+    return TuneResult(
+        model=prepared.identity.file,
+        metric=split.tuning.metric.title,
+        drop_unit=split.tuning.metric.kind.drop_unit,
+        assumed=split.tuning.metric.assumed,
+        target=target,
+        split=split.description,
+        separate_holdout=not overlaps,
+        overlaps=overlaps,
+        trials=found.trials,
+        finished=runner.finished,
+        chosen=None if found.chosen is None else found.trials.index(found.chosen),
+        holdout=found.holdout,
+        float_bytes=model_bytes(task.engine.path),
+        quantized_bytes=size,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
+    """Return what is tuned, with its model and profile read and the float model opened."""
+    prepared, provider = open_prepared(path), check_provider(target.provider)
+    profile = read_profile(profile_path, prepared.model, prepared.identity)
+    if target.objective == "int8-share":  # integers are asked for, whatever time they take
+        recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
+    session = open_session(str(path), str(path), target.threads, provider=provider)
+    return TuningTask(Engine(path, prepared, profile, recipe), target, session)
+
+
+def _key(task: TuningTask, split: Split, profile_path: ProfileLike, recipe: Recipe) -> dict[str, Any]:
+    """Return everything that the results of the trials depend on."""
+    if isinstance(profile_path, Profile):
+        profile = dumps(profile_path).encode("utf-8")
+    else:
+        profile = read_bytes(profile_path, ProfileError)
+    identity = task.engine.prepared.identity
+    return {
+        "tool": tool_name(),
+        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
+        "model": f"{identity.structure[:16]} {identity.weights[:16]}",
+        "profile": hashlib.sha256(profile).hexdigest()[:32],
+        "data": split.tuning.data.digest,
+        "holdout": split.holdout.data.digest,
+        "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
+        "split": split.description,
+        "target": to_jsonable(recipe.target),
+        "settings": to_jsonable(recipe.config),
+        "objective": task.target.objective,
+        "max_drop": task.target.max_drop,
+        "threads": task.target.threads,
+        "provider": task.provider,
+    }
+
+
+def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
+    """Return the settings to start from: the recipe's own, and others that may be as good or better.
+
+    A profile that has ranges only leaves no choice of calibrators and of noise.
+    """
+    config = recipe.config
+    can_choose = has_histograms(profile)
+    others = [c for c in OTHER_CALIBRATORS if can_choose and c in CALIBRATORS and c != config.calibrator]
+    bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
+    limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
+    bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
+    bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
+    return tuple(bases)
+
+
+def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
+    """Write the files of the chosen plan; return the size of its model.
+
+    Raises:
+        ConfigError: the plan is not the one that was tried, as a state file may say.
+    """
+    task, best = runner.task, found.chosen
+    assert best is not None
+    planned = runner.plan_of_trial(best.candidate)
+    lowered = task.engine.lowered(planned)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        save_model(lowered.model, Path(folder) / "best.onnx")
+        size = model_bytes(Path(folder) / "best.onnx")
+    with replacing_together(FilesRead((task.engine.path,)).weights) as batch:
+        if files.model is not None and target_met(best, found.holdout, task.target):
+            save_model(lowered.model, files.model, batch=batch)
+        if files.save_plan is not None:
+            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
+            save_plan(replace(planned.plan, notes=tuple(notes)), files.save_plan, batch)
+    return size
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,159 +376,3 @@ def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
 
 def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-LOW_SQNR = (0.0, 10.0)
-"""Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
-OTHER_MODES = ("dynamic", "weight-only")
-EXACT = (Base("weight_type int7", {"weight_type": "int7"}),)
-"""Tried where this processor's kernels saturate with weights of 8 bits."""
-
-
-def tune(
-    model_path: str | Path,
-    profile_path: ProfileLike,
-    data: TuningData,
-    target: QualityTarget,
-    *,
-    recipe: Recipe | None = None,
-    files: TuneFiles | None = None,
-    on_trial: OnTrial | None = None,
-) -> TuneResult:
-    """Find the best plan that meets a quality target, and verify it on held-out samples.
-
-    All samples, and the float model's outputs on them, are held in memory.
-
-    Args:
-        model_path: float ONNX model.
-        profile_path: its profile.
-        data: the samples, and the metric that plans are scored with.
-        target: the quality that has to be kept, and the objective.
-        recipe: settings and target to start from; None for the default target's.
-        files: what to write.
-        on_trial: called after each trial.
-
-    Raises:
-        ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
-    """
-    begin = time.monotonic()
-    files, recipe = files or TuneFiles(), recipe or load_recipe()
-    check_without_samples(recipe.config)
-    read = FilesRead(
-        (model_path,),
-        (profile_path, data.labels, data.holdout_labels),
-        (data.data, data.holdout_data, data.metric),
-    )
-    check_outputs([files.model, files.save_plan, files.state], read)
-    for samples in (data.data, data.holdout_data):
-        if samples is not None:
-            check_not_random(source_name(samples), "tuning")
-    task = opened_task(Path(model_path), profile_path, recipe, target)
-    prepared, profile = task.engine.prepared, task.engine.profile
-    check_data_not_random(profile.data, profile_name(profile_path), "tuning")
-    split = read_split(task.float_session, prepared.model, data, target.seed, target.side_by_side)
-    overlaps = split.overlaps(profile.data)
-    key = _key(task, split, profile_path, recipe)
-    state = State(key) if files.state is None else load_state(files.state, key)
-    deadline = None if target.budget is None else begin + target.budget
-    runner = Runner(task, split, state, files.state, deadline, on_trial)
-    goal = Goal(target.max_drop, target.objective == "latency")
-    bases, config = bases_of(recipe, profile), recipe.config
-    types = recipe.target.weight_types
-    on_kernels = config.weight_type == "int8" and task.provider == CPU
-    if on_kernels and (alarm := saturation_alarm(recipe.target.name, types)):
-        note(alarm)
-        bases += EXACT if "int7" in types else ()
-    found = runner.outcome(search(bases, goal))
-    if found.looks > 1:
-        overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
-    size = None if found.chosen is None else _write(runner, found, files)
-    return TuneResult(
-        model=prepared.identity.file,
-        metric=split.tuning.metric.title,
-        drop_unit=split.tuning.metric.kind.drop_unit,
-        assumed=split.tuning.metric.assumed,
-        target=target,
-        split=split.description,
-        separate_holdout=not overlaps,
-        overlaps=overlaps,
-        trials=found.trials,
-        finished=runner.finished,
-        chosen=None if found.chosen is None else found.trials.index(found.chosen),
-        holdout=found.holdout,
-        float_bytes=model_bytes(task.engine.path),
-        quantized_bytes=size,
-        seconds=time.monotonic() - begin,
-    )
-
-
-def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
-    """Return what is tuned, with its model and profile read and the float model opened."""
-    prepared, provider = open_prepared(path), check_provider(target.provider)
-    profile = read_profile(profile_path, prepared.model, prepared.identity)
-    if target.objective == "int8-share":  # integers are asked for, whatever time they take
-        recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
-    session = open_session(str(path), str(path), target.threads, provider=provider)
-    return TuningTask(Engine(path, prepared, profile, recipe), target, session)
-
-
-def _key(task: TuningTask, split: Split, profile_path: ProfileLike, recipe: Recipe) -> dict[str, Any]:
-    """Return everything that the results of the trials depend on."""
-    if isinstance(profile_path, Profile):
-        profile = dumps(profile_path).encode("utf-8")
-    else:
-        profile = read_bytes(profile_path, ProfileError)
-    identity = task.engine.prepared.identity
-    return {
-        "tool": tool_name(),
-        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
-        "model": f"{identity.structure[:16]} {identity.weights[:16]}",
-        "profile": hashlib.sha256(profile).hexdigest()[:32],
-        "data": split.tuning.data.digest,
-        "holdout": split.holdout.data.digest,
-        "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
-        "split": split.description,
-        "target": to_jsonable(recipe.target),
-        "settings": to_jsonable(recipe.config),
-        "objective": task.target.objective,
-        "max_drop": task.target.max_drop,
-        "threads": task.target.threads,
-        "provider": task.provider,
-    }
-
-
-def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
-    """Return the settings to start from: the recipe's own, and others that may be as good or better.
-
-    A profile that has ranges only leaves no choice of calibrators and of noise.
-    """
-    config = recipe.config
-    can_choose = has_histograms(profile)
-    others = [c for c in OTHER_CALIBRATORS if can_choose and c in CALIBRATORS and c != config.calibrator]
-    bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
-    limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
-    bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
-    bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
-    return tuple(bases)
-
-
-def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
-    """Write the files of the chosen plan; return the size of its model.
-
-    Raises:
-        ConfigError: the plan is not the one that was tried, as a state file may say.
-    """
-    task, best = runner.task, found.chosen
-    assert best is not None
-    planned = runner.plan_of_trial(best.candidate)
-    lowered = task.engine.lowered(planned)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(lowered.model, Path(folder) / "best.onnx")
-        size = model_bytes(Path(folder) / "best.onnx")
-    with replacing_together(FilesRead((task.engine.path,)).weights) as batch:
-        if files.model is not None and target_met(best, found.holdout, task.target):
-            save_model(lowered.model, files.model, batch=batch)
-        if files.save_plan is not None:
-            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
-            save_plan(replace(planned.plan, notes=tuple(notes)), files.save_plan, batch)
-    return size

@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import speed_check as module
-from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
+from qprof_onnx.quantizer.search.runtime_overrides import RuntimeOverride
 from qprof_onnx.quantizer.search.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
