@@ -153,7 +153,7 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
         result.float_bytes / result.quantized_bytes, rel=1e-12
     )  # a quotient
     assert files.model.exists()
-    assert load_plan(files.plan).nodes["head"].kind.value == "quantized"
+    assert load_plan(files.save_plan).nodes["head"].kind.value == "quantized"
 
 
 def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
@@ -174,7 +174,7 @@ def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path
     )
     assert not result.target_met
     assert not files.model.exists()
-    assert files.plan.exists()
+    assert files.save_plan.exists()
     assert len(result.trials) == 1
     assert any("no plan that was tried meets the target" in text for text in result.limits)
     assert any("time budget" in text for text in result.limits)
@@ -192,7 +192,7 @@ def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
     files = TuneFiles(save_plan=tmp_path / "plan.yaml")
     tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
-    assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
+    assert any("qnn wants fixed shapes" in note for note in load_plan(files.save_plan).notes)
 
 
 @pytest.mark.usefixtures("exact_int8_kernels")
