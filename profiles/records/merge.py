@@ -58,7 +58,11 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
 
     total: Profile | None = None
     for where, profile in named:
-        _check_exact(where, profile)
+        if not is_exact(profile):
+            raise ProfileError(
+                f"{where}: comes from {source_of(profile)}, which has no histograms that can be merged "
+                "exactly; profile the shards with 'qprof dump-profile'"
+            )
         if profile.data in sources and profile.data.samples:
             other = sources[profile.data]
             notice(f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
@@ -77,15 +81,6 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
 
 def _samples(data: DataId) -> str:
     return "sample" if data.samples == 1 else f"{data.samples} samples"
-
-
-def _check_exact(where: str, profile: Profile) -> None:
-    """Refuse a profile that cannot be merged exactly."""
-    if not is_exact(profile):
-        raise ProfileError(
-            f"{where}: comes from {source_of(profile)}, which has no histograms that can be merged exactly; "
-            "profile the shards with 'qprof dump-profile'"
-        )
 
 
 def _other_channels(a: Channels | None, b: Channels | None) -> str | None:

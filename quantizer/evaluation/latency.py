@@ -98,7 +98,9 @@ def _summary(
 ) -> Latency:
     """Return the medians of measured seconds (float, quantized), one pair for each round."""
     ratios = sorted(a / b for a, b in per_round)
-    low, high = (ratios[0], ratios[-1]) if len(ratios) < 2 else _quartiles(ratios)
+    low = high = ratios[0]
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
     float_ms, quantized_ms = (1e3 * statistics.median(side) for side in zip(*per_round, strict=True))
     return Latency(
         float_ms=float_ms,
@@ -111,8 +113,3 @@ def _summary(
         samples=samples,
         threads=threads,
     )
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high

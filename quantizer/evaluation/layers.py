@@ -26,7 +26,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
-from ..lowering.written import QuantizedTensor, read_equalization, read_padded, read_record
+from ..lowering.written import read_equalization, read_padded, read_record
 from ..model.files import load_model
 from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model
@@ -514,7 +514,9 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
             match = _from_dequantized(name, values[name]) or _for_readers(name, values[name])
             pairs.append(match or Match(name, name))
         elif name in record and record[name].name in values:
-            pairs.append(_from_record(name, record[name]))
+            entry = record[name]
+            scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
+            pairs.append(Match(name, entry.name, scale, zero_point, entry.axis or 0))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
     sizes = read_padded(quantized)
@@ -535,11 +537,6 @@ def _for_readers(name: str, value: ir.Value) -> Match | None:
         if use.node.op_type == QUANTIZE and use.idx == 0:
             return _read_with(name, use.node.outputs[0], use.node)
     return None
-
-
-def _from_record(name: str, entry: QuantizedTensor) -> Match:
-    scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
-    return Match(name, entry.name, scale, zero_point, entry.axis or 0)
 
 
 def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
