@@ -191,18 +191,7 @@ class Histogram:
         maximum of the data, which lie in the first and the last bin), and the cumulative sum is rounded to
         whole counts: the total is kept and the result is deterministic.
         """
-        if self.counts.size == 0:
-            return EqualBins(minimum, maximum, np.zeros(bins))
-        if not minimum < maximum:
-            counts = np.zeros(bins)
-            counts[0] = self.total
-            return EqualBins(minimum, maximum, counts)
-        edges = np.clip(self.edges(), minimum, maximum)
-        cumulative = np.concatenate([[0], np.cumsum(self.counts)])
-        wanted = np.linspace(minimum, maximum, bins + 1)
-        at = np.rint(np.interp(wanted, edges, cumulative.astype(np.float64)))
-        at[0], at[-1] = 0, cumulative[-1]
-        return EqualBins(minimum, maximum, np.diff(at))
+        return _resampled(self.edges(), self.counts, minimum, maximum, bins)
 
 
 def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) -> npt.NDArray[np.int64]:
@@ -283,10 +272,30 @@ class EqualBins:
         return np.linspace(self.minimum, self.maximum, self.counts.size + 1)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return these bins as they are; the arguments must state their own range and number."""
+        """Return these bins as they are where the range is their own, else `bins` over the one that is given.
+
+        Where the ends of a range are known better than those of the bins, as beside the fillers of a mask.
+        """
         if (minimum, maximum) == (self.minimum, self.maximum):
             return self
-        raise ValueError("equal bins keep their own range")
+        return _resampled(self.edges(), self.counts, minimum, maximum, bins)
+
+
+def _resampled(
+    own: npt.NDArray[np.float64], counts: npt.NDArray[Any], minimum: float, maximum: float, bins: int
+) -> EqualBins:
+    """Return counts between edges of their `own` as `bins` equal bins, as `Histogram.resampled` says."""
+    if counts.size == 0:
+        return EqualBins(minimum, maximum, np.zeros(bins))
+    cumulative = np.append(0.0, np.cumsum(counts.astype(np.float64)))
+    if not minimum < maximum:
+        alone = np.zeros(bins)
+        alone[0] = cumulative[-1]
+        return EqualBins(minimum, maximum, alone)
+    wanted = np.linspace(minimum, maximum, bins + 1)
+    at = np.rint(np.interp(wanted, np.clip(own, minimum, maximum), cumulative))
+    at[0], at[-1] = 0, cumulative[-1]
+    return EqualBins(minimum, maximum, np.diff(at))
 
 
 @dataclass(frozen=True)

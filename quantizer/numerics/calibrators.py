@@ -198,10 +198,11 @@ def _kl(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: flo
     """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
 
     Glow compares with 255 levels whatever the type has; here they are the levels of the type. With more
-    levels than bins, as in 16 bits, nothing can be gained by cutting.
+    levels than bins, as in 16 bits, nothing can be gained by cutting; nor where a single bin says nothing of
+    how the values are spread, as of a tensor whose equalized channels are not known one by one.
     """
     levels = (1 << qtype.bits) - 1
-    if levels > BINS:
+    if levels > BINS or profile.histogram.counts.size == 1:
         return profile.minimum, profile.maximum
     bins = profile.histogram.resampled(profile.minimum, profile.maximum)
     if bins.counts.size < levels:

@@ -194,5 +194,8 @@ def test_resampling_to_twice_as_many_bins_splits_each_evenly() -> None:
 def test_equal_bins_keep_their_own_range() -> None:
     bins = EqualBins(0.0, 1.0, np.ones(4))
     assert bins.resampled(0.0, 1.0) is bins
-    with pytest.raises(ValueError, match="own range"):
-        bins.resampled(0.0, 2.0)
+
+
+def test_equal_bins_over_another_range_are_split_evenly_and_what_lies_outside_is_at_its_ends() -> None:
+    bins = EqualBins(0.0, 4.0, np.array([8.0, 8.0, 8.0, 8.0]))
+    assert bins.resampled(1.0, 3.0, 4) == EqualBins(1.0, 3.0, np.array([12.0, 4.0, 4.0, 12.0]))
