@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from frame import table
+
 from .running import Outcome
 
 GRADES = ("exact", "near", "differs")
@@ -31,20 +33,20 @@ def overview(
     results: Mapping[str, Sequence[Outcome]], subjects: Sequence[str], columns: Sequence[str]
 ) -> str:
     """Return the table of models of one operator: a line for each reader, a column for each form."""
-    rows = [["reader", *columns], ["---"] * (len(columns) + 1)]
+    rows = []
     for reader, outcomes in results.items():
         chosen = [o for o in outcomes if o.subject in subjects]
         rows.append([reader, *(cell([o for o in chosen if o.column == column]) for column in columns)])
-    return lines(rows)
+    return table(["reader", *columns], rows)
 
 
 def of_model(results: Mapping[str, Sequence[Outcome]], subject: str, columns: Sequence[str]) -> str:
     """Return the table of one model: shares of quantized values, and the largest difference."""
-    rows = [["reader", *columns], ["---"] * (len(columns) + 1)]
+    rows = []
     for reader, outcomes in results.items():
         by_column = {o.column: o for o in outcomes if o.subject == subject}
         rows.append([reader, *(_of_one(by_column.get(column)) for column in columns)])
-    return lines(rows)
+    return table(["reader", *columns], rows)
 
 
 def _of_one(outcome: Outcome | None) -> str:
@@ -72,17 +74,12 @@ def troubles(outcomes: Iterable[Outcome], columns: Sequence[str]) -> str:
         key = (outcome.grade, said if outcome.grade != "differs" else "")
         detail = f" ({outcome.largest:g})" if outcome.grade == "differs" else ""
         groups.setdefault(key, []).append(f"{outcome.subject} {outcome.column}{detail}")
-    rows = [["what", "says", "where"], ["---"] * 3]
+    rows = []
     for (what, said), places in sorted(groups.items(), key=lambda item: -len(item[1])):
         rows.append([what, f"`{escaped(said)[:160]}`" if said else "", ", ".join(places)])
-    return lines(rows)
+    return table(["what", "says", "where"], rows)
 
 
 def escaped(text: str) -> str:
     """Return text that stands in a cell as code."""
     return text.replace("|", "/").replace("`", "'")
-
-
-def lines(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a table of Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
