@@ -232,8 +232,9 @@ def int8_kernels_saturate() -> bool:
     Processors of x86-64 without VNNI add two such products in 16 bits (`numerics.affine.INT7`).
     """
     import numpy as np
-    import onnxruntime
     from onnx import TensorProto, helper
+
+    from ...profiles.runtime.providers import CPU, new_session, new_session_options
 
     model = helper.make_model(
         helper.make_graph(
@@ -246,7 +247,7 @@ def int8_kernels_saturate() -> bool:
         opset_imports=[helper.make_opsetid("", 17)],
         ir_version=8,
     )
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = new_session(model.SerializeToString(), new_session_options(), CPU)
     (product,) = session.run(None, {"x": np.full((4, 64), 255, np.uint8)})
     return bool((product != 64 * 255 * 127).any())
 
