@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..base.errors import DataError, natural_key, nearest
+from ..base.errors import ConfigError, DataError, natural_key, nearest
 from ..base.tool import note
-from .image_recipes import ImageRecipe, pair
-from .storage import DataFile, data_files, entries_of, is_file, is_folder, joined, shown_location
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
-
-from ..base.errors import ConfigError
 from .batches import in_batches, of_one_row
 from .constants import exact_array
-from .image_recipes import image_recipe
+from .image_recipes import ImageRecipe, image_recipe, pair
 from .preprocessing import BUILT_IN, Preprocessing
-from .storage import place_of
+from .storage import DataFile, data_files, entries_of, is_file, is_folder, joined, place_of, shown_location
 from .values import InputSpec, Sample, Samples, shape_text, type_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
 
 # Which files of a folder are pictures.
 
