@@ -6,14 +6,12 @@ from dataclasses import fields
 from typing import get_args
 
 import pytest
-from qprof_onnx.cli.commands.tune import OBJECTIVE_NAMES
 from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.lowering.lower import LOWERINGS
 from qprof_onnx.quantizer.numerics.affine import TYPES
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
-from qprof_onnx.quantizer.search import quality as quality_target
 from qprof_onnx.quantizer.targets.config import FORMS, ActivationType, QuantConfig, WeightType, settings
 from qprof_onnx.quantizer.targets.forms import FORM_ENTRIES
 from qprof_onnx.quantizer.targets.target import config_from_mapping
@@ -30,10 +28,6 @@ def test_the_names_of_calibrators_are_those_of_the_registry() -> None:
 
 def test_the_integer_types_of_settings_are_quantized_types() -> None:
     assert {*get_args(ActivationType), *get_args(WeightType)} <= set(TYPES)
-
-
-def test_the_objectives_of_the_option_are_those_of_the_tuner() -> None:
-    assert tuple(quality_target.OBJECTIVES) == OBJECTIVE_NAMES
 
 
 def test_every_field_is_a_setting_with_a_description_and_a_group() -> None:
