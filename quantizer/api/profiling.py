@@ -267,7 +267,7 @@ def _with_noise(
     threads = 1 if settings.memory_limit is not None else settings.samples_at_once
     further = progress.further(min(count, profile.data.samples))
     try:
-        if chosen.batches and rows_differ_together(model, set(profile), chosen.samples()):
+        if chosen.batches and rows_differ_together(model, set(profile), chosen.samples):
             note("how noise travels is not measured: rows of a batch depend on each other")
             return profile
         provider = settings.provider

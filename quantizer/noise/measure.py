@@ -414,28 +414,31 @@ def unmeasurable(model: ir.Model) -> str:
 
 
 def rows_differ_together(
-    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]]
+    model: ir.Model, names: Collection[str], samples: Callable[[], Iterable[tuple[str, Sample]]]
 ) -> bool:
     """Return whether rows that run as one batch have another signal than each by itself.
 
     So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
-    would show nothing of what noise does from step to step. Two rows of equal shapes are compared; where
-    there are none, they are taken to be samples.
+    would show nothing of what noise does from step to step. Two rows of equal shapes are compared, those with
+    the smallest digests, whatever the order of the samples; where there are none, they are taken to be
+    samples.
 
     Args:
         model: the prepared model, which takes batches.
         names: of the activations that are compared.
-        samples: batches of one row, and their digests.
+        samples: gives batches of one row, and their digests, anew in each call.
 
     Raises:
         ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
     """
-    shapes: dict[tuple[tuple[int, ...], ...], Sample] = {}
-    for _, sample in samples:
-        own = tuple(array.shape for array in sample.arrays.values())
-        if own in shapes:
-            return _differ(model, names, shapes[own], sample)
-        shapes[own] = sample
+    shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
+    first: dict[tuple[tuple[int, ...], ...], str] = {}
+    for digest in sorted(shapes):
+        other = first.setdefault(shapes[digest], digest)
+        if other != digest:
+            again = dict(item for item in samples() if item[0] in (other, digest))
+            pair = [again[name] for name in (other, digest) if name in again]  # a function may give others
+            return len(pair) == 2 and _differ(model, names, *pair)
     return False
 
 

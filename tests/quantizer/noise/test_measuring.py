@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -177,9 +179,22 @@ def test_the_model_stays_as_it_is_and_memory_is_foreseen() -> None:
 
 def test_rows_that_depend_on_each_other_are_noticed() -> None:
     rows = [(str(row), Sample(str(row), {"x": X[row : row + 1]})) for row in range(3)]
-    assert not rows_differ_together(prepared(NET, w=W, v=V), ["x", "h", "y"], rows)
+    assert not rows_differ_together(prepared(NET, w=W, v=V), ["x", "h", "y"], lambda: rows)
     steps = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = CumSum(x, axis) }", axis=np.int64(0))
-    assert rows_differ_together(steps, ["x", "y"], rows)
+    assert rows_differ_together(steps, ["x", "y"], lambda: rows)
+
+
+def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[tuple[str, str]] = []
+    monkeypatch.setattr(measuring, "_differ", lambda model, names, a, b: compared.append((a.name, b.name)))
+    wide, narrow = np.ones((1, 3), np.float32), np.ones((1, 2), np.float32)
+    rows = [(name, Sample(name, {"x": wide})) for name in ("c", "a", "d")]
+    rows += [(name, Sample(name, {"x": narrow})) for name in ("b", "e")]
+    for order in itertools.permutations(rows):
+        rows_differ_together(prepared(NET, w=W, v=V), ["x"], partial(iter, order))
+    assert set(compared) == {("a", "c")}
 
 
 def test_a_float_size_that_a_range_counts_to_is_not_rounded() -> None:
