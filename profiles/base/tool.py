@@ -5,11 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from functools import cache
 
-# The version of this program, from the metadata of what is installed.
 
-__version__ = version("qprof-onnx")
+@cache
+def _version() -> str:
+    """Return the version of this program, from the metadata of what is installed."""
+    from importlib.metadata import version  # slow to import, and `qprof --help` needs none
+
+    return version("qprof-onnx")
+
+
+def __getattr__(name: str) -> str:
+    """Return `__version__`, which is read when it is first asked for."""
+    if name == "__version__":
+        return _version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 Progress = Callable[[int, int | None], None]
@@ -44,6 +55,4 @@ def notes_once() -> Iterator[None]:
 
 def tool_name() -> str:
     """Return name and version of this program, as files record them."""
-    pass
-
-    return f"qprof {__version__}"
+    return f"qprof {_version()}"
