@@ -132,6 +132,7 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
     return found
 
 
+@cache
 def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return what a type is, such as tuple or Literal, and its arguments; without what is annotated."""
     while get_origin(hint) is Annotated:
