@@ -69,11 +69,12 @@ def command(
       qprof diff profile.yaml tonight.yaml --model model.onnx --max-clipping 0.001 --max-js-distance 0.3
     """
     from ...quantizer.api.drift import diff
-    from ...quantizer.report.report import drift_report
 
     recipe = taken_recipe(options)
     result = diff(old, new, target=recipe, **given(options))
     if report is not None:
+        from ...quantizer.report.report import drift_report
+
         save_report(drift_report(result), report)
     echo(drift_json(result, worst) if as_json else drift_text(result, worst or 10))
     if not result.passed:

@@ -126,7 +126,6 @@ def command(
       qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
     from ...quantizer.api.evaluate import evaluate
-    from ...quantizer.report.report import evaluation_report
 
     gate = Gate(**given(options, Gate, "gate_"))
     asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
@@ -135,6 +134,8 @@ def command(
     if save_baseline is not None:
         write_atomically(save_baseline, evaluation_json(result) + "\n")
     if report is not None:
+        from ...quantizer.report.report import evaluation_report
+
         page, remarks = evaluation_report(result, model, quantized)
         for remark in remarks:
             tell(f"note: {remark}")

@@ -111,7 +111,6 @@ def command(
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
     """
     from ...quantizer.api.quantize import quantize
-    from ...quantizer.report.report import quantization_report
     from ...quantizer.search.options import SpeedCheckOptions
 
     recipe = taken_recipe(options)
@@ -138,6 +137,8 @@ def command(
             asked["progress"] = on_demand(stage, "rounding")
         result = quantize(model, profile, output, target=recipe, plan=plan, data=data, **asked)
     if report is not None:
+        from ...quantizer.report.report import quantization_report
+
         page = quantization_report(result, model, profile, recipe, given=shown_arguments())
         save_report(page, report)
     add_finding(**findings(result))

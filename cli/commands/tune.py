@@ -97,7 +97,6 @@ def command(
       qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
     """
     from ...quantizer.api.tune import tune
-    from ...quantizer.report.report import tuning_report
 
     target = QualityTarget(**given(options, QualityTarget))
 
@@ -107,6 +106,8 @@ def command(
     recipe = taken_recipe(options)
     result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **given(options))
     if report is not None:
+        from ...quantizer.report.report import tuning_report
+
         plan = None if options["save_plan"] is None else result.plan
         save_report(tuning_report(result, model, profile, plan), report)
     echo(tune_json(result) if as_json else tune_text(result, output))
