@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -134,9 +134,11 @@ def _symmetric(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozenset
 
 def _schema(facts: PlanningFacts, *, is_symmetric: bool) -> Schema:
     """Return the schema of an activation: with zero point 0 where a reader wants that."""
+    own = SCHEMAS[facts.config.schema]
     if not is_symmetric:
-        return SCHEMAS[facts.config.schema]
-    return SCHEMAS["symmetric" if TYPES[facts.config.activation_type].signed else "symmetric-uint8"]
+        return own
+    zero_point_0 = "symmetric" if TYPES[facts.config.activation_type].signed else "symmetric-uint8"
+    return replace(SCHEMAS[zero_point_0], power_of_two=own.power_of_two)
 
 
 TANH_SCALE = 1.0 / 128.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,11 @@ def test_a_transposed_convolution_reads_zero_point_0(activation_type: str) -> No
     plan = net.plan("openvino", activation_type=activation_type)
     assert plan.nodes["ConvTranspose_b"].kind is Kind.QUANTIZED
     assert read(plan, "a") == ("int8", 0)
+
+
+def test_zero_point_0_leaves_scales_powers_of_two(attentive: str) -> None:
+    net = network(ATTENTION, DENSE)
+    plan = net.plan(attentive, schema="symmetric-power2", activation_type="int8")
+    scales = {plan.tensors[name].tensor_scale for name in ("q", "k", "t", "p")}
+    assert plan.nodes["MatMul_s"].kind is Kind.QUANTIZED
+    assert all(math.frexp(scale)[0] == 0.5 for scale in scales)
