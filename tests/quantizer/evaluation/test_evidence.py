@@ -177,14 +177,18 @@ def test_equal_rows_prove_no_more_than_their_number_allows(name: str, rows: int,
 def test_rows_without_a_difference_pass_only_where_a_share_of_the_limit_would_have_shown(
     rows: int, limit: float
 ) -> None:
-    """A share p of rows that lose all is missed by n rows with probability (1 - p)^n; 5 % is proof."""
+    """A share p of rows that lose all is missed by n rows with probability (1 - p)^n.
+
+    Where no row differs, both intervals end at 2.77 / (n + 2), as Bonett and Price have it: that probability
+    is 9.4 % for two rows, 7.5 % for eight and 6.5 % for forty; an exact bound would have 5 %.
+    """
     missed = (1.0 - limit / 100.0) ** rows
     for found in (
         drop_interval(np.zeros(rows)),
         bootstrap_interval(lambda weights: 0.0 * weights[:, 0], min(rows, 40), 100.0),
     ):
         if found.high <= limit and rows <= 40:
-            assert missed <= 0.075  # 2.8 / n for the rule of three's 3 / n
+            assert missed <= (0.095 if rows < 8 else 0.075)
 
 
 @given(st.lists(st.floats(-100.0, 100.0), min_size=2, max_size=40))
