@@ -124,6 +124,13 @@ class Outcome:
         self.findings.append((kind, text))
 
 
+def with_int8_as(weight_type: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with another type for int8 weights: one that the kernels at hand multiply exactly."""
+    if weight_type == "int8" or settings.get("weight_type", "int8") != "int8":
+        return dict(settings)
+    return {**settings, "weight_type": weight_type}
+
+
 def recipe_of(case: Case, form: str) -> Recipe:
     """Return the settings of a case with a form."""
     if case.target != EVERYTHING:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnx
 from graph_builder import SAMPLES, model_of
-from graph_check import EVERYTHING, Case, Outcome, check_case, recipe_of, run
+from graph_check import EVERYTHING, Case, Outcome, check_case, recipe_of, run, with_int8_as
 from graph_recipes import random_graph
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.targets.machine import int8_kernels_saturate
@@ -65,9 +65,17 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "keep_16bit": ((), (), (), ("Add",), ("Conv",)),
 }
 
+INT8 = "int7" if int8_kernels_saturate() else "int8"
+"""Type in place of int8 weights that the kernels of this processor multiply exactly."""
 
-def random_case(seed: int, number: int) -> Case | None:
-    """Return one case; None for a graph without nodes."""
+
+def random_case(seed: int, number: int, int8: str = "int8") -> Case | None:
+    """Return one case; None for a graph without nodes.
+
+    Args:
+        seed, number: of the graph.
+        int8: type that stands for int8 weights, see `with_int8_as`.
+    """
     rng = np.random.default_rng([seed, number])
     builder, outputs = random_graph(rng)
     if not outputs:
@@ -88,8 +96,7 @@ def random_case(seed: int, number: int) -> Case | None:
         for name in ("keep_float", "keep_16bit"):
             settings[name] = tuple(t for t in settings.get(name, ()) if t in there and t != "Relu")
         settings.setdefault("min_output_sqnr", 0.0)
-        if int8_kernels_saturate() and settings.get("weight_type", "int8") == "int8":
-            settings["weight_type"] = "int7"
+        settings = with_int8_as(int8, settings)
         target = TARGETS[int(rng.integers(len(TARGETS)))]
         case = Case(model, samples, settings, target, bool(rng.random() < 0.6))
         forms = [form for form in case.forms if goes(case, form)]
@@ -140,7 +147,7 @@ def _work(pipe: Connection, seed: int) -> None:
         with tempfile.TemporaryDirectory(prefix="qprof-fuzz-") as folder:
             tempfile.tempdir = folder
             try:
-                case = random_case(seed, number)
+                case = random_case(seed, number, INT8)
                 outcome = Outcome() if case is None else check_case(case, Path(folder))
             finally:
                 tempfile.tempdir = None
@@ -171,7 +178,7 @@ class Worker:
 
 def keep(folder: Path, seed: int, number: int, outcome: Outcome) -> None:
     """Write what reproduces a finding."""
-    case = random_case(seed, number)
+    case = random_case(seed, number, INT8)
     if case is None:
         return
     into = folder / f"{seed}-{number}"

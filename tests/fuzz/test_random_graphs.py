@@ -6,7 +6,6 @@ import importlib
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,18 +27,12 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return {name: importlib.import_module(name) for name in names}
 
 
-def multiplied_exactly(case: Any) -> Any:
-    """Return the case with weights that the kernels of this processor multiply exactly."""
-    wanted = case.settings.get("weight_type", "int8")
-    settings = {**case.settings, "weight_type": WEIGHT_TYPE if wanted == "int8" else wanted}
-    return replace(case, settings=settings)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_that_once_failed_no_longer_does(
     name: str, modules: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    case = multiplied_exactly(modules["kept_graphs"].kept_case(name))
+    kept = modules["kept_graphs"].kept_case(name)
+    case = replace(kept, settings=modules["graph_check"].with_int8_as(WEIGHT_TYPE, kept.settings))
     forms = [form for form in case.forms if modules["random_graphs"].goes(case, form)]
     outcome = modules["graph_check"].check_case(replace(case, forms=forms), tmp_path)
     assert outcome.findings == []
@@ -50,7 +43,7 @@ def test_a_graph_that_once_failed_no_longer_does(
 def test_a_random_graph_is_right_in_all_forms(
     number: int, modules: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    case = multiplied_exactly(modules["random_graphs"].random_case(1, number))
+    case = modules["random_graphs"].random_case(1, number, WEIGHT_TYPE)
     outcome = modules["graph_check"].check_case(case, tmp_path)
     assert outcome.findings == []
 
