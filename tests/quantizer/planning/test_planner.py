@@ -223,3 +223,20 @@ def test_a_bias_after_a_quantized_product_of_known_shape_is_not_fused_into_a_flo
 def test_an_add_of_two_activations_stays_as_it_is() -> None:
     net = network("p = MatMul (x, w) s = Add (p, x) y = Erf (s)", {"w": (32, 32)}, (1, 8, 32))
     assert net.plan().nodes["Add_s"].implementation == ""
+
+
+def test_an_add_of_two_products_is_not_fused_into_a_float_one() -> None:
+    """The gates of an unrolled LSTM: 13 times float's time where they are fused."""
+    net = network(
+        "p = MatMul (x, w) q = Gemm (x, v) s = Add (q, p) y = Erf (s)", {"w": WIDE[:2], "v": (8, 8)}, (1, 8)
+    )
+    assert net.plan(cost_model="off").nodes["Add_s"].implementation == "sum"
+
+
+@pytest.mark.parametrize("function", ["Relu", "Tanh", "LeakyRelu"])
+def test_a_product_before_a_float_function_is_not_fused_with_it(function: str) -> None:
+    """A FusedGemm dequantizes its weight in every run: 6 times float's time."""
+    net = network(f"a = Gemm (x, w) b = {function} (a) y = Erf (b)", {"w": (8, 8)}, (4, 8))
+    plan = net.plan(cost_model="off", keep_float=(function,))
+    assert "a" in plan.tensors
+    assert "a" not in net.plan("tensorrt", keep_float=(function,)).tensors
