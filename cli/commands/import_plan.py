@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...quantizer.targets.config import FORMS
+from ...quantizer.targets.forms import FORMS
 from ..console import echo
 from ..options import DATA, EXISTING, MODEL, NEW, FileCommand
 

@@ -23,7 +23,8 @@ from ..numerics.schema_table import SchemaName
 from ..prepare.prepare import ProfileLike
 from ..search.options import SpeedCheckOptions
 from ..search.trial import OnTrial
-from ..targets.config import ActivationType, FormName, Granularity, LookupTables, Mode, WeightType
+from ..targets.config import ActivationType, Granularity, LookupTables, Mode, WeightType
+from ..targets.forms import FormName
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .sources import LabelsLike, Transform

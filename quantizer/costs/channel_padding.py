@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import QuantPlan
-from ..targets.forms import FORM_ENTRIES
+from ..targets.forms import FORMS
 from .kernels import BLOCK, Sizes
 from .predicted import CostModel
 from .shapes import padded_shapes
@@ -26,7 +26,7 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
         model: what is known of the model.
         plan: its plan; what it pads already does not count.
     """
-    if not FORM_ENTRIES[plan.config.form].kernels_on_codes:
+    if not FORMS[plan.config.form].kernels_on_codes:
         return {}
     groups = channel_groups(model.graph, plan)
     chosen = {group: size for group in groups if (size := _whole_blocks(group.channels)) != group.channels}

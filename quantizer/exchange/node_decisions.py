@@ -21,7 +21,7 @@ from ..operators.operands import operator_of
 from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import NONE, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan
 from ..plan.reasons import FloatReason, ReasonCode, because
-from ..targets.forms import FORM_ENTRIES
+from ..targets.forms import FORMS
 from ..targets.target import Recipe, lut_implementation
 
 
@@ -324,7 +324,7 @@ class _Judge:
         others = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
         if others:
             return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=others[0])
-        how = given.implementation if FORM_ENTRIES[self.recipe.config.form].runtime_operators else ""
+        how = given.implementation if FORMS[self.recipe.config.form].runtime_operators else ""
         if how in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
             how = ""
         if target.folds == "arithmetic" and not how and isinstance(why, FloatReason):

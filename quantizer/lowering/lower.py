@@ -1,12 +1,13 @@
 """Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
-A form only rewrites; every decision is in the plan. Adding a form is adding a file with one function and an
-entry to `LOWERINGS`.
+A form only rewrites; every decision is in the plan. The module of `forms` that is called after a form has the
+function `lower_model`; what else is known of the form is its entry of `targets.forms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 
 import onnx_ir as ir
 
@@ -16,23 +17,10 @@ from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
-from .forms.integer import lower_integer
-from .forms.primitives import lower_primitives
-from .forms.qdq import lower_qdq
-from .forms.qoperator import lower_qoperator
-from .forms.regions import lower_regions
+from ..targets.forms import FORMS
 from .padded_channels import padded_channels
 from .sub_pixel import write_as_convolutions
 from .written import Lowered, write_equalization
-
-LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
-    "qdq": lower_qdq,
-    "qoperator": lower_qoperator,
-    "integer": lower_integer,
-    "primitives": lower_primitives,
-    "regions": lower_regions,
-}
-"""Form -> what writes it; `targets.config.FORMS` has the same names."""
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
@@ -72,12 +60,13 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
 
 def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
     form = plan.config.form
-    if form not in LOWERINGS:
-        names = tuple(LOWERINGS)
-        raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
+    if form not in FORMS:
+        raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
+    lower_model: Callable[[ir.Model, QuantPlan], Lowered]
+    lower_model = import_module(f".forms.{form}", __package__).lower_model
     padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
     rewritten = write_as_convolutions(padded, padded_plan)
-    lowered = rewritten.in_original_names(LOWERINGS[form](rewritten.model, rewritten.plan))
+    lowered = rewritten.in_original_names(lower_model(rewritten.model, rewritten.plan))
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -1,6 +1,6 @@
 """The calibrators by name, and the parameters that they take. Imports no numpy, so that help is fast.
 
-The functions are in `numerics.calibrators`, each under its name from here.
+The functions are in `numerics.calibrators`, whose table `CALIBRATORS` has these names.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from ...profiles.base.errors import MalformedError, not_one_of
 
 CalibratorName = Literal["minmax", "percentile", "kl", "mse"]
-"""kl is what other tools call entropy. Adding a calibrator is a function in `numerics.calibrators`, and
-its name here."""
+"""kl is what other tools call entropy. Adding a calibrator is a function and its entry in
+`numerics.calibrators`, and its name here."""
 
 CALIBRATOR_NAMES: tuple[CalibratorName, ...] = get_args(CalibratorName)
 

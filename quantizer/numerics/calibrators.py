@@ -1,12 +1,12 @@
 """Calibrators: which range of a tensor its quantized values should cover, from its profile.
 
-A calibrator is a pure function from a profile to a range. Adding one is adding a function here, and its name
-in `targets.calibrator_names`.
+A calibrator is a pure function from a profile to a range. Adding one is adding a function here with its
+entry of `CALIBRATORS`, and its name in `numerics.calibrator_names`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from ...profiles.base.errors import ConfigError, MalformedError, PlanError, Prof
 from ...profiles.records.histogram import BINS
 from ...profiles.records.profile import TensorProfile
 from .affine import QuantType, UnaryFunction
-from .calibrator_names import CALIBRATOR_NAMES, CalibratorName, split_calibrator
+from .calibrator_names import CalibratorName, split_calibrator
 from .density import density
 from .quantization_noise import noise_after, total_noise
 from .schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
@@ -55,13 +55,11 @@ class Calibrator:
     """A way to choose a range.
 
     Attributes:
-        name: as written in options and files.
         choose: the function; what it returns is cut to the data and extended to 0 afterwards.
         for_function: chooses by the error after a function of the values; None where that makes no
             difference.
     """
 
-    name: CalibratorName
     choose: Choose
     for_function: Callable[[TensorProfile, Schema, QuantType, UnaryFunction], tuple[float, float]] | None = (
         None
@@ -220,12 +218,13 @@ def _kl(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: flo
     return optimize_kl(counts, *wide, levels, symmetric)
 
 
-CALIBRATORS: dict[CalibratorName, Calibrator] = {
-    name: Calibrator(name, globals()[f"_{name}"], globals().get(f"_{name}_after"))
-    for name in CALIBRATOR_NAMES
+CALIBRATORS: Mapping[CalibratorName, Calibrator] = {
+    "minmax": Calibrator(_minmax),
+    "percentile": Calibrator(_percentile),
+    "kl": Calibrator(_kl),
+    "mse": Calibrator(_mse, for_function=_mse_after),
 }
-"""The calibrators by the names that options and files use: of each the function `_NAME` of this module, and
-`_NAME_after` where there is one."""
+"""The calibrators by the names that options and files use, in the order of `CALIBRATOR_NAMES`."""
 
 
 # Clipping thresholds of least Kullback-Leibler divergence, as Glow's optimizeKL finds them ----------------

@@ -41,7 +41,7 @@ from ..operators.table import Rule
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
-from ..targets.forms import FORM_ENTRIES, RUNTIME_FORMS
+from ..targets.forms import FORMS, RUNTIME_FORMS
 from .candidates import Choice
 from .facts import PlanningFacts
 from .stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
@@ -216,7 +216,7 @@ def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
 def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
     """Return why a recurrent node cannot be dynamic or would gain nothing; None when it can and would."""
     graph, config = facts.graph, facts.config
-    if not FORM_ENTRIES[config.form].runtime_operators:
+    if not FORMS[config.form].runtime_operators:
         return because(
             ReasonCode.NO_DYNAMIC_FORM, form=config.form, operator=node.op_type, instead=RUNTIME_FORMS[0]
         )
@@ -271,7 +271,7 @@ def _transposed(
     node: Node, choice: Choice, inputs: Mapping[int, QuantParams], facts: PlanningFacts
 ) -> Hybrid:
     """Return a dynamic ConvTranspose: as Conv, or in float on integers where no sum can be rounded."""
-    if FORM_ENTRIES[facts.config.form].dynamic_as_conv and not sub_pixel_refusal(node):
+    if FORMS[facts.config.form].dynamic_as_conv and not sub_pixel_refusal(node):
         return Hybrid(replace(choice, implementation=SUB_PIXEL), inputs)
     ((index, params),) = inputs.items()
     weight = node.constant(index)

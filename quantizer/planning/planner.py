@@ -30,7 +30,7 @@ from ..operators.table import MICROSOFT, Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
-from ..targets.forms import FORM_ENTRIES
+from ..targets.forms import FORMS
 from ..targets.target import FLOAT, QUANTIZED
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
@@ -453,7 +453,7 @@ def _implementation(
         return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
-    by_name = FORM_ENTRIES[facts.config.form].names_kernels
+    by_name = FORMS[facts.config.form].names_kernels
     if by_name and MICROSOFT not in facts.target.domains and choice.quantized:
         return _in_standard_operators(node, choice)
     if wide:  # the other ways are for 8 bits

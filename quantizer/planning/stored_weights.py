@@ -31,7 +31,7 @@ from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_WEIGHTS
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
-from ..targets.forms import FORM_ENTRIES
+from ..targets.forms import FORMS
 from ..targets.target import FEW_BITS, Target
 
 Floats = npt.NDArray[np.float32]
@@ -113,11 +113,7 @@ class WeightStorage:
         rule, summed = node.rule, weight.summed_axis(node, array.ndim)
         if self.target.weight_implementations.get(node.op_type) != RUNTIME_WEIGHTS[0] or rule is None:
             return ""
-        if (
-            not FORM_ENTRIES[self.config.form].runtime_operators
-            or rule.is_lookup
-            or rule.refusal(node, self.graph)
-        ):
+        if not FORMS[self.config.form].runtime_operators or rule.is_lookup or rule.refusal(node, self.graph):
             return ""
         if array.ndim != 2 or summed is None or weight.reads_transposed(node):
             return ""
@@ -185,7 +181,7 @@ def table_params(
     """
     own = target.weight_implementations.get(node.op_type) == RUNTIME_WEIGHTS[0]
     few = config.weight_type in FEW_BITS and config.mode == "weight-only"
-    if not own or not few or not FORM_ENTRIES[config.form].runtime_operators or not config.block_size:
+    if not own or not few or not FORMS[config.form].runtime_operators or not config.block_size:
         return None
     if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
         return None

@@ -19,9 +19,9 @@ from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of
 from ..numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
 from ..numerics.schema_table import SchemaName
+from .forms import FORMS, FormName
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
-FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
 ActivationType = Literal["uint8", "int8", "uint16", "int16"]
 WeightType = Literal["int8", "uint8", "int7", "int4", "uint4"]
 Granularity = Literal["per-tensor", "per-channel"]
@@ -31,9 +31,6 @@ OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "
 """What an output of a model is for, see `noise.output_kinds`."""
 
 OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
-
-FORMS: tuple[FormName, ...] = get_args(FormName)
-"""Names of the forms; `lowering.forms` has a module of the same name for each."""
 
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
@@ -125,9 +122,7 @@ class QuantConfig:
         FormName,
         option(
             "Output format",
-            "Output format: qdq (QuantizeLinear and DequantizeLinear around float operators), qoperator "
-            "(QLinear operators), integer (ConvInteger and MatMulInteger), primitives (plain arithmetic "
-            "without quantization operators), regions (an ONNX function for each quantized operator).",
+            f"Output format: {', '.join(f'{name} ({form.summary})' for name, form in FORMS.items())}.",
         ),
     ] = "qdq"
     schema: Annotated[

@@ -1,11 +1,16 @@
-"""What planning knows of the forms: an entry for each, whose writer is its module of `lowering.forms`."""
+"""The forms: what `--help` says of each, and what planning has to know. Without numpy: help is fast.
+
+The module of the same name in `lowering.forms` writes a form, with its function `lower_model`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
-from .config import FormName
+FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+"""The names, for type checkers, help and JSON Schema; a test compares them with `FORMS`."""
 
 
 @dataclass(frozen=True)
@@ -13,6 +18,7 @@ class Form:
     """What may stand in a model of one form. Stated for each entry: nothing of it follows from the name.
 
     Attributes:
+        summary: what stands in its models, for `--help`.
         runtime_operators: whether operators of one runtime alone may: recurrent ones with dynamic parameters,
             products and embeddings that read packed weights. Other forms are for every reader of ONNX.
         kernels_on_codes: whether the runtime's convolutions read quantized values, for whose blocks
@@ -22,6 +28,7 @@ class Form:
         dynamic_as_conv: whether a dynamic ConvTranspose is a Conv with an output channel for each phase.
     """
 
+    summary: str
     _: KW_ONLY
     runtime_operators: bool
     kernels_on_codes: bool
@@ -29,22 +36,44 @@ class Form:
     dynamic_as_conv: bool
 
 
-FORM_ENTRIES: Mapping[FormName, Form] = {
-    "qdq": Form(runtime_operators=True, kernels_on_codes=True, names_kernels=False, dynamic_as_conv=True),
+FORMS: Mapping[FormName, Form] = {
+    "qdq": Form(
+        "QuantizeLinear and DequantizeLinear around float operators",
+        runtime_operators=True,
+        kernels_on_codes=True,
+        names_kernels=False,
+        dynamic_as_conv=True,
+    ),
     "qoperator": Form(
-        runtime_operators=True, kernels_on_codes=True, names_kernels=True, dynamic_as_conv=True
+        "QLinear operators",
+        runtime_operators=True,
+        kernels_on_codes=True,
+        names_kernels=True,
+        dynamic_as_conv=True,
     ),
     "integer": Form(
-        runtime_operators=False, kernels_on_codes=False, names_kernels=False, dynamic_as_conv=True
+        "ConvInteger and MatMulInteger",
+        runtime_operators=False,
+        kernels_on_codes=False,
+        names_kernels=False,
+        dynamic_as_conv=True,
     ),
     "primitives": Form(
-        runtime_operators=False, kernels_on_codes=False, names_kernels=False, dynamic_as_conv=False
+        "plain arithmetic without quantization operators",
+        runtime_operators=False,
+        kernels_on_codes=False,
+        names_kernels=False,
+        dynamic_as_conv=False,
     ),
     "regions": Form(
-        runtime_operators=False, kernels_on_codes=True, names_kernels=False, dynamic_as_conv=True
+        "an ONNX function for each quantized operator",
+        runtime_operators=False,
+        kernels_on_codes=True,
+        names_kernels=False,
+        dynamic_as_conv=True,
     ),
 }
-"""Form -> its entry, in the order of `config.FORMS`."""
+"""Adding a form is adding an entry here, its name above, and its module."""
 
-RUNTIME_FORMS = tuple(name for name, form in FORM_ENTRIES.items() if form.runtime_operators)
+RUNTIME_FORMS = tuple(name for name, form in FORMS.items() if form.runtime_operators)
 """Forms that may hold operators of one runtime alone."""

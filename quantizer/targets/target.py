@@ -12,8 +12,9 @@ from ...profiles.base.conversion import read_fields
 from ...profiles.base.errors import MalformedError
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType, settings
+from .config import ActivationType, QuantConfig, WeightType, settings
 from .cost_table import CostTable, costs_of
+from .forms import FORMS, FormName
 from .machine import ProcessorKind
 
 
@@ -165,7 +166,9 @@ class Target:
     weight_types: Annotated[
         tuple[WeightType, ...], Meta(description="Integer types of weights that it has kernels for.")
     ] = ("int8", "uint8", "int7")
-    forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = FORMS
+    forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = tuple(
+        FORMS
+    )
     zero_points: Annotated[
         Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
     ] = "any"

@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..quantizer.int8_kernels import TARGET, are_exact

@@ -42,7 +42,8 @@ from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
-from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS, WITH_SAMPLES
+from qprof_onnx.quantizer.targets.config import DATA_FREE, WITH_SAMPLES
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
 from reference.plan_interpreter import run_plan

@@ -73,7 +73,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_integer(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the model that `plan` describes in form integer; see `lower`.
 
     Raises:

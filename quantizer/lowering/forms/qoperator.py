@@ -263,7 +263,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_qoperator(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the model that `plan` describes in form qoperator; see `lower`.
 
     Raises:

@@ -76,7 +76,7 @@ class _Draft:
     stored: dict[ir.Value, tuple[ir.Value, QuantParams]] = field(default_factory=dict)
 
 
-def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the model that `plan` describes in form regions; see `lower`.
 
     Raises:

@@ -33,7 +33,8 @@ from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
-from qprof_onnx.quantizer.targets.config import FORMS, QuantConfig
+from qprof_onnx.quantizer.targets.config import QuantConfig
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
 from stages import differential
 

@@ -33,7 +33,7 @@ import onnxruntime as ort
 from frame import HERE, Row, Rows, Stage, table
 from onnx import numpy_helper
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from workbench import RUNTIME_ERRORS
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")

@@ -28,7 +28,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     open_plan,
     plan_from,
 )
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ...reference.plan_interpreter import run_plan

@@ -41,7 +41,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ...reference.plan_interpreter import run_plan

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.operators.sub_pixel import largest_sum
 from qprof_onnx.quantizer.plan.plan import SUB_PIXEL
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..lowered import Lowering
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..lowered import Runs
 from ..networks import network

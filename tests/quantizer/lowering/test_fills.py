@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.quantizer.operators.fills import FillSource
 from qprof_onnx.quantizer.operators.table import RULES, Constraint
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..lowered import Lowering, feed_of, parse, plan_of
 

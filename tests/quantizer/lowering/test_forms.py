@@ -12,7 +12,7 @@ from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT16, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 Runs = Any
 Net = Any

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..int8_kernels import TARGET
 from ..networks import network

@@ -25,7 +25,7 @@ from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..int8_kernels import TARGET

@@ -8,7 +8,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plan.plan import SUB_PIXEL, Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import Network, network
