@@ -26,6 +26,7 @@ STAGES = {
     "low-bits": "low_bits",
     "speed": "speed_table",
     "kept-aside": "kept_aside",
+    "versions": "versions",
     "estimates": "estimates",
     "float-nodes": "float_nodes",
     "cost-model": "cost_model",
