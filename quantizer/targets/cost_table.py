@@ -7,8 +7,9 @@ Between measured points times are interpolated in log space: what doubles one si
 points of a kernel need not fill a grid: large sizes are left out where they take too long to measure. So
 one axis is looked at after the other. The value is bracketed by the two nearest sizes that were measured on
 the first axis; among the points that have each of them the same is done on the second axis, and so on. A
-ragged grid is thus no gap, and each slice has ends of its own. Beyond an end the time follows the slope of
-the last two points, which is held between 0 (a fixed cost) and 1 (in proportion).
+ragged grid is thus no gap, and each slice has ends of its own; a slice that ends before the size that is
+asked for is left out where those beside it reach it. Beyond an end the time follows the slope of the last two
+points, which is held between 0 (a fixed cost) and 1 (in proportion).
 """
 
 from __future__ import annotations
@@ -97,15 +98,27 @@ def _at(tree: _Axis | float, sizes: list[float]) -> float:
     size, rest = sizes[0], sizes[1:]
     if len(tree.sizes) == 1:  # nothing says how time grows along this axis: in proportion
         return _at(tree.slices[0], rest) + max(size - tree.sizes[0], 0.0)
-    above = min(max(bisect_left(tree.sizes, size), 1), len(tree.sizes) - 1)
-    low, high = tree.sizes[above - 1], tree.sizes[above]
-    first, second = _at(tree.slices[above - 1], rest), _at(tree.slices[above], rest)
+    places = [place for place, part in enumerate(tree.slices) if _reaches(part, rest)]
+    if len(places) < 2 or not tree.sizes[places[0]] - NEAR <= size <= tree.sizes[places[-1]] + NEAR:
+        places = list(range(len(tree.sizes)))
+    measured = [tree.sizes[place] for place in places]
+    above = min(max(bisect_left(measured, size), 1), len(measured) - 1)
+    low, high = measured[above - 1], measured[above]
+    first, second = (_at(tree.slices[places[place]], rest) for place in (above - 1, above))
     slope = (second - first) / (high - low)
     if size < low:
         return first + min(max(slope, 0.0), 1.0) * (size - low)
     if size > high:
         return second + min(max(slope, 0.0), 1.0) * (size - high)
     return first + slope * (size - low)
+
+
+def _reaches(tree: _Axis | float, sizes: list[float]) -> bool:
+    """Whether sizes lie between measured ones."""
+    if isinstance(tree, float):
+        return True
+    inside = tree.sizes[0] - NEAR <= sizes[0] <= tree.sizes[-1] + NEAR
+    return inside and any(_reaches(part, sizes[1:]) for part in tree.slices)
 
 
 @dataclass(frozen=True)

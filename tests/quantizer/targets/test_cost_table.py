@@ -70,6 +70,14 @@ def test_a_ragged_grid_has_an_end_for_each_slice() -> None:
     assert surface.at((10.0, 10.0)) == pytest.approx(2.0**0.5)
 
 
+def test_a_slice_that_ends_before_a_size_is_not_asked_where_its_neighbours_reach_it() -> None:
+    """Convolutions of 16 to 8 channels, measured of 8 and 24 channels, and of 16 only to 62 and more."""
+    others = [(8.0, 8.0, 9.0), (8.0, 72.0, 9.0), (24.0, 8.0, 9.0), (24.0, 72.0, 9.0)]
+    surface = Surface([*others, (16.0, 62.0, 7.0)])
+    assert surface.at((16.0, 8.0)) == pytest.approx(9.0)
+    assert surface.at((16.0, 62.0)) == pytest.approx(7.0)
+
+
 def test_points_that_are_near_make_no_slope_between_them() -> None:
     surface = Surface([(1000.0, 10.0), (1001.0, 20.0), (2000.0, 20.0), (4000.0, 40.0)])
     assert surface.at((16_000.0,)) == pytest.approx(160.0)
