@@ -33,13 +33,9 @@ def command(target: str, output: Path, threads: int) -> None:
     Example:
       qprof measure-target onnxruntime-x86 --threads 2 -o costs.json
     """
-    from ...quantizer.search.microbenchmarks import measure_target
-    from ...quantizer.targets.cost_table import save_table
-    from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.api.targets import measure_target
 
-    found = load_recipe(target).target
     with progress("measuring", "networks") as report:
-        table = measure_target(found, threads, report)
-    save_table(table, output)
+        table = measure_target(target, output, threads=threads, progress=report)
     points = sum(map(len, table.kernels.values()))
     echo(f"{output}: {len(table.kernels)} kernels, {points} times, {table.conditions.processor}")

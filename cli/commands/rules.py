@@ -29,9 +29,10 @@ def command(target: str | None, form: str, as_json: bool) -> None:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
+    from ...quantizer.api.targets import operator_reference
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
-    from ...quantizer.targets.operator_page import markdown_reference, operator_reference
+    from ...quantizer.targets.operator_page import markdown_reference
     from ...quantizer.targets.packaged import target_names
     from ..schemas import Operators
 
@@ -39,10 +40,10 @@ def command(target: str | None, form: str, as_json: bool) -> None:
         names = target_names() if target is None else (target,)
         echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
         return
-    found = load_recipe(target or QuantConfig.target).target
-    rows = operator_reference(found)
+    recipe = load_recipe(target or QuantConfig.target)
+    rows, name = operator_reference(recipe), recipe.target.name
     if as_json:
-        echo(document("operators", 1, Operators(found.name, rows)))
+        echo(document("operators", 1, Operators(name, rows)))
         return
-    headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {found.name}"]
+    headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {name}"]
     print_table(headers, [[*row.facts, row.target] for row in rows])

@@ -111,7 +111,7 @@ def missing_notes(profile: Profile, graph: Graph, where: str) -> tuple[str, ...]
     return (f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
 
 
-def read_document(path: Path) -> Profile | QuantPlan:
+def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
     """Return the profile or plan of a file, by what it says about itself: it may be a pipe, and is read once.
 
     A file of ranges of another tool is a profile, by the names of that file.
@@ -120,6 +120,7 @@ def read_document(path: Path) -> Profile | QuantPlan:
         ConfigError: neither; the message says what can be read.
         ProfileError, PlanError: it is one of them, and malformed.
     """
+    path = Path(path)
     advice = (
         "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
     )

@@ -15,7 +15,8 @@ Functions:
     merge, diff: profiles of shards become one; new data against the old
     join, split: a model of several files, joined to be profiled and planned, and split into quantized files
     explain, instrument: why a tensor has its parameters; a model with profiling nodes
-    load_profile, save_profile, load_plan, save_plan, load_recipe, target_names
+    load_profile, save_profile, load_plan, save_plan, read_document, load_recipe, target_names
+    operator_reference, measure_target: what a target does with each operator; the times of its kernels here
 
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`, and an object is only read. Samples are a
 folder, "module:function", or an iterable, such as a list, a generator or a data loader. Profiles and plans

@@ -37,12 +37,15 @@ from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.api.results import Summary as Summary
 from .quantizer.api.results import TuneResult as TuneResult
+from .quantizer.api.targets import measure_target as measure_target
+from .quantizer.api.targets import operator_reference as operator_reference
 from .quantizer.api.tune import tune as tune
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.options import Gate as Gate
 from .quantizer.exchange.join import Joined as Joined
 from .quantizer.exchange.profiles import load_profile as load_profile
+from .quantizer.exchange.profiles import read_document as read_document
 from .quantizer.exchange.split import PartFile as PartFile
 from .quantizer.model.files import ModelLike as ModelLike
 from .quantizer.plan.plan import QuantPlan as QuantPlan

@@ -53,7 +53,7 @@ Timing = tuple[str, tuple[float, ...], float]
 """Name of a kernel, its sizes, microseconds."""
 
 
-def measure_target(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
+def measured_costs(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
     """Run every network and return the times of its kernels on this machine.
 
     Args:

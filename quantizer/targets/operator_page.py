@@ -37,7 +37,7 @@ class OperatorReference:
         return [self.operator, self.output, self.activations, self.weight, self.bias, table]
 
 
-def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
+def reference_of(target: Target) -> tuple[OperatorReference, ...]:
     """Return a line for every entry of the table, sorted by operator, and one for chains of operators."""
     return tuple(_line(rule, target) for rule in _listed())
 

@@ -1,0 +1,50 @@
+"""What a target does with each operator, and what its kernels cost on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...profiles.base.tool import Progress
+from ..search.microbenchmarks import measured_costs
+from ..targets.cost_table import CostTable, save_table
+from ..targets.operator_page import OperatorReference, reference_of
+from ..targets.target import Recipe, Target
+from .keywords import PathLike, TargetLike, recipe_of
+
+
+def operator_reference(target: TargetLike | None = None) -> tuple[OperatorReference, ...]:
+    """Return what becomes of each operator on a target, sorted by operator.
+
+    Args:
+        target: the default one for None.
+
+    Raises:
+        ConfigError: there is no such target.
+    """
+    return reference_of(_target(target))
+
+
+def measure_target(
+    target: TargetLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
+) -> CostTable:
+    """Measure what the kernels of a target cost on this machine, and write the table.
+
+    Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
+    else should run.
+
+    Args:
+        target: a runtime that is onnxruntime, on a processor like this one.
+        output: JSON file that is written.
+        threads: threads inside an operator; a table holds for one number of them.
+        progress: called after each network.
+
+    Raises:
+        ConfigError: there is no such target, or this machine is not what it is for.
+    """
+    table = measured_costs(_target(target), threads, progress)
+    save_table(table, Path(output))
+    return table
+
+
+def _target(target: TargetLike | None) -> Target:
+    return (target if isinstance(target, Recipe) else recipe_of(target, {})).target
