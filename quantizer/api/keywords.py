@@ -1,7 +1,9 @@
 """The keywords of the public functions, for editors and type checkers: the one place that needs them as such.
 
+Those of settings are printed from `QuantConfig` into `setting_keywords`.
+
 What each is, its default and its help stand in the records that they are the fields of, and tests hold names
-and types equal: `QuantConfig` for settings, `RunSettings`, `EvaluationOptions` with `SampleKeywords`,
+and types equal: `RunSettings`, `EvaluationOptions` with `SampleKeywords`,
 `QuantizeOptions`, `QualityTarget` with `TuningData` and `TuneFiles`, and `DriftLimits`.
 """
 
@@ -18,54 +20,18 @@ from ...profiles.samples.objects import DataSource
 from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, RuntimeName
-from ..numerics.calibrator_names import CalibratorName
-from ..numerics.schema_table import SchemaName
 from ..prepare.prepare import ProfileLike
 from ..search.options import SpeedCheckOptions
 from ..search.trial import OnTrial
-from ..targets.config import ActivationType, Granularity, LookupTables, Mode, WeightType
-from ..targets.forms import FormName
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .setting_keywords import Settings
 from .sources import LabelsLike, Transform
-
-Percentile: TypeAlias = Literal[
-    "percentile:99", "percentile:99.9", "percentile:99.95", "percentile:99.99", "percentile:99.999"
-]
-"""Those in use; another one is taken at the call, or in a configuration file."""
 
 TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
 """The name of a packaged target, the path of a configuration file, or a recipe that was loaded."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
-
-
-class Settings(TypedDict, total=False):
-    """Settings of a quantization, see `QuantConfig`; what is not given comes from the target."""
-
-    mode: Mode
-    form: FormName
-    schema: SchemaName
-    calibrator: CalibratorName | Percentile
-    activation_type: ActivationType
-    keep_16bit: Collection[str]
-    inter_layer: Literal["quantized", "float"]
-    weight_schema: SchemaName
-    weight_type: WeightType
-    block_size: int
-    granularity: Granularity
-    lookup_tables: LookupTables
-    scale_sharing: Literal["auto", "unified", "separate"]
-    min_sqnr: float
-    min_output_sqnr: float | None
-    output_kind: Collection[str]
-    equalization: Literal["auto", "free", "off"]
-    bias_correction: Literal["auto", "off"]
-    rounding: Literal["nearest", "gptq", "gptaq"]
-    weight_only_activations: Literal["int8", "float"]
-    cost_model: Literal["auto", "off"]
-    keep_float: Collection[str]
-    fix_shapes: Collection[str]
 
 
 class RunOptions(TypedDict, total=False):

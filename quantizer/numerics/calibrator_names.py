@@ -25,14 +25,18 @@ class Parameter:
     Attributes:
         default: its value when none is written.
         least, most: values that it may have.
+        usual: those that editors offer.
     """
 
     default: float
     least: float
     most: float
+    usual: tuple[float, ...] = ()
 
 
-PARAMETERS: Mapping[str, Parameter] = {"percentile": Parameter(99.99, 50.0, 100.0)}
+PARAMETERS: Mapping[str, Parameter] = {
+    "percentile": Parameter(99.99, 50.0, 100.0, (99.0, 99.9, 99.95, 99.99, 99.999))
+}
 """Calibrators that take a parameter: the percentage of the elements on the inner side of each end."""
 
 

@@ -27,7 +27,6 @@ from .quantizer.api.explanation import NodeExplanation as NodeExplanation
 from .quantizer.api.explanation import TensorExplanation as TensorExplanation
 from .quantizer.api.explanation import explain as explain
 from .quantizer.api.keywords import RunOptions as RunOptions
-from .quantizer.api.keywords import Settings as Settings
 from .quantizer.api.options import DriftLimits as DriftLimits
 from .quantizer.api.profiling import dump_profile as dump_profile
 from .quantizer.api.profiling import instrument as instrument
@@ -37,6 +36,7 @@ from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.api.results import Summary as Summary
 from .quantizer.api.results import TuneResult as TuneResult
+from .quantizer.api.setting_keywords import Settings as Settings
 from .quantizer.api.targets import measure_target as measure_target
 from .quantizer.api.targets import operator_reference as operator_reference
 from .quantizer.api.tune import tune as tune

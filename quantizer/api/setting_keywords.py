@@ -1,0 +1,44 @@
+"""The settings as keywords, for type checkers and editors: printed from `QuantConfig` (CONTRIBUTING.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a quantization, see `QuantConfig`; what is not given comes from the target."""
+
+    mode: Literal["static", "dynamic", "weight-only", "auto"]
+    form: Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+    schema: Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+    calibrator: Literal[
+        "minmax",
+        "percentile",
+        "kl",
+        "mse",
+        "percentile:99",
+        "percentile:99.9",
+        "percentile:99.95",
+        "percentile:99.99",
+        "percentile:99.999",
+    ]
+    activation_type: Literal["uint8", "int8", "uint16", "int16"]
+    keep_16bit: Collection[str]
+    inter_layer: Literal["quantized", "float"]
+    weight_schema: Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+    weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
+    block_size: int
+    weight_only_activations: Literal["int8", "float"]
+    granularity: Literal["per-tensor", "per-channel"]
+    lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
+    scale_sharing: Literal["auto", "unified", "separate"]
+    min_sqnr: float
+    min_output_sqnr: float | None
+    output_kind: Collection[str]
+    equalization: Literal["auto", "free", "off"]
+    bias_correction: Literal["auto", "off"]
+    rounding: Literal["nearest", "gptq", "gptaq"]
+    cost_model: Literal["auto", "off"]
+    keep_float: Collection[str]
+    fix_shapes: Collection[str]
