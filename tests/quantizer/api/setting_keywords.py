@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES, PARAMETERS
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
-HEAD = '''"""The settings as keywords, for type checkers and editors: printed from `QuantConfig` (CONTRIBUTING.md)."""
+HEAD = '''\
+"""The settings as keywords, for type checkers and editors: printed from `QuantConfig` (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
