@@ -42,6 +42,7 @@ from ..planning.plan_model import (
 )
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
+from ..search.closed_loop import can_be_checked, checked_on_samples
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, Subject, check_speed
@@ -66,6 +67,7 @@ def write_quantized(
     speed: SpeedCheckOptions | None = None,
     data: DataLike | None = None,
     limit: int | None = None,
+    check: DataLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> QuantizeResult:
@@ -82,6 +84,8 @@ def write_quantized(
         speed: measure the plan that is made against float, and leave float what is slower in int8.
         data: samples for rounding "gptq" or "gptaq"; `limit` of them, from the first.
         limit: None for all.
+        check: calibration samples on which the model is run before it is written: where an output is too
+            far from float, more nodes stay float.
         checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill.
         progress: called while the model runs on the samples for rounding.
 
@@ -99,9 +103,11 @@ def write_quantized(
     chosen = recipe or load_recipe()
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
-        planned, check = plan_from(facts), None
+        planned, found = plan_from(facts), None
+        if check is not None and can_be_checked(chosen, check):
+            facts, planned = _held(facts, planned, path, check)
         if speed is not None:
-            planned, check = _faster(planned, facts, path, speed)
+            planned, found = _faster(planned, facts, path, speed)
         samples: Samples | None = None
         if rounds:
             assert data is not None
@@ -110,7 +116,7 @@ def write_quantized(
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:
             samples = open_samples(speed.data, input_specs(prepared.model), CHECKED)
-        return _write(prepared, planned, files, chosen, facts=facts, check=check, samples=samples or ())
+        return _write(prepared, planned, files, chosen, facts=facts, check=found, samples=samples or ())
 
     measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)
     facts = model_facts(prepared, measured, chosen, notes)
@@ -120,7 +126,7 @@ def write_quantized(
             f"rounding {chosen.config.rounding}: needs samples, as for calibration; give them with "
             "--data DIR, or choose rounding nearest, which needs none"
         )
-    if speed is not None or data is not None:  # before steps that take their time
+    if speed is not None or data is not None or check is not None:  # before steps that take their time
         _, facts = plan_that_runs(facts, path)
     result = with_fallback_nodes(facts, attempt)
     if checkpoint is not None:
@@ -146,6 +152,16 @@ def _profile_for(
             f"makes; or use a mode without either ({', '.join(DATA_FREE)})"
         )
     return Profile(prepared.identity, DataId(), {}), ()
+
+
+def _held(
+    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike
+) -> tuple[PlanningFacts, PlannedModel]:
+    """Return the plan whose outputs hold as measured, with the facts that it is made from."""
+    step = "run on calibration samples (outputs may be further from float than estimated)"
+    with left_out_steps() as left_out, improvement(step, PlanError):
+        return checked_on_samples(facts, planned, model, data)
+    return facts, with_notes(planned, left_out)
 
 
 def _faster(

@@ -352,6 +352,7 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
         recipe=recipe,
         speed=SpeedCheckOptions(data, threads=options.threads) if check_speed else None,
         data=data if rounds else None,
+        check=task.parts.checked if options.check_outputs == "auto" else None,
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,
     )

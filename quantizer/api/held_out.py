@@ -26,6 +26,9 @@ QUARTER = 4
 LEAST = 4
 """Samples that are held out at least, where that leaves as many for the profile."""
 
+CHECKED = 16
+"""Calibration samples that a model is run on before it is written."""
+
 
 @dataclass(frozen=True)
 class Digests:
@@ -54,7 +57,8 @@ class Split:
 
     Attributes:
         profiled: for the profile.
-        identity: of these, as the profile has it.
+        checked: some of these, drawn by their digests, that a model is run on before it is written.
+        identity: of the profiled ones, as the profile has it.
         judged: held out, or another source.
         about: what they are.
         rows_before: of each sample of the whole data that is held out the place of its first row, and how
@@ -64,6 +68,7 @@ class Split:
     """
 
     profiled: DataLike
+    checked: DataLike
     identity: DataId
     judged: DataLike
     about: HeldOut
@@ -116,11 +121,17 @@ def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
 
 
-def _drawn(digests: tuple[int, ...]) -> bytes:
+def _checked(found: Digests, positions: Sequence[int]) -> ChosenSamples:
+    """Return the samples that a model is run on before it is written, drawn by their digests."""
+    drawn = sorted(positions, key=lambda place: (_drawn(found.rows[place], b"checked"), place))
+    return ChosenSamples(found.data, tuple(sorted(drawn[:CHECKED])))
+
+
+def _drawn(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
     """Return a number that says nothing of a sample: the smallest digests are those on which noise is
     measured."""
     text = ",".join(map(str, digests))
-    return hashlib.blake2b(text.encode(), digest_size=16, person=b"held-out").digest()
+    return hashlib.blake2b(text.encode(), digest_size=16, person=purpose).digest()
 
 
 def split(found: Digests) -> Split:
@@ -133,9 +144,11 @@ def split(found: Digests) -> Split:
     out = out or every
     starts = np.cumsum([0, *map(len, found.rows)])
     about = HeldOut(len(out), sum(len(found.rows[i]) for i in out), len(every), seen, name)
+    profiled = every if seen else kept
     return Split(
-        ChosenSamples(found.data, every if seen else kept),
-        found.identity(every if seen else kept),
+        ChosenSamples(found.data, profiled),
+        _checked(found, profiled),
+        found.identity(profiled),
         ChosenSamples(found.data, out),
         about,
         tuple((int(starts[i]), len(found.rows[i])) for i in out),
@@ -153,7 +166,9 @@ def split_by_source(found: Digests, other: Digests) -> Split:
         len(judged), sum(map(len, other.rows)), len(every) + len(judged), seen, source_name(other.data)
     )
     data = ChosenSamples(found.data, tuple(every))
-    return Split(data, found.identity(every), ChosenSamples(other.data, tuple(judged)), about)
+    return Split(
+        data, _checked(found, every), found.identity(every), ChosenSamples(other.data, tuple(judged)), about
+    )
 
 
 def has_rows(outputs: Iterable[ir.Value]) -> bool:

@@ -119,6 +119,7 @@ class QuantizeKeywords(Settings, SampleKeywords, total=False):
     gate: Gate
     fix: Literal["off", "auto"]
     budget: float
+    check_outputs: Literal["auto", "off"]
     checkpoint: PathLike | None
     save_plan: PathLike | None
     accept_retrained: bool

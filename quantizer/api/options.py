@@ -106,6 +106,14 @@ class QuantizeOptions(EvaluationOptions):
             metavar="SECONDS",
         ),
     ] = 20.0
+    check_outputs: Annotated[
+        Literal["auto", "off"],
+        option(
+            "Quality",
+            "auto: run the model on 16 calibration samples before it is written, and leave more nodes float "
+            "where an output moves too far.",
+        ),
+    ] = "auto"
     checkpoint: Annotated[
         str | os.PathLike[str] | None,
         option(

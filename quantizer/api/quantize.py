@@ -102,6 +102,7 @@ def quantize(
                 speed=how.speed,
                 data=samples,
                 limit=how.limit,
+                check=None if how.check_outputs == "off" else samples if timed is None else timed,
                 checkpoint=how.checkpoint,
                 progress=how.progress,
             )

@@ -8,7 +8,7 @@ then every output has that limit over its power, and steps have none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -126,6 +126,8 @@ class NoiseLimits:
         kinds: of its outputs, by name; those with limits.
         least: dB that every output keeps whatever it is; None where the kind says.
         steps: inside of it.
+        quieter: output -> by how many dB its noise is to be below what it would be by the limits alone, since
+            it was seen to need that.
     """
 
     graph: Graph
@@ -133,6 +135,7 @@ class NoiseLimits:
     kinds: Mapping[str, OutputKind]
     least: float | None
     steps: tuple[Step, ...]
+    quieter: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -152,6 +155,10 @@ class NoiseLimits:
         if step is not None and tensor not in self.kinds:
             return self._at_step(step)
         return self._at_output(tensor, self.output_of(tensor))
+
+    def decibels_quieter(self, tensor: str) -> float:
+        """Return by how many dB the noise of a tensor is to be below what it would be by the limits alone."""
+        return self.quieter.get(self.output_of(tensor), 0.0)
 
     def output_of(self, tensor: str) -> str:
         """Return the output that a tensor is a part of: the nearest; "" for none."""

@@ -204,6 +204,25 @@ class SharedScale:
 
 
 @dataclass(frozen=True)
+class OutputCheck:
+    """How far an output was from float when the model was run on calibration samples.
+
+    Attributes:
+        output: its name.
+        measure: what was measured: "moved probability", "noise of cosines", or "noise" over signal.
+        value: the figure, 0 for no difference.
+        limit: above which the output is too far off.
+        samples: how many were run.
+    """
+
+    output: str
+    measure: str
+    value: float
+    limit: float
+    samples: int
+
+
+@dataclass(frozen=True)
 class PlanOrigin:
     """What a plan was made from, and what was expected of it then: a record, which decides nothing.
 
@@ -212,14 +231,16 @@ class PlanOrigin:
         estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
         sqnr_bands: the same outputs -> lowest and highest SQNR in dB that is expected, where the estimate is
             from measured noise.
+        checks: what was measured of outputs before the model was written; () where it was not run.
     """
 
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    checks: tuple[OutputCheck, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.profile or self.estimated_sqnr)
+        return bool(self.profile or self.estimated_sqnr or self.checks)
 
 
 NO_ORIGIN = PlanOrigin()

@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     BELOW_SQNR_LIMIT = "below-sqnr-limit"
     NOISE_BUDGET = "noise-budget"
     NOISE_LIMIT = "noise-limit"
+    MEASURED_NOISE = "measured-noise"
     BEFORE_STEP = "before-step"
     CHEAP_FIRST_LAYER = "cheap-first-layer"
     CONVERSION_COST = "conversion-cost"
@@ -90,6 +91,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
     ReasonCode.NOISE_LIMIT: "its quantization noise alone would leave '{tensor}', {what}, an SQNR of "
     "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.MEASURED_NOISE: "run on {samples} calibration samples, its noise moves the outputs most "
+    "for the time that it saves",
     ReasonCode.BEFORE_STEP: "it leads to '{tensor}', of which {operator} makes steps inside the model: small "
     "errors would become large ones",
     ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "
@@ -214,7 +217,7 @@ def figure_names(code: ReasonCode) -> frozenset[str]:
     return frozenset(name for _, name, form, _ in parts if name and (form or name in _WHOLE))
 
 
-_WHOLE = ("elements", "limit")
+_WHOLE = ("elements", "limit", "samples")
 """Whole numbers, which need no format."""
 
 

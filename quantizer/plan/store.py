@@ -33,6 +33,8 @@
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
       estimated_sqnr: {y: 31.5}      dB, by output
       sqnr_bands: {y: [24, 40]}      dB in which it is expected; left out where noise was not measured
+      checks:                        how far outputs were from float on calibration samples, where it was run
+        - {output: y, measure: moved probability, value: 0.011, limit: 0.047, samples: 16}
     ...
 
 A reason that a person writes may be a text. The last line is "...", so that a cut-off file is noticed. A
@@ -73,6 +75,7 @@ from .plan import (
     EqualizationScales,
     Kind,
     NodePlan,
+    OutputCheck,
     PlanOrigin,
     QuantPlan,
     RoundingOffsets,
@@ -226,7 +229,12 @@ def _origin_text(plan: QuantPlan) -> str:
         entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
         for name, (low, high) in origin.sqnr_bands.items()
     )
-    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands}
+    checks = "".join(
+        f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, value: {float(c.value)!r}, "
+        f"limit: {float(c.limit)!r}, samples: {c.samples}}}\n"
+        for c in origin.checks
+    )
+    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "checks": checks}
     return "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
 
 
@@ -326,6 +334,7 @@ class OriginFields:
     decisions: str
     estimated_sqnr: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    checks: tuple[OutputCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -444,4 +453,4 @@ def _origin(found: OriginFields | None, plan: QuantPlan) -> PlanOrigin:
         return NO_ORIGIN
     if found.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
         return PlanOrigin(found.profile)
-    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands)
+    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands, found.checks)

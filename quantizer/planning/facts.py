@@ -48,6 +48,8 @@ class PlanningFacts:
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
+        quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
+            seen to need that.
     """
 
     prepared: PreparedModel
@@ -63,6 +65,7 @@ class PlanningFacts:
     cache: RangeCache
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
+    quieter: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -82,7 +85,8 @@ class PlanningFacts:
     @cached_property
     def noise_limits(self) -> NoiseLimits:
         """How much noise the outputs of the prepared model and the steps inside of it can bear."""
-        return noise_limits(self.prepared.graph, self.measured, self.config)
+        limits = noise_limits(self.prepared.graph, self.measured, self.config)
+        return replace(limits, quieter=self.quieter) if self.quieter else limits
 
     @cached_property
     def requested_float(self) -> FloatReasons:

@@ -112,9 +112,13 @@ def _within_budget(
         if plan.nodes[name].kind is not Kind.FLOAT
     }
     plan = maker.make(noisy) if noisy else plan
+    quieter = 10.0 ** (-np.array([limits.decibels_quieter(name) for name in flow.outputs]) / 10.0)
     while flow.outputs:
         noise = estimator.by_node(flow, plan)
         total = sum(noise.values(), np.zeros(len(flow.outputs)))
+        if (total <= allowed).all() and (quieter < 1.0).any():
+            allowed = np.where((quieter < 1.0) & (total > 0.0), total * quieter, allowed)
+            quieter = np.ones_like(quieter)
         order = np.argsort(-total / allowed, kind="stable")
         excesses = (Excess(flow, int(at), float(allowed[at]), limits) for at in order)
         tries = (_too_noisy(maker, plan, estimator, excess, noisy) for excess in excesses)

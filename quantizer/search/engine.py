@@ -59,7 +59,12 @@ OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 KEPT_PLANS = 12
 """Plans that are kept between forecast and attempt, the last ones."""
 
-FOR_QUALITY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.CHEAP_FIRST_LAYER)
+FOR_QUALITY = (
+    ReasonCode.NOISE_BUDGET,
+    ReasonCode.NOISE_LIMIT,
+    ReasonCode.MEASURED_NOISE,
+    ReasonCode.CHEAP_FIRST_LAYER,
+)
 """Reasons of nodes that stay float for the quality of the outputs."""
 
 

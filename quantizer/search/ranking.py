@@ -28,6 +28,7 @@ from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.providers import CPU
 from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
+from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
@@ -48,6 +49,9 @@ GROUPS, PARTS, ROUNDS, WORST, LEAST = 16, 4, 2, 6, 0.1
 """Groups at first; parts of a split one; rounds of splitting; groups split in a round; their least share of
 the noise."""
 
+NoiseOf = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
+"""Noise power over its limit, or over the signal, of the outputs of both models."""
+
 Group = tuple[tuple[str, ...], ...]
 """Neighbouring units, each the names of nodes that are left float together."""
 
@@ -61,6 +65,7 @@ class _Bench:
     folder: Path
     side_by_side: int
     provider: str
+    noise: NoiseOf | None
 
     def measured(self, groups: Sequence[Group]) -> list[float]:
         """Return the noise over signal of each group, quantized alone; 0 for one that cannot be run so."""
@@ -79,12 +84,14 @@ class _Bench:
     def _noise(self, path: Path | None) -> float:
         if path is None:
             return 0.0
-        axes = class_axes(self.planned.model, None, None)
         try:
             session = open_session(str(path), "group of nodes", provider=self.provider)
             outputs = model_outputs(session, self.samples.samples, "group of nodes")
         except ModelError:
             return 0.0
+        if self.noise is not None:
+            return min(self.noise(self.samples.float_outputs, outputs), 1e300)
+        axes = class_axes(self.planned.model, None, None)
         return min(noise_share(self.samples.float_outputs, outputs, axes), 1e300)
 
 
@@ -93,7 +100,9 @@ def ranked_nodes(
     samples: ScoringSamples,
     side_by_side: int = 1,
     provider: str = CPU,
+    *,
     goes_on: Callable[[], bool] = lambda: True,
+    noise: NoiseOf | None = None,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
@@ -103,6 +112,7 @@ def ranked_nodes(
         side_by_side: models that run at the same time.
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
+        noise: of outputs; None for that of the worst group of channels of the worst output.
     """
     source = splittable_model(planned.model)
     units = [
@@ -110,11 +120,12 @@ def ranked_nodes(
     ]
     few = samples.subset(range(min(SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        noise = _split(_Bench(planned, few, Path(folder), side_by_side, provider), units, goes_on)
+        bench = _Bench(planned, few, Path(folder), side_by_side, provider, noise)
+        measured = _split(bench, units, goes_on)
     estimated = _estimated_shares(planned)
     prices = _prices(planned)
     found = []
-    for group, total in noise.items():
+    for group, total in measured.items():
         estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
         for unit, share in zip(group, _shared(total, estimates), strict=True):
             found.append(RankedNode(unit, share, sum(prices.get(name, 1.0) for name in unit)))

@@ -129,7 +129,7 @@ def test_every_function_with_data_takes_a_recipe(
         given = (*arguments, *options.values())
         inside = [getattr(g, name, None) for g in given for name in ("data", "holdout_data")]
         given = (*given, *inside)
-        got.append([g for g in given if isinstance(g, PreprocessedData)])
+        got.append(list(dict.fromkeys(g for g in given if isinstance(g, PreprocessedData))))
         raise qprof.QprofError("enough")
 
     for module, name in (

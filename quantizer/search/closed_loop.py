@@ -1,0 +1,291 @@
+"""A plan is run before it is called done; where an output is too far from float, a more careful one is taken.
+
+    plan ─► written ─► run on 8 + 8 calibration samples ─► every output is near enough (`output_shift`): done
+                                  │
+                                  └─► more careful plans, the fastest first, until one holds on both halves
+
+An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
+is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are of two kinds: a few nodes
+in float, those whose noise as measured is worth most of their time; and a tighter noise budget of the output
+that is too far off. A plan is taken only if what it gains is worth its time, by the target's table of kernel
+times and not by the clock: the same samples give the same plan wherever kernels compute the same.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.random_samples import is_random
+from ..costs.predicted import CostModel, total_microseconds
+from ..evaluation.compare import class_axes
+from ..evaluation.metrics.metric import Outputs
+from ..evaluation.runtimes import open_session
+from ..lowering.lower import lower
+from ..model.saving import save_model
+from ..plan.plan import Kind, OutputCheck
+from ..plan.reasons import ReasonCode, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, plan_from, with_notes
+from ..targets.config import DATA_FREE
+from ..targets.machine import saturation_alarm
+from ..targets.target import Recipe
+from .engine import CANNOT
+from .options import TuningData
+from .output_shift import OutputShift, output_shifts
+from .quality import int8_share
+from .ranking import ranked_nodes
+from .tuning_data import ScoringSamples, outputs_of, read_samples
+
+HALF = 8
+"""Samples on which a plan is chosen, and as many on which it is confirmed."""
+
+QUIETER = (0.5, 1.1, 1.5, 2.0)
+"""How much less noise is tried for an output that is too far off, in dB over what it is too far off by."""
+
+SHARES = (0.5, 1.0, 1.1)
+"""Shares of the measured noise without which plans are tried, over the share that is too much: the nodes that
+have it stay float."""
+
+LEAST_DB = 1.0
+"""By which noise is to be less at least: what moves nothing else is not worth a trial."""
+
+MOST_NODES = 24
+"""Nodes that are left float one by one at most: what takes more is a question of the noise budget."""
+
+WORTH = 0.08
+"""Least share of the noise power that a more careful plan removes for each hundredth of float's time that it
+takes longer (DECISIONS.md, 68)."""
+
+WORSE = 1.1
+"""How much further off an output may be on the samples that confirm."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A plan that was written and run.
+
+    Attributes:
+        facts: what it was made from.
+        planned: the plan.
+        chosen, confirmed: how far its outputs are from float on the samples that choose, and on the others.
+        time: as predicted, over float's.
+    """
+
+    facts: PlanningFacts
+    planned: PlannedModel
+    chosen: tuple[OutputShift, ...]
+    confirmed: tuple[OutputShift, ...]
+    time: float
+
+    @property
+    def shifts(self) -> tuple[OutputShift, ...]:
+        """The mean of both halves."""
+        return tuple(
+            replace(a, value=(a.value + b.value) / 2.0)
+            for a, b in zip(self.chosen, self.confirmed, strict=True)
+        )
+
+    @property
+    def excess(self) -> float:
+        """How far the worst output is off, over its limit."""
+        return max((shift.excess for shift in self.shifts), default=0.0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every output is within its limit."""
+        return self.excess <= 1.0
+
+    def improves(self, before: _Tried) -> bool:
+        """Whether it is better than another plan, on both halves, by enough for its time."""
+        if not self.excess < before.excess or not math.isfinite(self.excess):
+            return False
+        if _worst(self.confirmed) > WORSE * _worst(before.confirmed):
+            return False
+        removed = 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
+        return removed >= WORTH * 100.0 * (self.time - before.time)
+
+
+def _worst(shifts: Sequence[OutputShift]) -> float:
+    return max((shift.excess for shift in shifts), default=0.0)
+
+
+def can_be_checked(recipe: Recipe, data: DataLike) -> bool:
+    """Return whether a model is run on samples before it is called done: not where the user says how noisy
+    outputs may be, nor on random samples, nor where kernels saturate here and not on the target."""
+    config = recipe.config
+    return (
+        config.mode not in DATA_FREE
+        and config.min_output_sqnr is None
+        and not is_random(source_name(data))
+        and not saturation_alarm(config.target, recipe.target.weight_types)
+    )
+
+
+def checked_on_samples(
+    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike
+) -> tuple[PlanningFacts, PlannedModel]:
+    """Return the plan whose outputs hold as measured, or the best that was found, with what was measured.
+
+    Args:
+        facts: of the model.
+        planned: the plan as it is made of these.
+        model: file of the float model.
+        data: calibration samples, of which the first 16 are run.
+
+    Returns:
+        The facts that the plan is made from, so that it can be made again, and the plan, which has what was
+        measured (`PlanOrigin.checks`) and a note where an output does not hold.
+
+    Raises:
+        DataError: there are no samples. ModelError: a model cannot be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        session = open_session(str(model), model.name)
+        samples = read_samples(session, planned.model, TuningData(data, limit=2 * HALF))
+        del session
+        loop = _Loop(model, samples, Path(folder))
+        first = loop.tried(facts, planned)
+        best = first
+        if not first.holds:
+            best = loop.more_careful(first)
+    return best.facts, _with_checks(best, first, len(samples.samples))
+
+
+@dataclass(frozen=True, eq=False)
+class _Loop:
+    """Plans of one model that are written and run.
+
+    Attributes:
+        model: file of the float model.
+        samples: with its outputs.
+        folder: where models are written.
+    """
+
+    model: Path
+    samples: ScoringSamples
+    folder: Path
+
+    def tried(self, facts: PlanningFacts, planned: PlannedModel) -> _Tried:
+        """Write and run a plan."""
+        path = self.folder / "trial.onnx"
+        save_model(lower(planned.model, planned.plan).model, path)
+        outputs = outputs_of(
+            open_session(str(path), "quantized model"), self.samples.samples, "quantized model"
+        )
+        axes = class_axes(planned.model, None, None)
+        halves = [
+            output_shifts(self.samples.float_outputs[begin::2], outputs[begin::2], facts.noise_limits, axes)
+            for begin in (0, 1)
+        ]
+        if not halves[1]:  # a single sample
+            halves[1] = halves[0]
+        return _Tried(facts, planned, halves[0], halves[1], _time(planned, facts))
+
+    def more_careful(self, first: _Tried) -> _Tried:
+        """Return the fastest of the more careful plans that holds, or the best of all."""
+        best = first
+        for facts, planned in self._planned(first):
+            try:
+                found = self.tried(facts, planned)
+            except CANNOT:
+                continue
+            if found.holds and found.improves(first):
+                return found
+            if found.improves(first) and found.excess < best.excess:
+                best = found
+        return best
+
+    def _planned(self, first: _Tried) -> list[tuple[PlanningFacts, PlannedModel]]:
+        """Return the more careful plans, the fastest first, each once."""
+        found: dict[str, tuple[float, PlanningFacts, PlannedModel]] = {}
+        for facts in (*self._without_noisy_nodes(first), *_with_tighter_budgets(first)):
+            try:
+                planned = plan_from(facts)
+            except CANNOT:
+                continue
+            time = _time(planned, facts)
+            floats = " ".join(n for n, e in planned.plan.nodes.items() if e.kind is Kind.FLOAT)
+            found.setdefault(floats, (time, facts, planned))
+        now = " ".join(n for n, e in first.planned.plan.nodes.items() if e.kind is Kind.FLOAT)
+        found.pop(now, None)
+        most = first.time + 1.0 / (100.0 * WORTH)  # what removes all noise is worth no more
+        order = sorted((entry for entry in found.values() if entry[0] <= most), key=lambda entry: entry[0])
+        return [(facts, planned) for _, facts, planned in order]
+
+    def _without_noisy_nodes(self, first: _Tried) -> Iterator[PlanningFacts]:
+        """Yield facts in which the nodes stay float that have some shares of the measured noise."""
+        axes, limits = class_axes(first.planned.model, None, None), first.facts.noise_limits
+
+        def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
+            return _worst(output_shifts(floats, outputs, limits, axes)) ** 2
+
+        ranked = ranked_nodes(
+            first.planned, self.samples.subset(range(0, len(self.samples.samples), 2)), noise=noise
+        )
+        total = sum(one.noise for one in ranked)
+        if not 0.0 < total < math.inf:
+            return
+        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
+        names: list[str] = []
+        removed, needed = 0.0, 1.0 - first.excess**-2.0
+        shares = [min(share * needed, 0.98) for share in SHARES]
+        for one in ranked:  # those first whose noise is worth most time
+            names += one.nodes
+            removed += one.noise / total
+            if len(names) > MOST_NODES:
+                return
+            if shares and removed >= shares[0]:
+                shares = [share for share in shares if share > removed]
+                known = first.facts.prepared.graph
+                own = [node.name for node in known.nodes if node.name in names]
+                yield replace(first.facts, unfit={**first.facts.unfit, **dict.fromkeys(own, reason)})
+
+
+def _with_tighter_budgets(first: _Tried) -> Iterator[PlanningFacts]:
+    """Yield facts in which the outputs that are too far off have tighter noise budgets."""
+    off = {s.output: 20.0 * math.log10(min(s.excess, 1e3)) for s in first.shifts if s.excess > 1.0}
+    for times in QUIETER:
+        decibels = {name: round(max(times * needed, LEAST_DB), 2) for name, needed in off.items()}
+        yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
+
+
+def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
+    """Return the predicted time of a plan over float's; as if integers took half without a table of times."""
+    table = facts.recipe.costs
+    if table is None:
+        return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
+    own = planned.facts or facts
+    model = CostModel(planned.graph, own.profile, table)
+    return total_microseconds(model.costs(planned.plan), planned.graph, planned.plan) / sum(
+        model.floating.values()
+    )
+
+
+def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:
+    plan = best.planned.plan
+    checks = tuple(
+        OutputCheck(s.output, s.measure.value, round(s.value, 6), round(s.limit, 6), samples)
+        for s in best.shifts
+    )
+    planned = replace(best.planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
+    notes = []
+    if best is not first:
+        worst = max(first.shifts, key=lambda shift: shift.excess)
+        after = next(shift for shift in best.shifts if shift.output == worst.output)
+        notes.append(
+            f"run on {samples} calibration samples, the first plan was too noisy ({worst.text}): with more "
+            f"nodes in float {after.text}, for {100.0 * (best.time - first.time):+.1f} % of float's time as "
+            "predicted"
+        )
+    if not best.holds:
+        worst = max(best.shifts, key=lambda shift: shift.excess)
+        notes.append(
+            f"{worst.text}, on {samples} calibration samples: no plan that was tried holds at a price worth "
+            "it; --min-output-sqnr and qprof tune go further"
+        )
+    return with_notes(planned, notes)

@@ -1,0 +1,245 @@
+"""How far the outputs of a quantized model are from those of the float one, in the unit that decides. Pure.
+
+SQNR over all elements says little of what an output decides: models that lose points have 10 to 43 dB, and
+models that lose none 8 to 54 (DECISIONS.md, 68). What says more depends on what the output means:
+
+===============  ===========================================================================================
+probabilities    how much probability moves: sum |p - q| over sum p, of the values as they are (Softmax,
+                 Sigmoid), of exp of log-probabilities, of the softmax of logits, of the scores beside boxes
+embedding        the noise of the cosines between rows over what varies in these cosines
+values, signal   noise over signal, beside what the kind of output can bear (`NoiseLimits`)
+state            nothing: it is judged by what is made of it
+===============  ===========================================================================================
+
+Each figure is an amplitude: half of the figure is a quarter of the noise power, 6 dB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..evaluation.compare import NO_CLASSES, ClassAxis, is_float, sums_along
+from ..noise.output_limits import NoiseLimits
+
+AnyArray = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Arrays = Mapping[str, AnyArray]
+"""The outputs of one sample, by name."""
+
+MOST_MOVED = 0.047
+"""Share of the probability that may move (DECISIONS.md, 68)."""
+
+MOST_COSINE_NOISE = 0.4
+"""Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""
+
+NOISE_SLACK = 2.0
+"""Noise power over the limit of the kind of output that is let pass, 3 dB: the limits are for estimates, from
+which few samples differ by as much."""
+
+FEWEST_ROWS, MOST_ROWS = 6, 256
+"""Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
+
+ROUNDING = 1e-3
+"""By which sums of float32 probabilities may be off 1."""
+
+
+class Measure(StrEnum):
+    """What is measured of an output."""
+
+    MOVED = "moved probability"
+    COSINES = "noise of cosines"
+    NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class OutputShift:
+    """How far one output is from float.
+
+    Attributes:
+        output: its name.
+        measure: what `value` is.
+        value: the figure, 0 for equal outputs; infinite where quantized values are not finite.
+        limit: above which the output is too far off.
+    """
+
+    output: str
+    measure: Measure
+    value: float
+    limit: float
+
+    @property
+    def excess(self) -> float:
+        """The figure over its limit."""
+        return self.value / self.limit
+
+    @property
+    def text(self) -> str:
+        """Return both figures."""
+        if self.measure is Measure.NOISE:
+            found, least = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
+            return f"output '{self.output}': {found:.1f} dB, needs {least:.1f}"
+        what = "of the probability moves" if self.measure is Measure.MOVED else "noise of cosines"
+        return (
+            f"output '{self.output}': {100.0 * self.value:.1f} % {what}, at most {100.0 * self.limit:.1f} %"
+        )
+
+
+def output_shifts(
+    floats: Sequence[Arrays],
+    quantized: Sequence[Arrays],
+    limits: NoiseLimits,
+    axes: Mapping[str, ClassAxis],
+) -> tuple[OutputShift, ...]:
+    """Return how far each output is from float, of those that can be compared, in the model's order.
+
+    Args:
+        floats, quantized: outputs of both models, sample by sample.
+        limits: of the outputs, and what each is.
+        axes: where outputs have their classes.
+    """
+    found = []
+    for name in floats[0] if floats else ():
+        kind = limits.kinds.get(name, "values")
+        pairs = [(f[name], q[name]) for f, q in zip(floats, quantized, strict=True)]
+        pairs = [(f, q) for f, q in pairs if is_float(f) and f.size and f.shape == q.shape]
+        if not pairs or (kind == "state" and any(other != "state" for other in limits.kinds.values())):
+            continue
+        mine = [np.asarray(f, np.float64) for f, _ in pairs]
+        theirs = [np.asarray(q, np.float64) for _, q in pairs]
+        if not all(np.isfinite(f).all() for f in mine):
+            continue
+        found.append(_shift(name, mine, theirs, limits, axes.get(name, NO_CLASSES)))
+    return tuple(found)
+
+
+def _shift(
+    name: str,
+    mine: Sequence[Floats],
+    theirs: Sequence[Floats],
+    limits: NoiseLimits,
+    classes: ClassAxis,
+) -> OutputShift:
+    kind = limits.kinds.get(name, "values")
+    finite = all(np.isfinite(q).all() for q in theirs)
+    probabilities = _as_probabilities(kind, mine, classes)
+    if probabilities is not None:
+        moved = _moved([probabilities(f) for f in mine], [probabilities(q) for q in theirs])
+        return OutputShift(name, Measure.MOVED, moved if finite else math.inf, MOST_MOVED)
+    if kind == "embedding" and (noise := _cosine_noise(mine, theirs)) is not None:
+        return OutputShift(name, Measure.COSINES, noise if finite else math.inf, MOST_COSINE_NOISE)
+    sums = [sums_along(f, q, (None,))[0] for f, q in zip(mine, theirs, strict=True)]
+    signal, noise = (float(sum(part.sum() for part in parts)) for parts in _parts(sums))
+    share = noise / signal if signal > 0.0 else 0.0
+    most = min(limits.allowed(name), 1e6) * NOISE_SLACK
+    return OutputShift(name, Measure.NOISE, math.sqrt(share) if finite else math.inf, math.sqrt(most))
+
+
+def _parts(sums: Sequence[Any]) -> tuple[list[Floats], list[Floats]]:
+    return [one.signal for one in sums], [one.noise for one in sums]
+
+
+# What an output means --------------------------------------------------------------------------------------
+
+
+def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -> Any:
+    """Return what makes probabilities of an output's values, as they are meant; None where it has none.
+
+    Args:
+        kind: of the output.
+        values: of the float model, sample by sample.
+        classes: where it has its classes.
+    """
+    if kind in ("decision", "detections") and _within_one(values):
+        return lambda array: array
+    if kind in ("decision", "detections", "values") and _are_logs(values):
+        return lambda array: np.exp(np.minimum(array, 0.0))
+    if kind == "detections":
+        return _scores_of(values)
+    if kind in ("decision", "values") and classes.is_answer:
+        axis = classes.axis_in(values[0].shape)
+        return None if axis is None else lambda array: _softmax(array, axis)
+    return None
+
+
+def _within_one(values: Sequence[Floats]) -> bool:
+    return all(float(v.min()) >= -ROUNDING and float(v.max()) <= 1.0 + ROUNDING for v in values)
+
+
+def _are_logs(values: Sequence[Floats]) -> bool:
+    """Whether values are log-probabilities: none is above 0, and along an axis exp of them adds up to 1 at
+    most, and to half at least in most places (rows of an assignment may go to nobody)."""
+    if not all(float(v.max()) <= ROUNDING for v in values):
+        return False
+    rank = values[0].ndim
+    for axis in range(rank):
+        if any(v.ndim != rank or v.shape[axis] < 2 for v in values):
+            continue
+        sums = np.concatenate([np.exp(v).sum(axis=axis).reshape(-1) for v in values])
+        if float(sums.max()) <= 1.0 + 10.0 * ROUNDING and float(np.median(sums)) >= 0.5:
+            return True
+    return False
+
+
+def _scores_of(values: Sequence[Floats]) -> Any:
+    """Return what takes the channels that are within 0 to 1 on all samples, from boxes and scores that stand
+    beside each other along axis 1 or the last; None where no channel is, or all are."""
+    rank = values[0].ndim
+    for axis in dict.fromkeys((rank - 1, 1)):
+        if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
+            continue
+        rest = tuple(a for a in range(rank) if a != axis)
+        low = np.min([v.min(axis=rest) for v in values], axis=0)
+        high = np.max([v.max(axis=rest) for v in values], axis=0)
+        scores = np.flatnonzero((low >= -ROUNDING) & (high <= 1.0 + ROUNDING))
+        if 0 < scores.size < low.size:
+            return lambda array, axis=axis, scores=scores: np.take(array, scores, axis=axis)
+    return None
+
+
+def _softmax(values: Floats, axis: int) -> Floats:
+    powers = np.exp(values - values.max(axis=axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
+
+
+# The figures ----------------------------------------------------------------------------------------------
+
+
+def _moved(mine: Sequence[Floats], theirs: Sequence[Floats]) -> float:
+    """Return the share of the probability that moves.
+
+    Of a single probability for each row both answers count. Otherwise at least one answer is expected in a
+    sample: outputs that are sure of nothing, as a detector's where nothing is to be seen, count for no more.
+    """
+    moved = float(sum(np.abs(p - q).sum() for p, q in zip(mine, theirs, strict=True)))
+    rows = [p.shape[0] if p.ndim else 1 for p in mine]
+    if all(p.size == count for p, count in zip(mine, rows, strict=True)):
+        return 2.0 * moved / max(sum(rows), 1)
+    return moved / max(float(sum(p.sum() for p in mine)), float(len(mine)))
+
+
+def _cosine_noise(mine: Sequence[Floats], theirs: Sequence[Floats]) -> float | None:
+    """Return the noise of the cosines between rows over the deviation of these; None for too few rows."""
+    axis = 1 if mine[0].ndim == 4 and mine[0].shape[2:] == (1, 1) else -1
+    rows, others = (
+        np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in values])
+        for values in (mine, theirs)
+    )
+    if len(rows) < FEWEST_ROWS:
+        return None
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.intp)
+    cosines, noisy = _cosines(rows[chosen]), _cosines(others[chosen])
+    spread = float(np.std(cosines))
+    return float(np.sqrt(np.mean((noisy - cosines) ** 2))) / spread if spread > 0.0 else None
+
+
+def _cosines(rows: Floats) -> Floats:
+    """Return the cosine of each pair of rows."""
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])

@@ -1,0 +1,69 @@
+"""Plans that are run on calibration samples before they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import qprof_onnx as qprof
+from qprof_onnx.quantizer.search import closed_loop, output_shift
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+
+def quantized(out: Path, **keywords: object) -> qprof.QuantizeResult:
+    """Return the example's model, quantized with a calibrator that is not careful enough for it."""
+    given = {"latency": False, "budget": 0.0, "calibrator": "kl", **keywords}
+    return qprof.quantize(DIGITS / "model.onnx", None, out, data=DIGITS / "calibration", **given)  # type: ignore[arg-type]
+
+
+def floats(result: qprof.QuantizeResult) -> int:
+    return sum(entry.kind == "float" for entry in result.plan.nodes.values())
+
+
+@pytest.fixture
+def demanding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let half as much probability move as does in the first plan, whatever time that costs."""
+    monkeypatch.setattr(output_shift, "MOST_MOVED", 0.002)
+    monkeypatch.setattr(closed_loop, "WORTH", 0.01)
+
+
+def test_the_plan_says_how_far_the_outputs_moved(tmp_path: Path) -> None:
+    result = quantized(tmp_path / "q.onnx")
+    (check,) = result.plan.origin.checks
+    assert (check.output, check.measure) == ("logits", "moved probability")
+    assert 0.0 < check.value < check.limit
+    assert qprof.load_plan(tmp_path / "q.plan.yaml").origin.checks == result.plan.origin.checks
+
+
+@pytest.mark.usefixtures("demanding")
+def test_where_an_output_moves_too_far_more_nodes_stay_float_until_it_holds(tmp_path: Path) -> None:
+    before = quantized(tmp_path / "before.onnx", check_outputs="off")
+    after = quantized(tmp_path / "after.onnx")
+    (check,) = after.plan.origin.checks
+    assert check.value <= check.limit
+    assert floats(after) > floats(before)
+    assert any("the first plan was too noisy" in note for note in after.plan.notes)
+
+
+@pytest.mark.usefixtures("demanding")
+def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first, again = (quantized(tmp_path / name / "q.onnx") for name in "ab")
+    assert first.plan == again.plan
+    without = qprof.quantize(
+        DIGITS / "model.onnx", None, tmp_path / "c.onnx", plan=tmp_path / "a" / "q.plan.yaml"
+    )
+    assert without.model_path is not None
+    assert without.model_path.read_bytes() == (tmp_path / "b" / "q.onnx").read_bytes()
+
+
+def test_what_no_plan_can_hold_at_its_price_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_shift, "MOST_MOVED", 1e-7)
+    result = quantized(tmp_path / "q.onnx")
+    assert any("no plan that was tried holds" in note for note in result.plan.notes)
+
+
+def test_a_limit_of_the_users_own_is_all_that_counts(tmp_path: Path) -> None:
+    assert quantized(tmp_path / "q.onnx", min_output_sqnr=10.0).plan.origin.checks == ()
