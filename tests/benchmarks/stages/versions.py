@@ -47,7 +47,7 @@ PARTS = ("build", "score", "time")
 SAMPLES = 8  # of the evaluation split, that times are taken on
 ROUND = 0.02  # seconds that a model runs in a turn, at least
 EXPECTED = re.compile(r"output '([^']*)': expected SQNR (-?[\d.]+) dB \((-?[\d.]+) to (-?[\d.]+)\)")
-COUNTED = re.compile(r"^ +(\d+)  (\S.*)$", re.MULTILINE)
+COUNTED = re.compile(r"^ +(\d+)  ([a-z-]+)$", re.MULTILINE)
 
 
 def options(parser: ArgumentParser) -> None:
@@ -165,11 +165,8 @@ def page(rows: Rows) -> str:
     for label in labels:
         known = {name: row for name, (row,) in rows.items() if label in row["versions"]}
         lines = [_line(name, row, row["versions"][label]) for name, row in known.items()]
-        parts += [
-            f"### {label}",
-            table(heads, lines),
-            _summary(row["versions"][label] for row in known.values()),
-        ]
+        versions = [row["versions"][label] for row in known.values()]
+        parts += [f"### {label}", table(heads, lines), _summary(versions)]
     return "\n\n".join(parts)
 
 
