@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,8 +106,15 @@ class _Tried:
             return False
         if _worst(self.confirmed) > WORSE * _worst(before.confirmed):
             return False
-        removed = 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
-        return removed >= WORTH * 100.0 * (self.time - before.time)
+        return self.removed(before) >= WORTH * 100.0 * (self.time - before.time)
+
+    def removed(self, before: _Tried) -> float:
+        """Return the share of the noise power of another plan that it does not have."""
+        return 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
+
+    def worth(self, before: _Tried) -> float:
+        """Return that share for the time that it takes; what takes less than a hundredth is free."""
+        return self.removed(before) / max(self.time - before.time, 0.01)
 
 
 def _worst(shifts: Sequence[OutputShift]) -> float:
@@ -187,23 +194,40 @@ class _Loop:
         return _Tried(facts, planned, halves[0], halves[1], _time(planned, facts))
 
     def more_careful(self, first: _Tried) -> _Tried:
-        """Return the fastest of the more careful plans that holds, or the best of all."""
-        best = first
-        for facts, planned in self._planned(first):
+        """Return the fastest of the more careful plans that holds, or the best of all.
+
+        Where none holds, budgets are tightened once more from the one that gains most for its time.
+        """
+        better = self._better(first, (*self._without_noisy_nodes(first), *_with_tighter_budgets(first)))
+        if better and not any(found.holds for found in better):
+            base = max(better, key=lambda found: found.worth(first))
+            again = self._better(base, _with_tighter_budgets(base))
+            better += [found for found in again if found.improves(first)]
+        holding = [found for found in better if found.holds]
+        if holding:
+            return min(holding, key=lambda found: found.time)
+        return min([first, *better], key=lambda found: found.excess)
+
+    def _better(self, first: _Tried, candidates: Iterable[PlanningFacts]) -> list[_Tried]:
+        """Return the plans that are better than the first, as far as the fastest that holds."""
+        better = []
+        for facts, planned in self._planned(first, candidates):
             try:
                 found = self.tried(facts, planned)
             except CANNOT:
                 continue
-            if found.holds and found.improves(first):
-                return found
-            if found.improves(first) and found.excess < best.excess:
-                best = found
-        return best
+            if found.improves(first):
+                better.append(found)
+                if found.holds:
+                    break
+        return better
 
-    def _planned(self, first: _Tried) -> list[tuple[PlanningFacts, PlannedModel]]:
-        """Return the more careful plans, the fastest first, each once."""
+    def _planned(
+        self, first: _Tried, candidates: Iterable[PlanningFacts]
+    ) -> list[tuple[PlanningFacts, PlannedModel]]:
+        """Return the plans of candidates, the fastest first, each once, without those that take too long."""
         found: dict[str, tuple[float, PlanningFacts, PlannedModel]] = {}
-        for facts in (*self._without_noisy_nodes(first), *_with_tighter_budgets(first)):
+        for facts in candidates:
             try:
                 planned = plan_from(facts)
             except CANNOT:
