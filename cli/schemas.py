@@ -17,13 +17,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..profiles.records.data_checks import Hint, InputCheck, Outlier
-from ..profiles.samples.arrays import ArrayRecipe
-from ..profiles.samples.audio import AudioRecipe
-from ..profiles.samples.image_recipes import ImageRecipe
 from ..profiles.samples.preprocessing import BUILT_IN
-from ..profiles.samples.random_samples import RandomRecipe
-from ..profiles.samples.tables import TableRecipe
-from ..profiles.samples.text import TextRecipe
+from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import FloatGroup, QuantizeResult
@@ -269,15 +264,6 @@ class ConfigDocument:
 
 # ---------------------------------------- recipes of preprocessing, by reader
 
-RECIPES: Mapping[str, type] = {
-    "image": ImageRecipe,
-    "array": ArrayRecipe,
-    "text": TextRecipe,
-    "audio": AudioRecipe,
-    "table": TableRecipe,
-    "random": RandomRecipe,
-}
-"""Reader -> what its recipes hold. A new reader with a recipe is one entry here."""
 _ONE_OF: Any = Literal
 """Type checkers do not take words that are computed."""
 
@@ -302,7 +288,7 @@ def _default(entry: Field[Any]) -> Any:
     return field(default=entry.default)
 
 
-RecipeDocument = reduce(or_, (_document(reader, record) for reader, record in RECIPES.items()))
+RecipeDocument = reduce(or_, (_document(reader.takes[0], reader.recipe) for reader in READERS[:-1]))
 """A recipe file, for any reader."""
 
 # ---------------------------------------- the schemas

@@ -14,15 +14,18 @@ from functools import partial
 from importlib import import_module
 
 from ..base.errors import ConfigError, DataError
-from .arrays import holds_arrays, is_array_name
+from .arrays import ArrayRecipe, holds_arrays, is_array_name
 from .audio import SUFFIXES as RECORDINGS
+from .audio import AudioRecipe
+from .image_recipes import ImageRecipe
 from .images import SUFFIXES as PICTURES
 from .preprocessing import Preprocessing
-from .random_samples import is_random
+from .random_samples import RandomRecipe, is_random
 from .storage import entries_of, exists, holds, is_folder, shown_location
 from .tables import SUFFIXES as ROWS
-from .tables import is_table
+from .tables import TableRecipe, is_table
 from .text import SUFFIXES as LINES
+from .text import TextRecipe
 from .values import InputSpec, Sample, Samples
 
 
@@ -34,25 +37,44 @@ class Reader:
         name: what messages call what it reads.
         recognises: whether a source is for it; looks at names alone.
         module: of this room, with the function `open`.
-        takes: the readers of recipes that it can use; () for none.
+        recipe: the record that its recipes are.
+        takes: the words of the recipes that it can use (`reader: image`), its own first.
         extra: of the package that installs its libraries; "" for none.
+        suffixes: of its files in a folder of samples, in lower case.
     """
 
     name: str
     recognises: Callable[[str], bool]
     module: str
-    takes: tuple[str, ...] = ()
+    recipe: type
+    takes: tuple[str, ...]
     extra: str = ""
+    suffixes: tuple[str, ...] = ()
 
 
 READERS: tuple[Reader, ...] = (
-    Reader("random values", is_random, "random_samples", ("random",)),
-    Reader("arrays", holds_arrays, "arrays", ("array",)),
-    Reader("pictures", partial(holds, suffixes=PICTURES, deep=True), "images", ("image",), "images"),
-    Reader("lines of text", partial(holds, suffixes=LINES), "text", ("text",)),
-    Reader("rows", is_table, "tables", ("table", "text", "image", "audio")),
-    Reader("recordings", partial(holds, suffixes=RECORDINGS, deep=True), "audio", ("audio",)),
-    Reader("arrays", lambda source: True, "arrays", ("array",)),
+    Reader("random values", is_random, "random_samples", RandomRecipe, ("random",)),
+    Reader("arrays", holds_arrays, "arrays", ArrayRecipe, ("array",)),
+    Reader(
+        "pictures",
+        partial(holds, suffixes=PICTURES, deep=True),
+        "images",
+        ImageRecipe,
+        ("image",),
+        extra="images",
+        suffixes=PICTURES,
+    ),
+    Reader("lines of text", partial(holds, suffixes=LINES), "text", TextRecipe, ("text",), suffixes=LINES),
+    Reader("rows", is_table, "tables", TableRecipe, ("table", "text", "image", "audio"), suffixes=ROWS),
+    Reader(
+        "recordings",
+        partial(holds, suffixes=RECORDINGS, deep=True),
+        "audio",
+        AudioRecipe,
+        ("audio",),
+        suffixes=RECORDINGS,
+    ),
+    Reader("arrays", lambda source: True, "arrays", ArrayRecipe, ("array",)),
 )
 """The first that recognises a source, and takes the recipe where there is one, reads it."""
 
@@ -114,7 +136,7 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
 
 def is_sample_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
-    endings = (*PICTURES, *LINES, *ROWS, *RECORDINGS)
+    endings = tuple(suffix for reader in READERS for suffix in reader.suffixes)
     return is_array_name(name) or name.lower().endswith(endings)
 
 
