@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 
 from ..operators.decompositions import is_read_once, written_out
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
+from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
-from ..operators.saturating import Saturation
+from ..operators.table import CHAIN_RULE
 from .shapes import Shape
 
 BLOCK = 16
@@ -85,21 +86,6 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         integer: whether it computes on integers.
     """
     return _WORK[node.facts.kernel](node, sizes, integer)
-
-
-def saturating_works(node: Node, sizes: Sizes) -> tuple[Work, ...]:
-    """Return the kernels of an activation function that is written as sums and products that saturate."""
-    rule = node.rule
-    assert rule is not None
-    assert rule.saturation is not None
-    work = work_of(node, sizes, integer=True)
-    _, colon, broadcast = work.kernel.partition(":")  # of the slopes along the input
-    kernels = {
-        Saturation.CUT_LINE: ("Add:scalar",),
-        Saturation.GATED: ("Add:scalar", "Mul"),
-        Saturation.CORRECTED: (f"Mul{colon}{broadcast}", "Add"),
-    }
-    return tuple(replace(work, kernel=kernel) for kernel in kernels[rule.saturation])
 
 
 def filled_up(channels: int) -> int:
@@ -166,7 +152,10 @@ def _softmax(node: Node, sizes: Sizes, integer: bool) -> Work:
     shape = sizes.input(node)
     axis = node.attributes.get_int("axis", -1) % max(len(shape), 1)
     if axis < len(shape) - 1:
-        return Work(f"{node.op_type}:inner", (shape[axis], max(math.prod(shape), 1)))
+        # The axis changes places with the last one: of several axes that move, that is no transposed matrix.
+        moved = sum(dim > 1 for dim in shape[axis + 1 :])
+        kernel = f"{node.op_type}:{'strided' if moved > 1 else 'inner'}"
+        return Work(kernel, (shape[axis], max(math.prod(shape), 1)))
     return _rows(node, sizes, integer)
 
 
@@ -361,7 +350,10 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
     """Return what becomes of the float nodes that are fused, by name."""
     fused: dict[str, Fusion] = {}
     for node in graph.nodes:
-        if node.name not in fused:
+        if node.facts is CHAIN_RULE:
+            kernel = chain_of(node.ir_node).fused
+            fused |= {node.name: Fusion(kernel, (node.name,))} if kernel else {}
+        elif node.name not in fused:
             kernels = dict(_fused_kernels(node, graph, sizes))
             parts = (*kernels, graph.maker(node.input(0))) if len(kernels) == 1 else tuple(kernels)
             fused |= {name: Fusion(kernel, parts) for name, kernel in kernels.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,11 +19,12 @@ from ..numerics.affine import UINT8, QuantParams
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import channel_groups
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
-from .kernels import Fusion, Sizes, Work, fused_nodes, fused_work, saturating_works, work_of
+from .kernels import Fusion, Sizes, Work, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import padded_shapes, shapes_of
+from .spellings import FLOAT_SPELLINGS, SPELLINGS
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,11 @@ class CostModel:
         would cost where it is not.
         """
         quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
-        apart = {n for n, entry in plan.nodes.items() if entry.kind is Kind.FLOAT and entry.implementation}
+        apart = {
+            name
+            for name, entry in plan.nodes.items()
+            if entry.kind is Kind.FLOAT and entry.implementation not in ("", FUSED_CHAIN)
+        }
         fused = {
             n: fusion for n, fusion in self.fused.items() if (quantized | apart).isdisjoint(fusion.parts)
         }
@@ -138,6 +143,8 @@ class CostModel:
             entry = plan.nodes.get(node.name)
             if entry is not None and entry.kind.counts_as_quantized:
                 times[node.name] = self.integer_time(node, entry, plan, layouts, sizes)
+            elif entry is not None and entry.implementation in FLOAT_SPELLINGS:
+                times[node.name] = self.spelled_time(node, entry.implementation)
             else:
                 times[node.name] = self.float_time(node, layouts, fused)
         crossing = set(converted_tensors(self.graph, plan))
@@ -185,17 +192,35 @@ class CostModel:
             return 0.0
         if layouts is not None and node.name in layouts.absorbed:
             return 0.0
-        work = work_of(node, sizes or self.sizes, integer=True)
         last = layouts is None or node.input(0) in layouts.last
-        if entry.implementation == "saturating":
-            works = saturating_works(node, sizes or self.sizes)
-            return sum(self._called(self._time(work, "integer", last)) for work in works)
+        if entry.implementation in SPELLINGS:
+            return self.spelled_time(node, entry.implementation, sizes or self.sizes, in_layout=last)
+        work = work_of(node, sizes or self.sizes, integer=True)
         form = "integer"
         if entry.kind is Kind.DYNAMIC:
             form = "dynamic"
         elif plan is not None and node.output not in plan.tensors:
             form = "to-float"
         return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
+
+    def spelled_time(
+        self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
+    ) -> float:
+        """Return the microseconds of a node in one of `SPELLINGS`: of the kernels that it consists of."""
+        pieces = SPELLINGS[name](node, sizes or self.sizes)
+        return sum(self._called(self._time(piece.work, piece.form, in_layout)) for piece in pieces)
+
+    def float_spelling(self, node: Node, names: Iterable[str]) -> str:
+        """Return which of some ways of writing a float node costs less than the operator, "" for none.
+
+        Args:
+            node: of the model.
+            names: keys of `FLOAT_SPELLINGS`.
+        """
+        usual = self._called(self._time(work_of(node, self.sizes, integer=False), "float", in_layout=False))
+        fitting = (name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile))
+        times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}
+        return min(times, key=lambda name: times[name])
 
     def change_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of changing the layout of a tensor."""

@@ -14,14 +14,19 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
+from ..costs.spellings import BOUND
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, nodes_between
-from ..operators.table import DEQUANTIZE
-from ..plan.plan import ON_CODES, Kind, NodePlan
+from ..operators.fused_functions import fused_function
+from ..operators.table import DEQUANTIZE, MICROSOFT
+from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
 from .emitter import Emitter
 from .graph_writer import constant_array, integer_type, new_value
+
+AXES_OF_MAXIMUM = 18
+"""The first opset in which ReduceMax reads its axes as a tensor."""
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
 
@@ -143,6 +148,33 @@ def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
     return True
 
 
+def fused(task: Task) -> bool:
+    """Write the nodes of a chain as one operator of onnxruntime's own; nothing for all but the last of them.
+
+    It computes in float: between conversions where the chain is quantized, of a dequantized tensor where it
+    is float.
+    """
+    node, emitter, result = task.node, task.emitter, task.result()
+    if result is None and _is_part(task):
+        return True
+    chain, params = table_of(task)
+    function = fused_function(chain, task.opset)
+    if function is None:
+        raise task.error(f"no operator computes {chain.operators}; choose another implementation")
+    quantized = task.entry.kind is Kind.LOOKUP_TABLE
+    value = (
+        emitter.dequantized(chain.source, params, node) if quantized else emitter.floating(chain.source, node)
+    )
+    node.op_type, node.domain = function.op_type, MICROSOFT
+    node.resize_inputs(1)
+    node.replace_input_with(0, value)
+    for name, number in function.attributes.items():
+        node.attributes[name] = ir.AttrFloat32(name, number)
+    if result is not None:
+        emitter.quantize_output(node.outputs[0], result, node)
+    return False
+
+
 def weight_only(task: Task) -> bool:
     """Store constants with parameters quantized, and compute in float."""
     for index, value in enumerate(task.node.inputs):
@@ -241,6 +273,46 @@ def as_sum(task: Task) -> bool:
     return float_node(task)
 
 
+def softmax_written_out(task: Task, *, largest: bool) -> bool:
+    """Write a float Softmax as exponentials over their sum; the operator becomes the division.
+
+    Args:
+        task: the node.
+        largest: whether the largest value is taken off before; else all are clipped, so that no sum is
+            infinite.
+    """
+    node, emitter = task.node, task.emitter
+    source, result, name = node.inputs[0], node.outputs[0], emitter.name(node.outputs[0])
+    assert source is not None
+    value = emitter.floating(source, node)
+    axis = node.attributes.get_int("axis", -1)
+
+    def step(op_type: str, word: str, *inputs: ir.Value, **attributes: int | ir.Attr) -> ir.Value:
+        made = new_value(f"{name}_{word}", ir.DataType.FLOAT, result)
+        if attributes and made.shape is not None:
+            made.shape[axis] = 1
+        return emitter.add(op_type, inputs, made, node, attributes)
+
+    axes = emitter.constant(f"{name}_axes", np.array([axis], np.int64))
+    if largest and task.opset >= AXES_OF_MAXIMUM:
+        top = step("ReduceMax", "largest", value, axes, keepdims=1)
+        exponents = step("Sub", "exponents", value, top)
+    elif largest:
+        top = step("ReduceMax", "largest", value, axes=ir.AttrInt64s("axes", [axis]), keepdims=1)
+        exponents = step("Sub", "exponents", value, top)
+    else:
+        ends = {"low": np.array(-BOUND, np.float32), "high": np.array(BOUND, np.float32)}
+        exponents = step("Clip", "exponents", value, *(emitter.constant(*end) for end in ends.items()))
+    powers = step("Exp", "powers", exponents)
+    total = step("ReduceSum", "total", powers, axes, keepdims=1)
+    node.op_type = "Div"
+    node.attributes.clear()
+    node.resize_inputs(2)
+    node.replace_input_with(0, powers)
+    node.replace_input_with(1, total)
+    return False
+
+
 def unsigned(params: QuantParams) -> QuantParams:
     """Return parameters of an unsigned type for the same float values.
 
@@ -260,9 +332,8 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
 
     def is_part(value: ir.Value) -> bool:
         maker = value.producer()
-        entry = None if maker is None else task.entries.get(name_of(maker))
-        in_table = entry is not None and entry.kind is Kind.LOOKUP_TABLE
-        return in_table and task.tensors.get(task.emitter.name(value)) is None
+        together = maker is not None and _is_one_with(task, task.entries.get(name_of(maker)))
+        return together and task.tensors.get(task.emitter.name(value)) is None
 
     nodes, sources = nodes_between(
         task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
@@ -280,9 +351,16 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
 
 
 def _is_part(task: Task) -> bool:
-    """Return whether look-up tables alone read the output of a node."""
+    """Return whether nodes that may be one with it alone read the output of a node."""
     readers = [task.entries.get(name_of(use.node)) for use in task.node.outputs[0].uses()]
-    return bool(readers) and all(entry is not None and entry.kind is Kind.LOOKUP_TABLE for entry in readers)
+    return bool(readers) and all(_is_one_with(task, entry) for entry in readers)
+
+
+def _is_one_with(task: Task, entry: NodePlan | None) -> bool:
+    """Return whether a node with an entry may be written as one with that of a task: as a table, or fused."""
+    if entry is None or entry.kind is not task.entry.kind:
+        return False
+    return entry.kind is Kind.LOOKUP_TABLE or entry.implementation == FUSED_CHAIN
 
 
 def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:

@@ -17,9 +17,9 @@ from ..numerics.density import Density, density
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
 from ..operators.facts import Arithmetic
-from ..operators.functions import PointwiseChain, function_of_chain
+from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
-from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip
+from ..operators.table import CHAIN_RULE, OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .mask_fillers import saturating_low
@@ -312,7 +312,8 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
         readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
         open_ends = [t for t in made if graph.is_result(t) or readers[t]]
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
-            return FollowingFunction(PointwiseChain(tuple(n.ir_node for n in nodes), graph.values[name]))
+            parts = (part for node in nodes for part in chain_nodes(node.ir_node))
+            return FollowingFunction(PointwiseChain(tuple(parts), graph.values[name]))
         further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
         node = next(further, None)
         if node is None:
@@ -333,6 +334,8 @@ def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -
 
 def _is_a_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
     """Whether a node reads nothing but tensors of these, and numbers."""
+    if node.facts is CHAIN_RULE:
+        return node.input(0) in made
     if node.domain not in STANDARD_DOMAINS or len(node.outputs) != 1:
         return False
     names = [name for name in node.inputs if name]

@@ -31,12 +31,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile, SampleNoise, TensorNoise, pooled_noise
-from ..numerics.density import density, signal_power
+from ..model.graph import output_name
+from ..numerics.density import density, mean_of, signal_power
 from ..numerics.quantization_noise import relative_power
 from ..operators.decompositions import softmax_input
+from ..operators.functions import chain_of, slope_inside
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput
-from ..operators.table import Constraint, Rule, product_layout
+from ..operators.table import CHAIN_RULE, Constraint, Rule, product_layout
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
 from .recurrence import Recurrence, recurrence_of
@@ -380,7 +382,7 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
     gains = NoiseGains(graph, profile, opset)
     if not samples:
         return gains
-    measured = _measured(gains, samples)
+    measured, pooled = _measured(gains, samples), pooled_noise(samples)
     rounding, weights = {}, {}
     for node in graph.nodes:
         for result in node.outputs:
@@ -393,6 +395,8 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
                     coloured, white = gains.coloured(node, index, name, result), gains.white(node, index)
                     of_rounding += coloured * before + (coloured if white is None else white) * injected
                     of_weights += coloured * float(by_weights[-1])
+            if node.facts is CHAIN_RULE:
+                of_rounding += _inside_chain(gains, node, samples, pooled)
             _, found, found_of_weights = measured[result]
             seen = ~np.isnan(found[:-1])
             rounding[result] = float(_ratio(found, of_rounding)[:-1][seen].mean()) if seen.any() else 1.0
@@ -417,6 +421,28 @@ def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Fl
             figures = [(noise.injected, noise.activation_noise, noise.weight_noise) for noise in noises]
             found[name] = np.array(figures, np.float64).T * (power / other.signal)
     return found
+
+
+def _inside_chain(
+    gains: NoiseGains, node: Node, samples: Sequence[SampleNoise], pooled: Mapping[str, TensorNoise]
+) -> Floats:
+    """Return the noise in the result of a chain from what was rounded inside of it while noise was measured.
+
+    A chain that is planned as one node rounds nothing there: the noise of that is not what the chain makes of
+    the noise that it is given. One figure for each sample and one for all together, scaled to the profile.
+    """
+    chain, total = chain_of(node.ir_node), np.zeros(len(samples) + 1)
+    source, signal = gains.profile.get(node.input(0)), pooled[node.output].signal
+    if source is None or not signal:
+        return total
+    values, unknown = density(source), TensorNoise(None, None, None)
+    for inner in (output_name(part) for part in chain.nodes[:-1]):
+        if inner in pooled:
+            slope = slope_inside(chain, inner, gains.opset)
+            squared = mean_of(values, lambda x, slope=slope: np.square(slope(x)))  # type: ignore[misc]
+            noises = [*(sample.tensors.get(inner, unknown) for sample in samples), pooled[inner]]
+            total += squared * np.array([noise.injected for noise in noises])
+    return total * gains.powers[node.output] / signal
 
 
 def _own(gains: NoiseGains, node: Node, result: str) -> float:

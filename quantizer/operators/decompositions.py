@@ -35,8 +35,8 @@ class WrittenOut:
 def written_out(node: Node, graph: Graph) -> WrittenOut | None:
     """Return the function that a node gives away, None for all others.
 
-    A Sigmoid gives away x * Sigmoid(x), an Erf a Gelu, and a square root the normalisation by the root of a
-    variance.
+    A Sigmoid gives away x * Sigmoid(x) and x * Sigmoid(alpha x), an Erf a Gelu, and a square root the
+    normalisation by the root of a variance.
     """
     if node.op_type == "Sigmoid":
         nodes, kernel = _silu(node, graph), "Silu"
@@ -53,8 +53,13 @@ def _silu(sigmoid: Node, graph: Graph) -> tuple[Node, ...]:
     readers = graph.consumers(sigmoid.output)
     if len(readers) != 1 or readers[0][0].op_type != "Mul":
         return ()
-    product = readers[0][0]
-    return (sigmoid, product) if sigmoid.input(0) in product.inputs else ()
+    product, scaled = readers[0][0], graph.producer(sigmoid.input(0))
+    if sigmoid.input(0) in product.inputs:
+        return (sigmoid, product)
+    if scaled is None or scaled.op_type != "Mul" or only_reader(scaled, graph) is None:
+        return ()
+    sources = [name for name in scaled.inputs if not graph.is_constant(name)]
+    return (scaled, sigmoid, product) if len(sources) == 1 and sources[0] in product.inputs else ()
 
 
 def _gelu(erf: Node, graph: Graph) -> tuple[Node, ...]:
@@ -138,3 +143,23 @@ def only_reader(node: Node, graph: Graph) -> Node | None:
     """Return the node that alone reads a node's result; None where several do, or none."""
     name = node.output
     return graph.consumers(name)[0][0] if is_read_once(graph, name) else None
+
+
+GIVEN_AWAY_BY = ("Sigmoid", "Erf")
+"""What gives away a function of one variable."""
+
+LONGEST = 4
+"""Operators back from the last one of such a function to the one that gives it away, at most."""
+
+
+def pointwise_function(last: Node, graph: Graph) -> WrittenOut | None:
+    """Return the function of one variable (SiLU, Gelu) whose result a node returns, None where it is none."""
+    here = [last]
+    for _ in range(LONGEST):
+        makers = [graph.producer(name) for node in here for name in node.inputs]
+        here = [maker for maker in makers if maker is not None]
+        for maker in here:
+            found = written_out(maker, graph) if maker.op_type in GIVEN_AWAY_BY else None
+            if found is not None and found.nodes[-1] is last:
+                return found
+    return None

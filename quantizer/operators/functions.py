@@ -35,10 +35,15 @@ class PointwiseChain:
     Attributes:
         nodes: in topological order; the last returns the result, and only they read what the others return.
         source: the tensor that they are a function of.
+        fused: kernel of the one operator of the runtime's own that computes them in float
+            (`fused_functions`), "" for none.
+        quantized_fused: whether that operator may stand between quantized tensors as a quantized node does.
     """
 
     nodes: tuple[ir.Node, ...]
     source: ir.Value
+    fused: str = ""
+    quantized_fused: bool = False
 
     @property
     def name(self) -> str:
@@ -69,6 +74,12 @@ def chain_of(node: ir.Node) -> PointwiseChain:
     return PointwiseChain((node,), source)
 
 
+def chain_nodes(node: ir.Node) -> tuple[ir.Node, ...]:
+    """Return the nodes that a node stands for: those of its chain, or itself."""
+    held = node.meta.get(CHAIN)
+    return held.nodes if isinstance(held, PointwiseChain) else (node,)
+
+
 def function_of(node: ir.Node, opset: int) -> UnaryFunction:
     """Return what a node computes from its first input, the others being constants."""
     return function_of_chain(chain_of(node), opset)
@@ -87,6 +98,39 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
     Raises:
         PlanError: an input is not a constant, or onnx has no definition of an operator.
     """
+    evaluate = _evaluator(chain, opset, "")
+
+    def function(values: Floats) -> Floats:
+        return evaluate(values, 0.0)
+
+    return function
+
+
+STEP = 1e-4
+"""By which a tensor inside a chain is changed to see what that does to the result."""
+
+
+def slope_inside(chain: PointwiseChain, inner: str, opset: int) -> UnaryFunction:
+    """Return how much the result of a chain changes with a tensor inside of it, as a function of its source.
+
+    Args:
+        chain: the nodes.
+        inner: name of a tensor that one of them makes, not the last.
+        opset: version of the default domain that the nodes are written in.
+
+    Raises:
+        PlanError: as `function_of_chain`.
+    """
+    evaluate = _evaluator(chain, opset, inner)
+
+    def function(values: Floats) -> Floats:
+        return (evaluate(values, STEP) - evaluate(values, -STEP)) / (2.0 * STEP)
+
+    return function
+
+
+def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Floats, float], Floats]:
+    """Return what a chain computes from its source, a number being added to the tensor `inner`, if any."""
     import onnx
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -109,9 +153,13 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
             constants.append(numpy_helper.from_array(widened, names[value]))
         names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
         protos.append(_renamed(node, names))
+        if node.outputs[0].name == inner and inner:
+            made, names[node.outputs[0]] = names[node.outputs[0]], f"{names[node.outputs[0]]}_shifted"
+            protos.append(helper.make_node("Add", [made, "shift"], [names[node.outputs[0]]]))
+    shift = helper.make_tensor_value_info("shift", onnx.TensorProto.DOUBLE, [])
     x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
-    graph = helper.make_graph(protos, "curve", [x], [y], constants)
+    graph = helper.make_graph(protos, "curve", [x, shift], [y], constants)
     domains = dict.fromkeys(node.domain for node in chain.nodes if node.domain not in ("", "ai.onnx"))
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     try:
@@ -119,17 +167,17 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
     except (NotImplementedError, KeyError, RuntimeError) as error:
         raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
 
-    def function(values: Floats) -> Floats:
+    def evaluate(values: Floats, added: float) -> Floats:
         try:
             with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
-                (result,) = evaluator.run(None, {"x": values})
+                (result,) = evaluator.run(None, {"x": values, "shift": np.float64(added)})
         except ValueError as error:  # such as shapes that do not go together
             raise PlanError(f"{where}: it is no function of single elements; keep this node float") from error
         output = np.asarray(result, np.float64)
         # Constants of one element may have more dimensions than the values, and the result gets them.
         return output.reshape(values.shape) if output.size == values.size else output
 
-    return function
+    return evaluate
 
 
 def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:

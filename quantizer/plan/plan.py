@@ -84,10 +84,16 @@ NONE = Adjustments()
 SUB_PIXEL = "sub-pixel"
 """ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
 
+FUSED_CHAIN = "fused"
+"""The nodes of a pointwise chain as one operator of the runtime's own, in float."""
+
+WRITTEN_OUT_SOFTMAX = ("exp-sum", "exp-sum-max")
+"""Softmax as exponentials over their sum: of clipped values, and of those less the largest."""
+
 IMPLEMENTATIONS = (
-    *("runtime", "sigmoid", "portable", "saturating"),
+    *("runtime", "sigmoid", "portable", "saturating", FUSED_CHAIN),
     *("integer", "leaky-relu", "channels-last", SUB_PIXEL),
-    *("folded", "runtime-float", "clip", "sum"),
+    *("folded", "runtime-float", "clip", "sum", *WRITTEN_OUT_SOFTMAX),
 )
 """Ways of writing a node that the plan can ask for."""
 
@@ -148,17 +154,20 @@ class NodePlan:
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
-            For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish as
-            sums and products that saturate, with a gate of 8 bits); for PASS_THROUGH "integer" (the operator
-            directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0) or "channels-last" (MaxPool
-            and Resize on integers whose last axis is the channels). For QUANTIZED "integer" (of Max and Min),
-            "saturating" (of PRelu), "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`) or "folded"
-            (constants dequantized once, when the model is loaded: of products with 16-bit activations). For
-            DYNAMIC "runtime" (the runtime's own operator, in `forms.RUNTIME_FORMS` only) or "sub-pixel". For
-            WEIGHT_ONLY "integer" (rows of a quantized embedding table are looked up, then dequantized),
-            "folded" (dequantized once, when the model is loaded), "runtime" (the runtime's own operator, in
-            `forms.RUNTIME_FORMS` only, which may round activations to 8 bits) or "runtime-float" (the same
-            with float activations). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add as Sum).
+            For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish
+            as sums and products that saturate, with a gate of 8 bits), or "fused" (the nodes of a chain
+            as one float operator of the runtime's own, in `forms.RUNTIME_FORMS` only); for PASS_THROUGH
+            "integer" (the operator directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0)
+            or "channels-last" (MaxPool and Resize on integers whose last axis is the channels). For
+            QUANTIZED "integer" (of Max and Min), "saturating" (of PRelu), "sub-pixel" (ConvTranspose as
+            Conv, see `lowering.sub_pixel`) or "folded" (constants dequantized once, when the model is
+            loaded: of products with 16-bit activations). For DYNAMIC "runtime" (the runtime's own
+            operator, in `forms.RUNTIME_FORMS` only) or "sub-pixel". For WEIGHT_ONLY "integer" (rows of a
+            quantized embedding table are looked up, then dequantized), "folded" (dequantized once, when
+            the model is loaded), "runtime" (the runtime's own operator, in `forms.RUNTIME_FORMS` only,
+            which may round activations to 8 bits) or "runtime-float" (the same with float activations).
+            For FLOAT "clip" (a Clip without bounds after it), "sum" (Add as Sum) or "fused" (as for
+            LOOKUP_TABLE, of a quantized tensor).
             `lowering.forms.qdq` describes each.
     """
 

@@ -9,11 +9,12 @@ import numpy as np
 from ..model.graph import FLOAT_TYPES
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
+from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import ON_CODES, SUB_PIXEL, Kind
+from ..plan.plan import FUSED_CHAIN, ON_CODES, SUB_PIXEL, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, lut_implementation
 from .facts import PlanningFacts
@@ -140,6 +141,8 @@ def _unfit_implementation(node: Node, facts: PlanningFacts) -> str:
 
 def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> str:
     """Return the implementation of a node as a look-up table, "" where it is none."""
+    if node.op_type == CHAIN and chain_of(node.ir_node).quantized_fused:
+        return FUSED_CHAIN
     return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.unary else ""
 
 

@@ -11,6 +11,10 @@ sequence of integer operators is. A target says by `Target.lookup_tables` what i
 "runtime"    float between conversions, which the runtime compiles as it likes
 ===========  ===============================================================================================
 
+SiLU and GELU may be one operator of the runtime's own too, in float (`Target.spellings`): a SiLU whose
+operators would be quantized each by itself is that where the table of kernel times says that it is faster,
+with no gate of 8 bits.
+
 A chain that is planned as one is one node while the plan is made (`contracted`): its inner tensors need no
 profile and have no parameters. In the plan each of its nodes has an entry;
 `Kind.LOOKUP_TABLE` without parameters of the output means a part of the look-up table of the node after it.
@@ -18,17 +22,21 @@ profile and have no parameters. In the plan each of its nodes has an entry;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
+from ..costs.predicted import CostModel
 from ..model.graph import name_of, output_name
+from ..operators.decompositions import GIVEN_AWAY_BY, written_out
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
+from ..operators.fused_functions import fused_function
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
+from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
 from .facts import PlanningFacts, named_16bit
 
@@ -153,13 +161,49 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
     """
     graph, config = facts.graph, facts.config
     named = named_16bit(graph, config.keep_16bit)
-    chains = {
-        chain.name: chain
+    found = [
+        chain
         for chain in find_chains(graph)
         if not planned_separately(chain, facts.target, config.lookup_tables, facts.profile)
-        and not any(node.outputs[0].name in named for node in chain.nodes[:-1])
+    ]
+    whole = {node for chain in found for node in chain.nodes}
+    found = [replace(chain, fused=_fused(chain, facts)) for chain in found]
+    found += [chain for chain in _faster_fused(facts) if whole.isdisjoint(chain.nodes)]
+    chains = {
+        chain.name: chain
+        for chain in found
+        if not any(node.outputs[0].name in named for node in chain.nodes[:-1])
     }
     return replace(facts, chains=chains)
+
+
+def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
+    """Return the kernel of the one float operator that the target has for a chain, "" where it has none."""
+    if FUSED_CHAIN not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
+        return ""
+    function = fused_function(chain, facts.identity.opset)
+    return "" if function is None else function.kernel
+
+
+def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
+    """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
+    table, graph = facts.recipe.costs, facts.graph
+    if table is None or FUSED_CHAIN not in facts.target.spellings or facts.config.lookup_tables != "target":
+        return
+    model = CostModel(graph, facts.profile, table)
+    for node in graph.nodes:
+        function = written_out(node, graph) if node.op_type in GIVEN_AWAY_BY else None
+        if function is None:
+            continue
+        last, sources = function.nodes[-1], _varying(function.nodes[0], graph)
+        chain = _chain(last, sources[0], graph) if len(sources) == 1 else None
+        if chain is None or not planned_separately(chain, facts.target, seen=facts.profile):
+            continue
+        kernel = _fused(chain, facts)
+        entry = NodePlan(Kind.LOOKUP_TABLE, implementation=FUSED_CHAIN)
+        apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in function.nodes)
+        if kernel and model.integer_time(last, entry) <= apart:
+            yield replace(chain, fused=kernel, quantized_fused=True)
 
 
 def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
@@ -174,7 +218,8 @@ def _copy(chain: PointwiseChain, graph: Graph) -> PointwiseChain | None:
     reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
     if not all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
         return None
-    return _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
+    copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
+    return None if copy is None else replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
@@ -241,7 +286,8 @@ def _entries(chain: PointwiseChain, entry: NodePlan) -> dict[str, NodePlan]:
         )
         remark = f"part of the look-up table of '{chain.name}'"
         if node is chain.nodes[-1]:
-            remark = f"one look-up table for {chain.operators}"
+            fused = entry.implementation == FUSED_CHAIN
+            remark = f"one {'float operator' if fused else 'look-up table'} for {chain.operators}"
         found[name_of(node)] = replace(entry, inputs=inputs, because=remark)
     return found
 

@@ -10,6 +10,8 @@ from functools import cached_property
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
+from ..costs.predicted import CostModel
+from ..costs.spellings import FLOAT_SPELLINGS
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
@@ -24,6 +26,7 @@ from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
+from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Recipe, Target
 
 
@@ -81,6 +84,17 @@ class PlanningFacts:
     def activations(self) -> ActivationRanges:
         """Calibrated and effective ranges of the activations."""
         return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.cache)
+
+    @cached_property
+    def float_spellings(self) -> Mapping[str, str]:
+        """How nodes are written where they are float: otherwise than usual where that costs less."""
+        names = [name for name in self.target.spellings if name in FLOAT_SPELLINGS]
+        table = self.recipe.costs
+        if table is None or not names or self.config.form not in RUNTIME_FORMS:
+            return {}
+        model = CostModel(self.graph, self.profile, table)
+        found = {node.name: model.float_spelling(node, names) for node in self.graph.nodes}
+        return {name: how for name, how in found.items() if how}
 
     @cached_property
     def noise_limits(self) -> NoiseLimits:

@@ -24,10 +24,11 @@ from ..costs.float_regions import Prices, find_prices, slower_nodes
 from ..costs.predicted import CostModel
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
+from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.table import MICROSOFT, Constraint
-from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
+from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
@@ -452,7 +453,9 @@ def _implementation(
     if node.name in facts.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
-        return _float_implementation(facts, node, parameters)
+        if _is_fused_after_conversion(node, facts, parameters):
+            return FUSED_CHAIN
+        return facts.float_spellings.get(node.name) or _float_implementation(facts, node, parameters)
     by_name = FORMS[facts.config.form].names_kernels
     if by_name and MICROSOFT not in facts.target.domains and choice.quantized:
         return _in_standard_operators(node, choice)
@@ -465,6 +468,16 @@ def _implementation(
     )
     preferred = facts.target.implementations.get(node.op_type, "") if shares or own else ""
     return choice.implementation or preferred
+
+
+def _is_fused_after_conversion(node: Node, facts: PlanningFacts, parameters: Parameters) -> bool:
+    """Whether a float chain is written as one operator: it reads a tensor that is stored quantized.
+
+    Elsewhere the runtime makes that operator of its nodes itself.
+    """
+    if node.op_type != CHAIN or not chain_of(node.ir_node).fused:
+        return False
+    return node.input(0) in parameters.tensors
 
 
 def _in_standard_operators(node: Node, choice: Choice) -> str:

@@ -283,6 +283,7 @@ def elementwise() -> Iterator[Net]:
         yield _repeated("Softmax", (elements // length, length), axis=-1)
         if length < 1024:
             yield _repeated("Softmax", (1, length, elements // length), axis=1)
+            yield _repeated("Softmax", (1, length, 4, elements // length // 4), axis=1)
         net = Net(f"LayerNormalization {length} {elements}", (elements // length, length))
         for _ in range(4):
             net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)

@@ -130,7 +130,8 @@ class Engine:
         recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
-        key = (config.mode in DATA_FREE, config.min_output_sqnr, config.keep_16bit)
+        one_node = (config.keep_16bit, config.form, config.cost_model)
+        key = (config.mode in DATA_FREE, config.min_output_sqnr, *one_node)
         if key not in self._facts:
             made = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
             self._facts[key] = made.with_unfit(self.unfit)

@@ -141,6 +141,15 @@ class Target:
             "product before it."
         ),
     ] = field(default_factory=dict)
+    spellings: Annotated[
+        tuple[Literal["fused", "exp-sum", "exp-sum-max"], ...],
+        Meta(
+            description="Further ways in which nodes may be written, each where the table of kernel times "
+            "says that it is faster: fused for SiLU and GELU as one operator of the runtime's own, in "
+            "float; exp-sum and exp-sum-max for a float Softmax along an axis that is not the last as "
+            "exponentials over their sum, of clipped values or of those less the largest."
+        ),
+    ] = ()
     unsigned_activations: Annotated[
         bool,
         Meta(

@@ -28,6 +28,8 @@ LOOKUP_TABLE  saturating      HardSigmoid and HardSwish as Add and Mul between c
                               `lowering.saturating`. Also for QUANTIZED PRelu
 LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow
                               in onnxruntime
+LOOKUP_TABLE  fused           DequantizeLinear, one operator of onnxruntime's own (QuickGelu, Gelu) for all
+                              nodes of the chain, QuantizeLinear; see `operators.fused_functions`
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
               float output    in float: a part of that table (see `planning.chains`)
 DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; of
@@ -46,6 +48,11 @@ FLOAT         clip            the same, and a Clip without bounds before the Qua
 FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that
                               takes several times as long as Add and LayerNormalization. Nor does it fuse it
                               with a quantized MatMul into a float Gemm
+FLOAT         fused           one operator of onnxruntime's own for the chain, behind a DequantizeLinear:
+                              there onnxruntime does not find the chain any more
+FLOAT         exp-sum         Softmax as Clip, Exp, ReduceSum, Div, where the profile shows that the Clip
+                              changes nothing: along an axis that is not the last onnxruntime transposes
+FLOAT         exp-sum-max     the same with ReduceMax, Sub in the place of the Clip
 ============  ==============  ================================================================================
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
@@ -80,7 +87,9 @@ from ..task import (
     between_conversions,
     float_node,
     folded_weight,
+    fused,
     portable_table,
+    softmax_written_out,
     tanh_through_sigmoid,
     weight_only,
     with_clip,
@@ -101,6 +110,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "sigmoid"): tanh_through_sigmoid,
     (Kind.LOOKUP_TABLE, "portable"): portable_table,
     (Kind.LOOKUP_TABLE, "saturating"): hard_function,
+    (Kind.LOOKUP_TABLE, "fused"): fused,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
@@ -111,6 +121,9 @@ WRITERS: Writers = {
     (Kind.FLOAT, ""): float_node,
     (Kind.FLOAT, "clip"): with_clip,
     (Kind.FLOAT, "sum"): as_sum,
+    (Kind.FLOAT, "fused"): fused,
+    (Kind.FLOAT, "exp-sum"): partial(softmax_written_out, largest=False),
+    (Kind.FLOAT, "exp-sum-max"): partial(softmax_written_out, largest=True),
 }
 """Every way to write a node, by kind and implementation."""
 

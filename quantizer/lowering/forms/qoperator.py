@@ -34,6 +34,8 @@ from ..task import (
     direct_table,
     float_node,
     folded_weight,
+    fused,
+    softmax_written_out,
     weight_only,
     with_clip,
 )
@@ -249,6 +251,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, binary=qlinear_binary, otherwise=direct_table),
+    (Kind.LOOKUP_TABLE, "fused"): fused,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
@@ -259,6 +262,9 @@ WRITERS: Writers = {
     (Kind.FLOAT, ""): float_node,
     (Kind.FLOAT, "clip"): with_clip,
     (Kind.FLOAT, "sum"): as_sum,
+    (Kind.FLOAT, "fused"): fused,
+    (Kind.FLOAT, "exp-sum"): partial(softmax_written_out, largest=False),
+    (Kind.FLOAT, "exp-sum-max"): partial(softmax_written_out, largest=True),
 }
 """Every way to write a node, by kind and implementation."""
 

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.lower import lower
@@ -21,6 +21,7 @@ from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.planning.chains import find_chains
+from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 from ...reference.plan_interpreter import run_plan
@@ -141,3 +142,53 @@ def test_between_conversions_nothing_is_rounded_on_the_way(form: str) -> None:
     made = ir.to_proto(lower(model, replace(plan, nodes=nodes)).model)
     got = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
     assert np.abs(got - dequantize(quantize(exact, result), result)).max() == 0.0
+
+
+def written_out(name: str, shape: list[int | str]) -> onnx.ModelProto:
+    """SiLU, SiLU with a scaled gate, or Gelu, of x."""
+    text = {
+        "silu": "g = Sigmoid (x) y = Mul (x, g)",
+        "quick": "k = Constant <value_float = 1.702> () b = Mul (x, k) g = Sigmoid (b) y = Mul (x, g)",
+        "gelu": """r = Constant <value_float = 1.4142135> () o = Constant <value_float = 1.0> ()
+            h = Constant <value_float = 0.5> () d = Div (x, r) e = Erf (d) f = Add (e, o)
+            p = Mul (x, f) y = Mul (p, h)""",
+    }[name]
+    dims = ",".join(map(str, shape))
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[{dims}] x) => (float[{dims}] y) {{ {text} }}'
+    )
+    return ir.to_proto(prepare(ir.from_proto(proto)).model)
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("name", ["silu", "quick", "gelu"])
+def test_a_fused_chain_has_the_codes_of_the_chain_in_double_precision(name: str, form: str) -> None:
+    proto = written_out(name, [1, 256])
+    model = ir.from_proto(proto)
+    source = choose_params(-9.0, 9.0, SCHEMAS["asymmetric"], TYPES["uint8"])
+    x = dequantize(np.arange(256).astype(np.uint8), source)[None]
+    exact = in_float64(proto, x)
+    result = choose_params(float(exact.min()), float(exact.max()), SCHEMAS["asymmetric"], TYPES["uint8"])
+    plan = plan_of(model, {"x": source, "y": result}, form)
+    nodes = {name: replace(entry, implementation="fused") for name, entry in plan.nodes.items()}
+    made = ir.to_proto(lower(model, replace(plan, nodes=nodes)).model)
+    assert [node.op_type for node in made.graph.node if node.domain == "com.microsoft"] == [
+        "Gelu" if name == "gelu" else "QuickGelu"
+    ]
+    got = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
+    assert np.array_equal(got, dequantize(quantize(exact, result), result))
+
+
+@pytest.mark.parametrize("name", ["silu", "quick", "gelu"])
+def test_a_float_chain_is_fused_to_float_rounding(name: str) -> None:
+    proto = written_out(name, [1, 256])
+    model = ir.from_proto(proto)
+    source = choose_params(-9.0, 9.0, SCHEMAS["asymmetric"], TYPES["uint8"])
+    x = dequantize(np.arange(256).astype(np.uint8), source)[None]
+    plan = plan_of(model, {"x": source}, "qdq")
+    float_ = NodePlan(Kind.FLOAT, "by request", implementation="fused")
+    made = ir.to_proto(lower(model, replace(plan, nodes=dict.fromkeys(plan.nodes, float_))).model)
+    assert [node.domain for node in made.graph.node] == ["com.microsoft"]
+    got = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
+    # Of float32 with 24 bits: a few roundings of values up to 9.
+    assert np.abs(got - in_float64(proto, x)).max() <= 9.0 * 2.0**-21

@@ -1,0 +1,120 @@
+"""Spellings: equivalent ways of writing a node, and the kernels that each consists of. Pure.
+
+An entry is an implementation (`NodePlan.implementation`) whose time is not that of the operator's own kernel.
+A form writes it (`lowering.forms`), a target says that its runtime may gain by it (`Target.spellings`), and
+planning takes it where the table of kernel times says that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ...profiles.records.profile import Profile
+from ..operators.decompositions import pointwise_function
+from ..operators.facts import KernelSizes
+from ..operators.functions import chain_of
+from ..operators.graph import Graph, Node
+from ..operators.saturating import Saturation
+from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
+from ..plan.plan import FUSED_CHAIN
+from .kernels import Sizes, Work, work_of
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A kernel that a spelling consists of.
+
+    Attributes:
+        work: the kernel and its sizes.
+        form: the word for what it computes on: "integer" or "float".
+    """
+
+    work: Work
+    form: str
+
+
+Pieces = Callable[[Node, Sizes], tuple[Piece, ...]]
+"""The kernels that stand for a node; none for a node that is written together with a later one."""
+
+
+def _saturating(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """An activation function as sums and products that saturate."""
+    rule = node.rule
+    assert rule is not None
+    assert rule.saturation is not None
+    work = work_of(node, sizes, integer=True)
+    _, colon, broadcast = work.kernel.partition(":")  # of the slopes along the input
+    kernels = {
+        Saturation.CUT_LINE: ("Add:scalar",),
+        Saturation.GATED: ("Add:scalar", "Mul"),
+        Saturation.CORRECTED: (f"Mul{colon}{broadcast}", "Add"),
+    }
+    return tuple(Piece(replace(work, kernel=kernel), "integer") for kernel in kernels[rule.saturation])
+
+
+def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """One float operator between conversions for all nodes of a chain, charged to the last of them."""
+    if node.facts is CHAIN_RULE:
+        kernel = chain_of(node.ir_node).fused
+    else:
+        function = pointwise_function(node, sizes.graph)
+        kernel = "" if function is None else function.kernel
+    if not kernel:
+        return ()
+    elements = (float(max(sizes.elements(node.output), 1)),)
+    return (
+        Piece(Work(DEQUANTIZE, elements), "integer"),
+        Piece(Work(kernel, elements), "float"),
+        Piece(Work(QUANTIZE, elements), "integer"),
+    )
+
+
+BOUND = 60.0
+"""What the exponents of a Softmax without its largest value are cut off at: exp(60) is 1.1e26, and of 1e12 of
+them float32 holds the sum."""
+
+SEEN = BOUND / 2.0
+"""Within this all values of a profile must be, so that no sample of its kind comes near `BOUND`."""
+
+
+def _softmax_along(node: Node, graph: Graph, _: Profile) -> bool:
+    """Whether a node is a Softmax along an axis that is not the last, which onnxruntime transposes."""
+    shape = graph.shape(node.input(0))
+    if node.facts.kernel is not KernelSizes.SOFTMAX or node.op_type != "Softmax" or not shape:
+        return False
+    return node.attributes.get_int("axis", -1) % len(shape) < len(shape) - 1
+
+
+def _is_bounded(node: Node, graph: Graph, profile: Profile) -> bool:
+    """Whether it is one whose exponents need not be shifted by the largest of them."""
+    seen = profile.get(node.input(0))
+    if seen is None or seen.nan or seen.inf:
+        return False
+    return seen.minimum >= -SEEN and seen.maximum <= SEEN and _softmax_along(node, graph, profile)
+
+
+def _exponentials(first: tuple[str, ...]) -> Pieces:
+    """Return the kernels of a Softmax that is written out, its exponents made by those given."""
+
+    def works(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+        elements = (float(max(sizes.elements(node.output), 1)),)
+        kernels = (*first, "Exp", "ReduceSum:inner", "Div:row")
+        return tuple(Piece(Work(kernel, elements), "float") for kernel in kernels)
+
+    return works
+
+
+Fits = Callable[[Node, Graph, Profile], bool]
+"""Whether a spelling computes what an operator does, to rounding."""
+
+SPELLINGS: Mapping[str, Pieces] = {
+    "saturating": _saturating,
+    FUSED_CHAIN: _fused_chain,
+    "exp-sum": _exponentials(("Clip",)),
+    "exp-sum-max": _exponentials(("ReduceMax:inner", "Sub:row")),
+}
+"""Implementation -> the kernels that it consists of."""
+
+FLOAT_SPELLINGS: Mapping[str, Fits] = {"exp-sum": _is_bounded, "exp-sum-max": _softmax_along}
+"""Those of one node that stays float -> where they may be used."""
