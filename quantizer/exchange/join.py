@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ..model.saving import has_external_data, save_model
 from ..prepare.cleanup import name_nodes, name_values, unshare_names
 from ..prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ..prepare.opset import raise_opset
-from .part_functions import Library, add_functions, missing_functions, read_functions, shown
+from .part_functions import add_functions, missing_functions, read_functions, shown
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
@@ -70,7 +70,10 @@ def join(
     """
     check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
     library = read_functions(functions)
-    names = [_part_name(file) for file in models] if len(models) > 1 else [""]
+    names = [Path(file).stem for file in models] if len(models) > 1 else [""]
+    for file, name in zip(models, names, strict=True):
+        if name and (problem := part_name_problem(name)):
+            raise ConfigError(f"{file}: a part is called by its file, and this name {problem}; rename it")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
@@ -78,7 +81,9 @@ def join(
     notes = [_said(name, note) for name, loaded in read_in.items() for note in loaded.notes]
     parts = {name: loaded.model for name, loaded in read_in.items()}
     added = {name: add_functions(model, library, name or str(models[0])) for name, model in parts.items()}
-    notes += _unused(library, [identifier for found in added.values() for identifier in found])
+    called = dict.fromkeys(identifier for found in added.values() for identifier in found)
+    if unused := [shown(identifier) for identifier in library if identifier not in called]:
+        notes.append(f"functions that no node calls were left out: {', '.join(unused)}")
     if len(models) > 1:
         joined, whole = _joined(parts, connect, notes)
     else:
@@ -89,8 +94,7 @@ def join(
     external = any(has_external_data(model) for model in (whole, *parts.values()))
     with replacing_together(read.weights) as batch:
         _check_loads(whole, save_model(whole, output, external, batch), f"{output} (not written)")
-    taken = dict.fromkeys(shown(identifier) for found in added.values() for identifier in found)
-    return Joined(joined.parts, joined.inputs, joined.connections, joined.outputs, tuple(taken), tuple(notes))
+    return replace(joined, functions=tuple(map(shown, called)), notes=tuple(notes))
 
 
 def _check_loads(whole: ir.Model, file: Path, name: str) -> None:
@@ -106,24 +110,12 @@ def _check_loads(whole: ir.Model, file: Path, name: str) -> None:
         raise
 
 
-def _part_name(file: str | os.PathLike[str]) -> str:
-    name = Path(file).stem
-    if problem := part_name_problem(name):
-        raise ConfigError(f"{file}: a part is called by its file, and this name {problem}; rename it")
-    return name
-
-
 def _said(name: str, note: str) -> str:
     return f"part {name}: {note}" if name else note
 
 
 def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
     return tuple(str(value.name) for value in values)
-
-
-def _unused(library: Library, used: Sequence[ir.OperatorIdentifier]) -> list[str]:
-    unused = [shown(identifier) for identifier in library if identifier not in used]
-    return [f"functions that no node calls were left out: {', '.join(unused)}"] if unused else []
 
 
 def _joined(
@@ -140,7 +132,19 @@ def _joined(
     ]
     sources = connections(interfaces, connect)
     record = _record(models, sources)
-    return _description(interfaces, sources), _whole(models, sources, record)
+    # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
+    read = {source.joined_name for source in sources.values() if source.part}
+    names = [Source(part.name, name).joined_name for part in reversed(interfaces) for name in part.outputs]
+    outputs = sorted(names, key=read.__contains__)
+    readers: dict[str, tuple[str, ...]] = {}
+    connected: dict[str, str] = {}
+    for (part, name), source in sources.items():
+        here = f"{part}{SEPARATOR}{name}"
+        if source.part:
+            connected[here] = source.joined_name
+        else:
+            readers[source.name] = (*readers.get(source.name, ()), here)
+    return Joined(tuple(models), readers, connected, tuple(outputs)), _whole(models, sources, record, outputs)
 
 
 def _flat(model: ir.Model) -> tuple[str, ...]:
@@ -218,32 +222,23 @@ def _shape(value: ir.Value) -> str:
     return "x".join("?" if dim is None else str(dim) for dim in shape_of(value) or ())
 
 
-def _description(parts: Sequence[Interface], sources: Sources) -> Joined:
-    inputs: dict[str, list[str]] = {}
-    connected: dict[str, str] = {}
-    for (part, name), source in sources.items():
-        here = f"{part}{SEPARATOR}{name}"
-        if source.part:
-            connected[here] = source.joined_name
-        else:
-            inputs.setdefault(source.name, []).append(here)
-    readers = {name: tuple(found) for name, found in inputs.items()}
-    return Joined(tuple(p.name for p in parts), readers, connected, _outputs(parts, sources))
+def _whole(
+    models: Mapping[str, ir.Model], sources: Sources, record: Sequence[Part], outputs: Sequence[str]
+) -> ir.Model:
+    """Return one model of the parts, which are taken apart.
 
-
-def _outputs(parts: Sequence[Interface], sources: Sources) -> tuple[str, ...]:
-    """Return the outputs of the whole: labels belong to the first, so that is one of the last part's.
-
-    Those that no part reads come before those that are read.
+    A symbol of a dimension may mean another size in another part: exporters number them anew in each file.
     """
-    read = {source.joined_name for source in sources.values() if source.part}
-    names = [Source(part.name, name).joined_name for part in reversed(parts) for name in part.outputs]
-    return (*(name for name in names if name not in read), *(name for name in names if name in read))
-
-
-def _whole(models: Mapping[str, ir.Model], sources: Sources, record: Sequence[Part]) -> ir.Model:
-    """Return one model of the parts, which are taken apart."""
-    symbols = Counter(symbol for model in models.values() for symbol in _symbols(model))
+    symbols = Counter(
+        symbol
+        for model in models.values()
+        for symbol in {
+            dim
+            for value in (*model.graph.inputs, *model.graph.outputs)
+            for dim in shape_of(value) or ()
+            if isinstance(dim, str)
+        }
+    )
     values: dict[str, ir.Value] = {}
     inputs: dict[str, ir.Value] = {}
     for name, model in models.items():
@@ -256,26 +251,36 @@ def _whole(models: Mapping[str, ir.Model], sources: Sources, record: Sequence[Pa
             own.replace_all_uses_with(target)
     for name, value in inputs.items():
         value.name = name
-    interfaces = [Interface(part.name, tuple(part.inputs), tuple(part.outputs)) for part in record]
-    outputs = [values[name] for name in _outputs(interfaces, sources)]
-    whole = _assembled(models, list(inputs.values()), outputs)
+    opsets: dict[str, int] = {}
+    nodes: list[ir.Node] = []
+    constants: list[ir.Value] = []
+    for model in models.values():
+        graph = model.graph
+        opsets |= graph.opset_imports
+        nodes += (taken := list(graph))
+        constants += graph.initializers.values()
+        graph.inputs.clear()
+        graph.outputs.clear()
+        graph.initializers.clear()
+        graph.remove(taken)
+    graph = ir.Graph(
+        list(inputs.values()),
+        [values[name] for name in outputs],
+        nodes=nodes,
+        initializers=constants,
+        opset_imports=opsets,
+        name="_".join(models),
+    )
+    graph.sort()
+    whole = ir.Model(graph, ir_version=max(model.ir_version for model in models.values()))
     for entry in reversed(record):
         whole.metadata_props.update(entry.metadata)
     write_parts(whole, record)
     return whole
 
 
-def _symbols(model: ir.Model) -> set[str]:
-    """Return the symbols of the dimensions of inputs and outputs."""
-    values = (*model.graph.inputs, *model.graph.outputs)
-    return {dim for value in values for dim in shape_of(value) or () if isinstance(dim, str)}
-
-
 def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
-    """Put the name of the part in front of all names, and of the symbols that another part has too.
-
-    A symbol may mean another size in another part: exporters number them anew in each file.
-    """
+    """Put the name of the part in front of all names, and of the symbols that another part has too."""
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.shape is not None:
             dims = [f"{part}{SEPARATOR}{dim}" if dim in shared else dim for dim in shape_of(value) or ()]
@@ -289,26 +294,6 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
             value.name = f"{part}{SEPARATOR}{value.name}"
     for node in model.graph.all_nodes():
         node.name = f"{part}{SEPARATOR}{node.name}"
-
-
-def _assembled(models: Mapping[str, ir.Model], inputs: list[ir.Value], outputs: list[ir.Value]) -> ir.Model:
-    opsets: dict[str, int] = {}
-    nodes: list[ir.Node] = []
-    constants: list[ir.Value] = []
-    for model in models.values():
-        graph = model.graph
-        opsets |= graph.opset_imports
-        own, held = list(graph), list(graph.initializers.values())
-        graph.inputs.clear()
-        graph.outputs.clear()
-        graph.initializers.clear()
-        graph.remove(own)
-        nodes += own
-        constants += held
-    name = "_".join(models)
-    graph = ir.Graph(inputs, outputs, nodes=nodes, initializers=constants, opset_imports=opsets, name=name)
-    graph.sort()
-    return ir.Model(graph, ir_version=max(model.ir_version for model in models.values()))
 
 
 # Which output of which part each input reads: decided by names and by what the user says -----------------
@@ -463,8 +448,10 @@ def to_one_opset(models: Mapping[str, ir.Model]) -> tuple[Sequence[ir.Model], tu
     for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
         newest = max(model.opset_imports.get(domain, 1) for model in models.values())
         for name, model in models.items():
-            if model.opset_imports.get(domain, newest) != newest:
-                _check_same(model, domain, newest, name)
+            if (changed := _changed(model, domain, newest)) is not None:
+                node = f"node '{changed.name}' ({changed.op_type}) of domain '{domain}'"
+                what = f"{node} is another operator there"
+                raise _refused(name, model.opset_imports[domain], newest, what)
             model.opset_imports[domain] = newest
     newest = max(model.opset_imports.get("", 1) for model in models.values())
     raised = [_in_opset(model, newest, name, notes) for name, model in models.items()]
@@ -488,13 +475,6 @@ def _in_opset(model: ir.Model, newest: int, name: str, notes: list[str]) -> ir.M
         node.name = node.name or (names.get(node.outputs[0].name) if node.outputs else None)
     converted.metadata_props.update(model.metadata_props)
     return converted
-
-
-def _check_same(model: ir.Model, domain: str, newest: int, name: str) -> None:
-    changed = _changed(model, domain, newest)
-    if changed is not None:
-        what = f"node '{changed.name}' ({changed.op_type}) of domain '{domain}' is another operator there"
-        raise _refused(name, model.opset_imports[domain], newest, what)
 
 
 def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
