@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -30,7 +30,7 @@ from ..runtime.providers import profiled_by
 from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
-from ..samples.values import InputSpec, Sample, Samples
+from ..samples.values import Sample, Samples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run
 from .sample_pass import (
@@ -94,17 +94,14 @@ def calibrate(
             "scheduler: its workers open the samples themselves; call dump_profile with a folder or "
             "module:function"
         )
+    if settings.limit is not None:
+        if isinstance(samples, Samples):
+            samples = samples.part(0, settings.limit)
+        else:  # those of an iterator can still be iterated only once
+            first = islice(samples, settings.limit)
+            samples = first if iter(samples) is samples else list(first)
     with profiling_model(model, settings) as ready:
-        return profile_samples(ready, _first(samples, settings.limit), model_id, progress, smallest)
-
-
-def _first(samples: Samples | Iterable[Sample], limit: int | None) -> Samples | Iterable[Sample]:
-    """Return the first samples; those of an iterator can still be iterated only once."""
-    if limit is None:
-        return samples
-    if isinstance(samples, Samples):
-        return samples.part(0, limit)
-    return islice(samples, limit) if iter(samples) is samples else list(islice(samples, limit))
+        return profile_samples(ready, samples, model_id, progress, smallest)
 
 
 def profile_samples(
@@ -186,7 +183,9 @@ class _CalibrationRun:
         nothing = Profile(model_id, DataId(), {})
         counted = nothing if before.profile is None else before.profile
         self._data, self._runs, self._non_finite = counted.data, counted.runs, counted.non_finite
-        self._profiles = _observed(counted)
+        # Of a tensor of which no array came the checkpoint has an empty profile.
+        tensors = {name: given.tensor for name, given in counted.inputs.items()} | dict(counted)
+        self._profiles = {name: t for name, t in tensors.items() if t.shape is not None or t.count}
         self._sizes = {name: given.sizes for name, given in counted.inputs.items()}
         self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
 
@@ -222,11 +221,12 @@ class _CalibrationRun:
             total = None if self._total is None else self._total * len(self._plan.passes)
             self._progress(before + self._done, total)
         if idle is not None and self._done > self.counted and self._writer.is_due():
+            counted = self._tensors(merged_profiles(self._profiles, *idle.profiles()))
             profile = self._profile_of(
-                self._tensors(merged_profiles(self._profiles, *idle.profiles())),
+                {o.name: counted[o.name] for o in self._model.read if not o.input_only},
+                counted,
                 self._non_finite.merged(idle.non_finite()),
                 both_sizes(self._sizes, idle.sizes()),
-                _activations,
             )
             self._writer.save(RunProgress(self._pass, self._done, profile, self._plan, bytes(self._digests)))
 
@@ -247,19 +247,23 @@ class _CalibrationRun:
         if self._data.samples == 0:
             source = getattr(self._samples, "source", "samples")
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
-        counted = self._tensors(self._profiles)
-        profile = self._profile_of(counted, self._non_finite, self._sizes, _wanted_profiles)
+        counted, names = self._tensors(self._profiles), self._model.settings.names
+        wanted = {
+            o.name: _as_declared(counted[o.same_as or o.name], o)
+            for o in self._model.observations
+            if not o.input_only and (names is None or o.name in names)
+        }
+        profile = self._profile_of(wanted, counted, self._non_finite, self._sizes)
         return replace(profile, tool=profiled_by(self._model.settings.provider))
 
     def _profile_of(
         self,
+        tensors: dict[str, TensorProfile],
         counted: Mapping[str, TensorProfile],
         non_finite: NonFinite,
         sizes: Mapping[str, Sizes | None],
-        choose: Callable[[ProfilingModel, Mapping[str, TensorProfile]], dict[str, TensorProfile]],
     ) -> Profile:
-        """Return the profile of what was counted, of which `choose` takes the tensors."""
-        tensors = choose(self._model, counted)
+        """Return the profile of these tensors, and of the inputs as they were counted."""
         inputs = _input_profiles(self._model, tensors, counted, sizes)
         return Profile(
             self._model_id, self._data, tensors, non_finite=non_finite, runs=self._runs, inputs=inputs
@@ -268,17 +272,6 @@ class _CalibrationRun:
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
         return {o.name: counted.get(o.name) or empty_profile(o) for o in self._model.read}
-
-
-def _observed(before: Profile) -> dict[str, TensorProfile]:
-    """Return the profiles of a checkpoint, without the empty ones of tensors of which no array came."""
-    tensors = {name: given.tensor for name, given in before.inputs.items()} | dict(before)
-    return {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count}
-
-
-def _activations(model: ProfilingModel, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
-    """Return the profiles of all activations that are read, in graph order."""
-    return {o.name: counted[o.name] for o in model.read if not o.input_only}
 
 
 def _input_profiles(
@@ -292,28 +285,17 @@ def _input_profiles(
     inputs = {}
     for spec in model.specs:
         tensor = tensors.get(spec.name)
-        if tensor is None:
-            o = observed.get(spec.name)
-            tensor = _uncounted(spec) if o is None else _as_declared(counted[o.same_as or o.name], o)
+        if tensor is None and (o := observed.get(spec.name)) is not None:
+            tensor = _as_declared(counted[o.same_as or o.name], o)
+        elif tensor is None:  # its elements are no numbers on a line, such as strings
+            dims = spec.shape
+            shape = None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
+            dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
+            empty = Histogram.empty()
+            tensor = TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, empty, extremes=Extremes())
         facts = model.facts[spec.name]
         inputs[spec.name] = InputProfile(tensor, sizes.get(spec.name), facts.normalised, facts.transposed)
     return inputs
-
-
-def _uncounted(spec: InputSpec) -> TensorProfile:
-    """Return the record of an input whose elements are no numbers on a line, such as strings."""
-    dims = spec.shape
-    shape = None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
-    dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
-    return TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, Histogram.empty(), extremes=Extremes())
-
-
-def _wanted_profiles(model: ProfilingModel, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
-    """Return the profiles of all wanted tensors, in graph order."""
-    names = model.settings.names
-    activations = (o for o in model.observations if not o.input_only)
-    wanted = [o for o in activations if names is None or o.name in names]
-    return {o.name: _as_declared(counted[o.same_as or o.name], o) for o in wanted}
 
 
 def _as_declared(profile: TensorProfile, observation: Observation) -> TensorProfile:

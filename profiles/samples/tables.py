@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as of_field
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
@@ -24,7 +23,7 @@ from ..base.errors import ConfigError, DataError, nearest
 from ..base.extras import library
 from .arrays import read_npy, read_npz
 from .audio import SUFFIXES as AUDIO_SUFFIXES
-from .audio import AudioEncoder, audio_encoder
+from .audio import audio_encoder
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .image_recipes import image_recipe
@@ -43,7 +42,7 @@ from .storage import (
     place_of,
     shown_location,
 )
-from .text import TextEncoder, text_encoder
+from .text import text_encoder
 from .values import ArrayHeader, InputSpec, Sample, Samples, type_text
 
 # Rows with named values, whatever file they come from.
@@ -281,18 +280,14 @@ def _fitting(where: str, number: bool | int | float, spec: InputSpec) -> object:
     if spec.dtype.kind not in "biu":
         return float(number)
     whole = math.isfinite(number) and number == int(number)
-    low, high = (0, 1) if spec.dtype.kind == "b" else _limits(spec)
+    limits = None if spec.dtype.kind == "b" else np.iinfo(spec.dtype)
+    low, high = (0, 1) if limits is None else (int(limits.min), int(limits.max))
     if not whole or not low <= number <= high:
         raise DataError(
             f"{where}: is {number:g}, and input '{spec.name}' takes {type_text(spec.dtype)}; correct the "
             "value, or name another column"
         )
     return int(number)
-
-
-def _limits(spec: InputSpec) -> tuple[int, int]:
-    limits = np.iinfo(spec.dtype)
-    return int(limits.min), int(limits.max)
 
 
 def _number(text: str) -> float | int | None:
@@ -352,37 +347,33 @@ def row_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec], rows:
     names = rows.columns or tuple(first.values)
     if preprocessing.reader == "text":
         text = text_encoder(preprocessing, inputs)
-        return RowEncoder(partial(_texts, text), notes=text.notes)
+
+        def tokens(row: Row) -> Iterator[Arrays]:
+            values = row.values
+            if text.recipe.field == "text" and "text" not in values and "txt" in values:
+                values = {"text": values["txt"]}
+            yield text.arrays(row.where, *text.texts(row.where, values))
+
+        return RowEncoder(tokens, notes=text.notes)
     if preprocessing.reader == "audio":
         audio = audio_encoder(preprocessing, inputs)
         column = _file_column("audio", audio.recipe.column, rows, names, first)
-        return RowEncoder(partial(_windows, audio, column), audio.window is None, audio.notes)
+
+        def windows(row: Row) -> Iterator[Arrays]:
+            return audio.arrays(row.where, _content(row, column))
+
+        return RowEncoder(windows, audio.window is None, audio.notes)
     if preprocessing.reader == "image":
         images = ImageSamples(inputs, preprocessing)
         column = _file_column("image", image_recipe(preprocessing).column, rows, names, first)
         note = f"{rows.source}: column '{column}', each picture as {images.description()}"
-        return RowEncoder(partial(_pictures, images, column), notes=(note,))
+
+        def pixels(row: Row) -> Iterator[Arrays]:
+            yield dict(images.sample(row.name, io.BytesIO(_content(row, column)), row.where).arrays)
+
+        return RowEncoder(pixels, notes=(note,))
     table = table_encoder(preprocessing, inputs, rows.source, first, names)
-    return RowEncoder(partial(_cells, table), notes=table.notes)
-
-
-def _cells(encoder: TableEncoder, row: Row) -> Iterator[Arrays]:
-    yield encoder.arrays(row)
-
-
-def _texts(encoder: TextEncoder, row: Row) -> Iterator[Arrays]:
-    values = row.values
-    if encoder.recipe.field == "text" and "text" not in values and "txt" in values:
-        values = {"text": values["txt"]}
-    yield encoder.arrays(row.where, *encoder.texts(row.where, values))
-
-
-def _pictures(images: ImageSamples, column: str, row: Row) -> Iterator[Arrays]:
-    yield dict(images.sample(row.name, io.BytesIO(_content(row, column)), row.where).arrays)
-
-
-def _windows(encoder: AudioEncoder, column: str, row: Row) -> Iterator[Arrays]:
-    return encoder.arrays(row.where, _content(row, column))
+    return RowEncoder(lambda row: iter([table.arrays(row)]), notes=table.notes)
 
 
 def _file_column(kind: str, wanted: str, rows: Rows, names: Sequence[str], first: Row) -> str:
@@ -766,7 +757,8 @@ def shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
         start, step = part.start or 0, part.step or 1
         number = 0
         for file in files:
-            for row in _shard_members_as_rows(file, range(start - number, _stop(part.stop, number), step)):
+            stop = (1 << 62) if part.stop is None else part.stop - number
+            for row in _shard_members_as_rows(file, range(start - number, stop, step)):
                 number += 1
                 if row is not None:
                     yield row
@@ -774,10 +766,6 @@ def shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
                 return
 
     return Rows(source, (), None, iterate, {})
-
-
-def _stop(stop: int | None, before: int) -> int:
-    return (1 << 62) if stop is None else stop - before
 
 
 def _shard_members_as_rows(file: DataFile, wanted: range) -> Iterator[Row | None]:
@@ -908,8 +896,19 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     def iterate(part: slice) -> Iterator[Sample]:
         if encoder.single and batch == 1:
             return (Sample(row.name, next(encoder.arrays(row))) for row in rows.iterate(part))
-        every = _samples(rows, encoder) if batch == 1 else _row_batches(rows, encoder, batch)
-        return islice(every, part.start, part.stop, part.step)
+        return islice(every(), part.start, part.stop, part.step)
+
+    def every() -> Iterator[Sample]:
+        iterator = rows.iterate(slice(None))
+        if batch == 1:
+            for row in iterator:
+                for number, arrays in enumerate(encoder.arrays(row)):
+                    yield Sample(f"{row.name}[{number}]", arrays)
+            return
+        while chosen := list(islice(iterator, batch)):  # the last batch may have fewer rows
+            cells = [next(encoder.arrays(row)) for row in chosen]
+            stacked = {name: np.concatenate([arrays[name] for arrays in cells]) for name in cells[0]}
+            yield Sample(chosen[0].name, stacked)
 
     total = rows.total if encoder.single else None
     total = None if total is None else -(-total // batch)
@@ -935,20 +934,3 @@ def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     if kinds[0] in JSON_SUFFIXES:
         return json_rows(shown, files)
     return parquet_rows(shown, files) if kinds[0] in PARQUET else shard_rows(shown, files)
-
-
-def _samples(rows: Rows, encoder: RowEncoder) -> Iterator[Sample]:
-    for row in rows.iterate(slice(None)):
-        for number, arrays in enumerate(encoder.arrays(row)):
-            yield Sample(f"{row.name}[{number}]", arrays)
-
-
-def _row_batches(rows: Rows, encoder: RowEncoder, size: int) -> Iterator[Sample]:
-    """Yield batches of rows, named after the first of them; the last one may have fewer."""
-    iterator = rows.iterate(slice(None))
-    while chosen := list(islice(iterator, size)):
-        yield Sample(chosen[0].name, _stacked([next(encoder.arrays(row)) for row in chosen]))
-
-
-def _stacked(samples: Sequence[Arrays]) -> Arrays:
-    return {name: np.concatenate([arrays[name] for arrays in samples]) for name in samples[0]}
