@@ -189,8 +189,10 @@ class _Loop:
             output_shifts(self.samples.float_outputs[begin::2], outputs[begin::2], facts.noise_limits, axes)
             for begin in (0, 1)
         ]
-        if not halves[1]:  # a single sample
+        if len(self.samples.samples) < 2:
             halves[1] = halves[0]
+        both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
+        halves = [tuple(shift for shift in half if shift.output in both) for half in halves]
         return _Tried(facts, planned, halves[0], halves[1], _time(planned, facts))
 
     def more_careful(self, first: _Tried) -> _Tried:
