@@ -51,6 +51,16 @@ def session_options(threads: int) -> ort.SessionOptions:
     return options
 
 
+def dequantized_options(threads: int = 1) -> ort.SessionOptions:
+    """Return options of a session that computes form qdq as written: float operators on dequantized values.
+
+    The same integers as those of exact kernels but for ties; where kernels saturate, those of the target.
+    """
+    options = session_options(threads)
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return options
+
+
 def open_session(
     model: str | bytes,
     name: str,

@@ -24,7 +24,7 @@ from ...profiles.samples.random_samples import is_random
 from ..costs.predicted import CostModel, total_microseconds
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
-from ..evaluation.runtimes import open_session
+from ..evaluation.runtimes import dequantized_options, open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
 from ..plan.plan import Kind, OutputCheck
@@ -123,14 +123,20 @@ def _worst(shifts: Sequence[OutputShift]) -> float:
 
 def can_be_checked(recipe: Recipe, data: DataLike) -> bool:
     """Return whether a model is run on samples before it is called done: not where the user says how noisy
-    outputs may be, nor on random samples, nor where kernels saturate here and not on the target."""
+    outputs may be, nor on random samples, nor where what runs here is other arithmetic than the target's."""
     config = recipe.config
     return (
         config.mode not in DATA_FREE
         and config.min_output_sqnr is None
         and not is_random(source_name(data))
-        and not saturation_alarm(config.target, recipe.target.weight_types)
+        and (config.form == "qdq" or not _saturates(recipe))
     )
+
+
+def _saturates(recipe: Recipe) -> bool:
+    """Whether int8 kernels saturate here, and not on the target."""
+    exact = recipe.config.weight_type != "int8"
+    return not exact and bool(saturation_alarm(recipe.config.target, recipe.target.weight_types))
 
 
 def checked_on_samples(
@@ -181,8 +187,11 @@ class _Loop:
         """Write and run a plan."""
         path = self.folder / "trial.onnx"
         save_model(lower(planned.model, planned.plan).model, path)
+        options = dequantized_options() if _saturates(facts.recipe) else None
         outputs = outputs_of(
-            open_session(str(path), "quantized model"), self.samples.samples, "quantized model"
+            open_session(str(path), "quantized model", options=options),
+            self.samples.samples,
+            "quantized model",
         )
         axes = class_axes(planned.model, None, None)
         halves = [
@@ -251,7 +260,10 @@ class _Loop:
             return _worst(output_shifts(floats, outputs, limits, axes)) ** 2
 
         ranked = ranked_nodes(
-            first.planned, self.samples.subset(range(0, len(self.samples.samples), 2)), noise=noise
+            first.planned,
+            self.samples.subset(range(0, len(self.samples.samples), 2)),
+            noise=noise,
+            dequantized=_saturates(first.facts.recipe),
         )
         total = sum(one.noise for one in ranked)
         if not 0.0 < total < math.inf:

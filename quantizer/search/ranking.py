@@ -30,7 +30,7 @@ from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..evaluation.runtimes import open_session
+from ..evaluation.runtimes import dequantized_options, open_session
 from ..lowering.lower import lower
 from ..model.graph import name_of
 from ..model.saving import save_model
@@ -66,6 +66,7 @@ class _Bench:
     side_by_side: int
     provider: str
     noise: NoiseOf | None
+    dequantized: bool
 
     def measured(self, groups: Sequence[Group]) -> list[float]:
         """Return the noise over signal of each group, quantized alone; 0 for one that cannot be run so."""
@@ -85,7 +86,8 @@ class _Bench:
         if path is None:
             return 0.0
         try:
-            session = open_session(str(path), "group of nodes", provider=self.provider)
+            options = dequantized_options() if self.dequantized else None
+            session = open_session(str(path), "group of nodes", options=options, provider=self.provider)
             outputs = model_outputs(session, self.samples.samples, "group of nodes")
         except ModelError:
             return 0.0
@@ -103,6 +105,7 @@ def ranked_nodes(
     *,
     goes_on: Callable[[], bool] = lambda: True,
     noise: NoiseOf | None = None,
+    dequantized: bool = False,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
@@ -113,6 +116,7 @@ def ranked_nodes(
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
         noise: of outputs; None for that of the worst group of channels of the worst output.
+        dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
     source = splittable_model(planned.model)
     units = [
@@ -120,7 +124,7 @@ def ranked_nodes(
     ]
     few = samples.subset(range(min(SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(planned, few, Path(folder), side_by_side, provider, noise)
+        bench = _Bench(planned, few, Path(folder), side_by_side, provider, noise, dequantized)
         measured = _split(bench, units, goes_on)
     estimated = _estimated_shares(planned)
     prices = _prices(planned)

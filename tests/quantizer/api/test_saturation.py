@@ -8,6 +8,8 @@ import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.api import evaluate
+from qprof_onnx.quantizer.evaluation import evaluate as evaluation
 from qprof_onnx.quantizer.targets import machine
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -97,3 +99,14 @@ def test_a_tuning_tries_weights_of_seven_bits(
     found = qprof.tune(path, profile, DIGITS / "heldout", metric=same_bits, budget=8.0, objective="size")
     assert any(ALARM in record.getMessage() for record in caplog.records)
     assert any(trial.candidate.base.name == "weight_type int7" for trial in found.trials)
+
+
+def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "output 'y': the estimate was too good; trust the measurement"
+    monkeypatch.setattr(evaluation, "too_good_texts", lambda checks: (text,))
+    monkeypatch.setattr(evaluate, "too_good_texts", lambda checks: (text,))
+    found = qprof.evaluate(path, qprof.quantize(path, data=DIGITS / "calibration"), DIGITS / "heldout")
+    assert any(ALARM in remark for remark in found.remarks)
+    assert text not in found.remarks

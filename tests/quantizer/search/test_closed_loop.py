@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.quantizer.search import closed_loop, output_shift
+from qprof_onnx.quantizer.targets import machine
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -57,6 +58,21 @@ def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_pat
     )
     assert without.model_path is not None
     assert without.model_path.read_bytes() == (tmp_path / "b" / "q.onnx").read_bytes()
+
+
+@pytest.mark.usefixtures("demanding")
+def test_where_kernels_saturate_the_plan_is_that_of_exact_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+    for saturates in (False, True):
+        monkeypatch.setattr(machine, "int8_kernels_saturate", lambda saturates=saturates: saturates)
+        plans.append(quantized(tmp_path / f"{saturates}.onnx").plan)
+    exact, dequantized = plans
+    assert dequantized.nodes == exact.nodes
+    assert [one.value for one in dequantized.origin.checks] == pytest.approx(
+        [one.value for one in exact.origin.checks], rel=0.3
+    )
 
 
 def test_what_no_plan_can_hold_at_its_price_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
