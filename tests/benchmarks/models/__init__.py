@@ -38,6 +38,7 @@ FILES = {
     "vocoder": "vocoder",
     "pose": "pose",
     "length-regulator": "length_regulator",
+    "corners": "corners",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
 KEPT_ASIDE = (
