@@ -26,6 +26,7 @@ from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
+from ..quantizer.plan.plan import PredictedTime
 from ..quantizer.plan.store import PlanFields
 from ..quantizer.report.content import Report
 from ..quantizer.search.sensitivity import Sensitivities
@@ -116,6 +117,8 @@ class Quantization:
         nodes: kind to number of nodes.
         floats: nodes that stay float, a group for each code of a reason.
         notes: remarks.
+        predicted: what a run takes in float and as quantized, from the target's times of kernels; null
+            where it has none.
         speed: what was measured with --check-speed.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
@@ -128,6 +131,7 @@ class Quantization:
     nodes: Mapping[str, int]
     floats: tuple[FloatGroup, ...]
     notes: tuple[str, ...]
+    predicted: PredictedTime | None
     speed: Speed | None
     expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]
@@ -143,6 +147,7 @@ class Quantization:
             result.summary.counts,
             result.summary.floats,
             result.notes,
+            result.predicted,
             None if result.speed is None else Speed.of(result.speed),
             result.expected,
             result.estimates,

@@ -215,7 +215,9 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
     a result that was judged the verdict, where `arguments` are those of the command line."""
     if result.judged is not None:
         notes = [f"note: {note}" for note in result.notes]
-        return "\n".join([f"{result.model_path}: written", *notes, verdict_text(result.judged, arguments)])
+        predicted = [] if result.predicted is None else [f"predicted {result.predicted.text}"]
+        lines = [f"{result.model_path}: written", *notes, *predicted]
+        return "\n".join([*lines, verdict_text(result.judged, arguments)])
     ratio = result.float_bytes / max(result.quantized_bytes, 1)
     counts, floats = result.summary.counts, result.summary.floats
     width = len(str(max(counts.values(), default=0)))
@@ -228,6 +230,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
             *(["why float:"] if floats else []),
             *(f"  {group.nodes:>{width}}  {group.reason}" for group in floats),
             *_expected_lines(result),
+            *([] if result.predicted is None else [f"predicted: {result.predicted.text}"]),
             *(f"note: {note}" for note in result.notes),
             *([] if result.speed is None else _speed_lines(result.speed)),
         ]

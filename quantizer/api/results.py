@@ -18,7 +18,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, is_rep
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import Kind, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
@@ -115,6 +115,11 @@ class QuantizeResult(Presented):
         """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
         return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
 
+    @property
+    def predicted(self) -> PredictedTime | None:
+        """What a run is predicted to take; None where nothing is known of it."""
+        return self.plan.origin.time
+
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
         sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
@@ -131,6 +136,8 @@ class QuantizeResult(Presented):
             facts.insert(0, ("verdict", self.verdict.sentence))
         if self.speed is not None:
             facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
+        elif self.predicted is not None:
+            facts.append(("predicted", self.predicted.text))
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
@@ -146,6 +153,7 @@ class QuantizeResult(Presented):
             "nodes": dict(self.summary.counts),
             "floats": [to_jsonable(group) for group in self.summary.floats],
             "notes": list(self.notes),
+            "predicted": None if self.predicted is None else to_jsonable(self.predicted),
             "speedup": None if self.speed is None else self.speed.after.speedup,
             "expected": [to_jsonable(output) for output in self.expected],
             "estimates": [to_jsonable(check) for check in self.estimates],

@@ -15,9 +15,10 @@ from itertools import pairwise
 
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
-from .predicted import CostModel, Costs, is_quantized, price_of
+from ..targets.cost_table import LEAST
+from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
 
 # The cheapest assignment of the nodes of a graph to two sides: a minimum cut ------------------------------
 
@@ -308,24 +309,28 @@ def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(name for name in names if name in group)
 
 
-# Which nodes of a plan are predicted to be slower in int8 than in float, and why --------------------------
+# Which regions of a plan do not pay, and whether all of it does ------------------------------------------
 
 MARGIN = 1.3
-"""How many times as long as in float a region is predicted to take before it stays float: predictions of
-whole models are off by 10 % in the median and by 30 % at most, and within that int8 is the user's wish."""
+"""How many times as long as in float the nodes inside of a region may be predicted to take and stay
+quantized. Float moves four times the bytes, which the times of kernels that run alone do not show: of six
+models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less (DECISIONS.md, 29)."""
 
-LEAST_MS = 0.005
-"""Milliseconds that float has to save in a region: the clock of the times that a table is made of has whole
-microseconds, and a region has several of them."""
+LEAST_US = 2.0
+"""Microseconds that a region has to save: what the calls of a quantization and a dequantization take beyond
+the times of a table, whose clock has whole microseconds."""
+
+LEAST_SAVED = 0.05
+"""Part of float's time that a plan has to save, or the model keeps float arithmetic: with less, every
+second prediction has the wrong sign (DECISIONS.md, 29)."""
 
 
-def _gain(region: FloatRegion) -> float:
-    """Return the milliseconds that float saves, without the margin."""
-    return region.integer_ms - region.float_ms / MARGIN
+LEAST_MODEL_US = 5.0
+"""Microseconds that a plan has to save: predictions of models that take some tens are wrong by as much."""
 
 
-def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> FloatReasons:
-    """Return the nodes that cost less in float, conversions included, each with the figures of its region.
+def unprofitable_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> FloatReasons:
+    """Return the quantized nodes whose regions save too little time, each with the figures of its region.
 
     Args:
         graph: what the plan is of.
@@ -333,15 +338,85 @@ def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
         profile: of the activations of `graph`.
         costs: microseconds, as `CostModel.costs` makes them.
     """
-    floating, border = ({n: t * MARGIN for n, t in found.items()} for found in (costs.floating, costs.border))
-    dearer = replace(costs, floating=floating, border=border)
-    found = find_float_regions(graph, plan, profile, dearer)
-    regions = [region for region in found if region.gain_ms > 0.0 and _gain(region) >= LEAST_MS]
-    if not regions:
-        return {}
-    # In the figures for people nothing is dearer than it is predicted to be.
     prices = find_prices(graph, plan, profile, costs)
-    return reasons_of((region_of(region.nodes, prices) for region in regions), ReasonCode.PREDICTED_SLOWER)
+    kept = profitable(prices)
+    groups = _connected(prices, [name for name in prices.integer if name not in kept])
+    regions = sorted((region_of(nodes, prices) for nodes in groups), key=lambda region: -region.gain_ms)
+    slower = [region for region in regions if region.gain_ms > 0.0]
+    others = [region for region in regions if region.gain_ms <= 0.0]
+    return {
+        **reasons_of(slower, ReasonCode.PREDICTED_SLOWER),
+        **reasons_of(others, ReasonCode.SAVES_TOO_LITTLE),
+    }
+
+
+def profitable(prices: Prices) -> set[str]:
+    """Return the nodes that stay quantized: each connected region of them saves at least `LEAST_US`.
+
+    A region that does not in the assignment with `MARGIN` may have parts that do, in the cheapest one.
+    """
+    kept: set[str] = set()
+    for margin in (MARGIN, 1.0):
+        found = cheapest(_with_margin(prices, margin)) - kept
+        for nodes in _connected(prices, [name for name in prices.integer if name in found]):
+            trial = kept | set(nodes)
+            if prices.total(kept) - prices.total(trial) >= LEAST_US:
+                kept = trial
+    return kept
+
+
+def _with_margin(prices: Prices, margin: float) -> Prices:
+    """Return prices in which float nodes and conversions take longer than is predicted."""
+    return replace(
+        prices,
+        floating={name: time * margin for name, time in prices.floating.items()},
+        crossings=tuple(replace(c, microseconds=c.microseconds * margin) for c in prices.crossings),
+    )
+
+
+def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> PredictedTime:
+    """Return the time of a planned model beside that of the float model.
+
+    Args:
+        before: of the float model.
+        after: of the model that the plan's names are those of; it may have Muls that equalize channels.
+        plan: the plan.
+    """
+    conditions = after.table.conditions
+    threads = f"{conditions.threads} thread{'s'[: conditions.threads != 1]}"
+    return PredictedTime(
+        _four_digits(sum(before.floating.values())),
+        _four_digits(total_microseconds(after.costs(plan), after.graph, plan)),
+        f"{conditions.runtime}, {threads}, {conditions.processor}",
+    )
+
+
+def _four_digits(number: float) -> float:
+    return float(f"{number:.4g}")
+
+
+def saves_too_little(after: CostModel, plan: QuantPlan, predicted: PredictedTime) -> FloatReason | None:
+    """Return why no node of a plan is to be quantized; None where quantizing them saves enough time.
+
+    It has to save `LEAST_SAVED` and `LEAST_MODEL_US` of the float model's time, and of what the plan without
+    them takes: what float nodes gain by the way in which they are written needs no integers.
+
+    Args:
+        after: of the model that the plan's names are those of.
+        plan: the plan, its channels padded.
+        predicted: its time.
+    """
+    quantized = {name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized}
+    if not quantized:
+        return None
+    nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
+    adjustments = replace(plan.adjustments, padded_channels={})
+    in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
+    other = total_microseconds(after.costs(in_float), after.graph, in_float)
+    time = min(other, predicted.float_us)
+    if time - predicted.planned_us >= max(LEAST_SAVED * time, LEAST_MODEL_US):
+        return None
+    return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=predicted.planned_us / max(time, LEAST))
 
 
 def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:
@@ -357,6 +432,13 @@ def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons
         for name in region.nodes
     }
 
+
+UNPROFITABLE = (
+    ReasonCode.PREDICTED_SLOWER,
+    ReasonCode.SAVES_TOO_LITTLE,
+    ReasonCode.MODEL_SAVES_TOO_LITTLE,
+)
+"""Reasons of nodes that could be quantized and would save too little time."""
 
 PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT8_CONSUMER)
 """Reasons that are about time."""

@@ -232,6 +232,27 @@ class OutputCheck:
 
 
 @dataclass(frozen=True)
+class PredictedTime:
+    """What a run is predicted to take.
+
+    Attributes:
+        float_us: microseconds of the float model.
+        planned_us: of the model as it is planned.
+        table: runtime, threads and processor of the kernel times that it was predicted from.
+    """
+
+    float_us: float
+    planned_us: float
+    table: str
+
+    @property
+    def text(self) -> str:
+        """Return it in words."""
+        ratio = self.planned_us / self.float_us if self.float_us else 1.0
+        return f"{ratio:.2f} of float's time ({self.table})"
+
+
+@dataclass(frozen=True)
 class PlanOrigin:
     """What a plan was made from, and what was expected of it then: a record, which decides nothing.
 
@@ -241,15 +262,18 @@ class PlanOrigin:
         sqnr_bands: the same outputs -> lowest and highest SQNR in dB that is expected, where the estimate is
             from measured noise.
         checks: what was measured of outputs before the model was written; () where it was not run.
+        time: what a run is predicted to take; None where the target has no times of kernels, or they were not
+            to be used.
     """
 
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
+    time: PredictedTime | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.profile or self.estimated_sqnr or self.checks)
+        return bool(self.profile or self.estimated_sqnr or self.checks or self.time)
 
 
 NO_ORIGIN = PlanOrigin()

@@ -59,6 +59,8 @@ class ReasonCode(StrEnum):
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
     PREDICTED_SLOWER = "predicted-slower"
+    SAVES_TOO_LITTLE = "saves-too-little"
+    MODEL_SAVES_TOO_LITTLE = "model-saves-too-little"
     FLOAT_IN_SOURCE = "float-in-source"
     NOT_IN_SOURCE = "not-in-source"
     NO_SOURCE_PARAMETERS = "no-source-parameters"
@@ -114,6 +116,10 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float{region}",
+    ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
+    "included, against {float_ms:.3g} ms float{region}",
+    ReasonCode.MODEL_SAVES_TOO_LITTLE: "int8 would not pay off: with it the whole model is predicted to take "
+    "{ratio:.2f} of the time that it takes without",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
@@ -147,6 +153,8 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float",
+    ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
+    "included, against {float_ms:.3g} ms float",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters: {tensor}",
 }
 """What is said of several nodes at once, where their figures differ."""

@@ -77,6 +77,7 @@ from .plan import (
     NodePlan,
     OutputCheck,
     PlanOrigin,
+    PredictedTime,
     QuantPlan,
     RoundingOffsets,
     SharedScale,
@@ -235,7 +236,8 @@ def _origin_text(plan: QuantPlan) -> str:
         for c in origin.checks
     )
     parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "checks": checks}
-    return "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
+    found = "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
+    return found if origin.time is None else found + "  time:\n" + block(vars(origin.time), 4)
 
 
 def _adjustments_text(adjustments: Adjustments) -> str:
@@ -335,6 +337,7 @@ class OriginFields:
     estimated_sqnr: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
+    time: PredictedTime | None = None
 
 
 @dataclass(frozen=True)
@@ -453,4 +456,4 @@ def _origin(found: OriginFields | None, plan: QuantPlan) -> PlanOrigin:
         return NO_ORIGIN
     if found.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
         return PlanOrigin(found.profile)
-    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands, found.checks)
+    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands, found.checks, found.time)

@@ -86,13 +86,18 @@ class PlanningFacts:
         return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.cache)
 
     @cached_property
+    def cost_model(self) -> CostModel | None:
+        """What nodes and conversions take; None without measured times of the target's kernels."""
+        table = self.recipe.costs
+        return None if table is None else CostModel(self.graph, self.profile, table)
+
+    @cached_property
     def float_spellings(self) -> Mapping[str, str]:
         """How nodes are written where they are float: otherwise than usual where that costs less."""
         names = [name for name in self.target.spellings if name in FLOAT_SPELLINGS]
-        table = self.recipe.costs
-        if table is None or not names or self.config.form not in RUNTIME_FORMS:
+        model = self.cost_model
+        if model is None or not names or self.config.form not in RUNTIME_FORMS:
             return {}
-        model = CostModel(self.graph, self.profile, table)
         found = {node.name: model.float_spelling(node, names) for node in self.graph.nodes}
         return {name: how for name, how in found.items() if how}
 

@@ -201,6 +201,8 @@ def _may_be_dynamic(node: Node, rule: Rule, facts: PlanningFacts, floats: FloatR
     """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other."""
     if node.op_type not in facts.target.dynamic or (rule.stored and node.name in floats):
         return False
+    if node.name in floats and floats[node.name].code is ReasonCode.MODEL_SAVES_TOO_LITTLE:
+        return False
     if _is_too_slow(node, facts):
         return False
     mode = facts.config.mode

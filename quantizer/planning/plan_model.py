@@ -6,11 +6,11 @@
     planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, planned anew
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
-    planned = fitted_to_kernels(planned)            padded channels, and what each float node costs
+    planned = fitted_to_kernels(planned)            padded channels; what each float node and a run take
     verify_plan(planned.plan, ...)                  no rule of a plan is broken
 
-`plan_from` does all of it but the first. `rounded_with_samples` goes on with a plan whose weights are to be
-rounded with samples.
+`plan_from` does all of it but the first, and again without integer arithmetic where that saves too little
+time. `rounded_with_samples` goes on with a plan whose weights are to be rounded with samples.
 
 Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
 the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
@@ -19,7 +19,7 @@ applies them to the model again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,7 @@ from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
-from ..costs.float_regions import with_prices
-from ..costs.predicted import CostModel
+from ..costs.float_regions import UNPROFITABLE, predicted_time, saves_too_little, with_prices
 from ..noise.recurrence import RecurrentScales
 from ..operators.graph import Graph, Node, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
@@ -111,23 +110,55 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         floats: nodes that stay float whatever the settings say, each with the reason.
     """
     with left_out_steps() as left_out:
-        first = planned = first_plan(facts, floats)
-        if _has_channels(facts):
-            with improvement("equalization of recurrent nodes", PlanError):
-                planned = recurrent_equalized(planned, floats)
-            with improvement("equalization", PlanError):
-                planned = equalized(planned)
-            with improvement("bias correction", PlanError):
-                planned = bias_corrected(planned)
-        else:
-            planned = _without_channels(planned)
+        first, planned = _with_adjustments(facts, floats)
         with improvement("predicted times", PlanError):
             planned = fitted_to_kernels(planned)
+            reason = _too_little_saved(planned)
+            if reason is not None:
+                integers = [n for n, entry in planned.plan.nodes.items() if entry.kind.counts_as_quantized]
+                kept = _float_nodes(planned.plan) | dict.fromkeys(integers, reason)
+                first, planned = _with_adjustments(facts, {**floats, **kept})
+                planned = fitted_to_kernels(planned)
+            planned = with_notes(planned, _without_integers(planned.plan))
         with improvement("all adjustments of the model", PlanError):
             verify_plan(planned.plan, _facts(planned).graph, facts.identity)
             return with_notes(planned, left_out)
         verify_plan(first.plan, facts.graph, facts.identity)
     return with_notes(first, left_out)
+
+
+def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[PlannedModel, PlannedModel]:
+    """Return the plan of a model without adjustments, and with them."""
+    first = planned = first_plan(facts, floats)
+    if _has_channels(facts):
+        with improvement("equalization of recurrent nodes", PlanError):
+            planned = recurrent_equalized(planned, floats)
+        with improvement("equalization", PlanError):
+            planned = equalized(planned)
+        with improvement("bias correction", PlanError):
+            planned = bias_corrected(planned)
+    else:
+        planned = _without_channels(planned)
+    return first, planned
+
+
+def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
+    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time."""
+    facts, predicted = _facts(planned), planned.plan.origin.time
+    if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE:
+        return None
+    return saves_too_little(replace(facts.cost_model, graph=planned.graph), planned.plan, predicted)
+
+
+def _without_integers(plan: QuantPlan) -> Iterator[str]:
+    """Yield the remark on a plan without integer arithmetic, where time is the reason."""
+    entries = plan.nodes.values()
+    about_time = any(entry.stays_float and entry.float_reason.code in UNPROFITABLE for entry in entries)
+    if not about_time or any(entry.kind.counts_as_quantized for entry in entries):
+        return
+    stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in entries)
+    what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
+    yield f"{what}: int8 is predicted to save too little time; --cost-model off quantizes all the same"
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -193,12 +224,17 @@ def equalized(planned: PlannedModel) -> PlannedModel:
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with channels padded where that is predicted to be faster, and its reasons priced."""
+    """Return the plan with channels padded where that is predicted to be faster, its reasons priced, and the
+    time that is predicted of it."""
     facts = _facts(planned)
-    if facts.recipe.costs is None:
+    if facts.cost_model is None:
         return planned
-    model = CostModel(planned.graph, facts.profile, facts.recipe.costs)
-    return replace(planned, plan=with_prices(with_padding(planned.plan, model), model))
+    model = replace(facts.cost_model, graph=planned.graph)
+    plan = with_prices(with_padding(planned.plan, model), model)
+    if len(facts.profile):
+        before = replace(facts.cost_model, graph=facts.prepared.graph, profile=facts.measured)
+        plan = replace(plan, origin=replace(plan.origin, time=predicted_time(before, model, plan)))
+    return replace(planned, plan=plan)
 
 
 def bias_corrected(planned: PlannedModel) -> PlannedModel:

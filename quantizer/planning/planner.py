@@ -20,7 +20,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
-from ..costs.float_regions import Prices, find_prices, slower_nodes
+from ..costs.float_regions import Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
@@ -60,15 +60,14 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    table = facts.recipe.costs
-    model = None if table is None else CostModel(facts.graph, facts.profile, table)
+    model = facts.cost_model
 
     def make(noisy: FloatReasons) -> QuantPlan:
         plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
         if model is None:
             return plan
         with improvement(PRICES, PlanError):
-            return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
+            return _paying(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
         return plan
 
     def prices(plan: QuantPlan) -> Prices:
@@ -88,7 +87,7 @@ def make_plan(
     return plan
 
 
-def _without_slower(
+def _paying(
     facts: PlanningFacts,
     floats: FloatReasons,
     plan: QuantPlan,
@@ -96,12 +95,12 @@ def _without_slower(
     *,
     start_everywhere: bool,
 ) -> QuantPlan:
-    """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
+    """Return a plan, or one in which the nodes of regions that save too little in int8 stay float too."""
     while True:
-        slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
-        if slower.keys() <= floats.keys():  # a node may be what it is whatever it costs
+        found = unprofitable_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+        if found.keys() <= floats.keys():  # a node may be what it is whatever it costs
             return plan
-        floats = {**floats, **slower}
+        floats = {**floats, **found}
         plan = decide(facts, floats, start_everywhere=start_everywhere)
 
 

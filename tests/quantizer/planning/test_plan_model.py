@@ -83,7 +83,7 @@ def test_a_node_that_stays_slower_whatever_is_asked_ends_the_search(
         asked.append(name)
         return {name: slower}
 
-    monkeypatch.setattr(planner, "slower_nodes", always)
+    monkeypatch.setattr(planner, "unprofitable_nodes", always)
     recipe = replace(load_recipe(), measured=TABLE)
     plan_from(model_facts(net.prepared, net.profile, recipe))
     assert asked

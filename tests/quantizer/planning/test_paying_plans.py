@@ -1,0 +1,81 @@
+"""The whole plan is held against float: what saves too little time has int8 weights alone, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import Network, network
+
+CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 1)
+
+
+@pytest.fixture(scope="module")
+def net() -> Network:
+    text = "a = MatMul (x, w) b = Erf (a) c = Cos (b) y = Sin (c)"
+    weight = np.random.default_rng(1).integers(-127, 128, (64, 64)).astype(np.float32) / 1024
+    weight[0] = 127 / 1024  # int8 loses nothing of it
+    return network(text, {"w": weight}, (1, 64))
+
+
+def table(product: float, others: float = 10.0) -> CostTable:
+    """Return times of kernels: a product takes 20 microseconds in float, each other node `others`."""
+    same = dict.fromkeys(("Erf:float", "Cos:float", "Sin:float"), ((1.0, others), (1000000.0, others)))
+    sizes = [(64.0, 64.0, rows) for rows in (1.0, 2.0)]
+    kernels = {
+        "MatMul:float": tuple((*size, 20.0) for size in sizes),
+        "MatMul:to-float": tuple((*size, product) for size in sizes),
+        "QuantizeLinear:integer": ((1.0, 1.0), (1e6, 1.0)),
+    }
+    return CostTable(CONDITIONS, {**same, **kernels})
+
+
+def planned(net: Network, times: CostTable, **settings: object) -> QuantPlan:
+    recipe = replace(load_recipe(None, settings), measured=times)
+    return plan_from(model_facts(net.prepared, net.profile, recipe)).plan
+
+
+def test_a_model_that_int8_makes_much_faster_is_quantized_and_has_its_predicted_time(net: Network) -> None:
+    plan = planned(net, table(4.0))
+    assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
+    time = plan.origin.time
+    assert time is not None
+    assert (time.float_us, time.planned_us) == (50.0, 35.0)
+    assert time.text == "0.70 of float's time (onnxruntime 1.0, 1 thread, a processor)"
+    assert loads(dumps(plan)).origin == plan.origin
+
+
+def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_that_says_so(
+    net: Network,
+) -> None:
+    plan = planned(net, table(4.0, others=200.0))
+    assert plan.nodes["MatMul_a"].kind is Kind.WEIGHT_ONLY
+    assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
+    said = [note for note in plan.notes if "--cost-model off" in note]
+    assert said == [
+        "weights only, of 1 node: int8 is predicted to save too little time; --cost-model off quantizes all "
+        "the same"
+    ]
+    assert plan.origin.time is not None
+    assert plan.origin.time.planned_us == plan.origin.time.float_us
+
+
+def test_a_model_whose_regions_all_save_too_little_says_so_too(net: Network) -> None:
+    plan = planned(net, table(18.5))
+    assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.SAVES_TOO_LITTLE
+    assert any(note.startswith("weights only, of 1 node:") for note in plan.notes)
+
+
+def test_without_the_cost_model_everything_is_quantized_and_nothing_predicted(net: Network) -> None:
+    plan = planned(net, table(18.5), cost_model="off")
+    assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
+    assert plan.origin.time is None
+    assert not any("--cost-model" in note for note in plan.notes)
