@@ -271,11 +271,14 @@ def _sizes(result: Evaluation) -> str:
 
 def failure_text(failure: GateFailure) -> str:
     """Return a limit that was not met: its option, what was measured, and how far off that is."""
-    unit = failure.unit
+    unit, where = failure.unit, f"{failure.where}: " if failure.where else ""
     if failure.demand.startswith("baseline_"):
-        return _worse_than_baseline(failure, unit)
+        what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
+        known = failure.measured is not None
+        measured = f"{failure.measured:.6g} {unit}" if known else "could not be measured"
+        slack = f"with its slack {failure.limit:.6g}"
+        return f"--baseline: {where}{what} {measured}, {failure.reason}; {slack}"
     option = "--" + failure.demand.replace("_", "-")
-    where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
     reason = f" ({failure.reason})" if failure.reason else ""
@@ -283,16 +286,6 @@ def failure_text(failure: GateFailure) -> str:
         f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
         f"{reason}"
     )
-
-
-def _worse_than_baseline(failure: GateFailure, unit: str) -> str:
-    """Return that a figure is worse than in the baseline, which the reason names with its value."""
-    what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
-    where = f"{failure.where}: " if failure.where else ""
-    limit = f"{failure.limit:.6g}"
-    known = failure.measured is not None
-    measured = f"{failure.measured:.6g} {unit}" if known else "could not be measured"
-    return f"--baseline: {where}{what} {measured}, {failure.reason}; with its slack {limit}"
 
 
 DROPS = ("max_accuracy_drop", "max_drop")

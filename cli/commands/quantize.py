@@ -42,7 +42,6 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.search.proposals import Fix
     from ...quantizer.search.speed_check import SpeedCheck
     from ...quantizer.search.verdict import Judged, Verdict
@@ -292,13 +291,9 @@ def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
         *_tries(verdict, arguments),
         *((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures),
         *(("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated),
-        *([("gate", "passed")] if _has_passed(evaluation) else []),
+        *([("gate", "passed")] if evaluation.passed and evaluation.gated else []),
     ]
     return "\n".join(f"{name:9} {text}" for name, text in lines)
-
-
-def _has_passed(evaluation: Evaluation) -> bool:
-    return evaluation.passed and evaluation.gated
 
 
 def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

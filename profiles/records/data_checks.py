@@ -397,42 +397,31 @@ def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, 
     held = dict[str, list[str]]()
     names = dict[str, str]()
     for name, tensor in tensors.items():
-        for extreme in _single(tensor.extremes):
-            held.setdefault(extreme.digest, []).append(name)
-            names[extreme.digest] = extreme.name
+        ends = () if tensor.extremes is None else (tensor.extremes.lowest, tensor.extremes.highest)
+        for end in ends:
+            if len(end) > 1 and end[0].value != end[1].value:
+                held.setdefault(end[0].digest, []).append(name)
+                names[end[0].digest] = end[0].name
     of = sum(map(len, held.values()))
     if runs < LEAST_RUNS or not of:
         return ()
     counts = {digest: len(ends) for digest, ends in held.items()}
-    chances = {digest: runs * _chance(counts, digest, runs) for digest in counts}
-    worst = sorted((d for d in counts if chances[d] < UNUSUAL), key=lambda d: (-counts[d], d))[:WORST]
-    return tuple(
-        Outlier(names[d], counts[d], of / runs, of, _example(d, {n: tensors[n] for n in held[d]}))
-        for d in worst
-    )
-
-
-def _single(extremes: Extremes | None) -> Iterator[Extreme]:
-    """Yield the samples that alone made an end of a range."""
-    for end in () if extremes is None else (extremes.lowest, extremes.highest):
-        if len(end) > 1 and end[0].value != end[1].value:
-            yield end[0]
-
-
-def _example(digest: str, tensors: Mapping[str, TensorProfile]) -> Widening | None:
-    found = (widening(name, tensor.extremes) for name, tensor in tensors.items())
-    own = [w for w in found if w is not None and w.digest == digest]
-    return max(own, key=lambda w: w.share, default=None)
-
-
-def _chance(counts: Mapping[str, int], digest: str, runs: int) -> float:
-    """Return the probability that a sample makes as many ends as one does, or more."""
-    others = [count for other, count in counts.items() if other != digest]
-    mean = sum(others) / (runs - 1)
-    squares = sum((count - mean) ** 2 for count in others) + (runs - 1 - len(others)) * mean**2
-    dispersion = max(1.0, squares / (runs - 2) / mean) if mean else 1.0
-    trials = round(sum(counts.values()) / dispersion)
-    return binomial_tail(trials, 1.0 / runs, math.ceil(counts[digest] / dispersion))
+    unusual = []
+    for digest, count in counts.items():
+        others = [n for other, n in counts.items() if other != digest]
+        mean = sum(others) / (runs - 1)
+        squares = sum((n - mean) ** 2 for n in others) + (runs - 1 - len(others)) * mean**2
+        dispersion = max(1.0, squares / (runs - 2) / mean) if mean else 1.0
+        trials = round(of / dispersion)
+        if runs * binomial_tail(trials, 1.0 / runs, math.ceil(count / dispersion)) < UNUSUAL:
+            unusual.append(digest)
+    found = []
+    for digest in sorted(unusual, key=lambda d: (-counts[d], d))[:WORST]:
+        widenings = (widening(name, tensors[name].extremes) for name in dict.fromkeys(held[digest]))
+        own = [w for w in widenings if w is not None and w.digest == digest]
+        example = max(own, key=lambda w: w.share, default=None)
+        found.append(Outlier(names[digest], counts[digest], of / runs, of, example))
+    return tuple(found)
 
 
 def binomial_tail(trials: int, chance: float, least: int) -> float:

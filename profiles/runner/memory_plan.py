@@ -94,7 +94,11 @@ def plan_run(
     give_memory_back()
     if before is not None:
         return replace(before, threads=min(before.threads, settings.samples_at_once))
-    largest = _largest(model, samples)
+    if fixed_shapes(model.specs):
+        largest = next(iter(samples), None)  # every sample has as many bytes
+    else:
+        runs = (run for sample in samples for run in runs_of(model, sample))
+        largest = max(runs, key=lambda run: sum(a.nbytes for a in run.arrays.values()), default=None)
     if largest is None:
         return one_pass(names, 1)
     return _measured_plan(model, largest, settings.memory_limit)
@@ -153,14 +157,6 @@ def _declared_sizes(model: ProfilingModel, sample: Sample) -> dict[str, int]:
             elements = math.prod(dim for dim in dims if dim is not None)
             sizes[model.graph.sources[o.source]] = elements * int(o.dtype.itemsize)
     return sizes
-
-
-def _largest(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Sample | None:
-    """Return the sample with the most bytes in its inputs; the first where shapes are fixed."""
-    if fixed_shapes(model.specs):
-        return next(iter(samples), None)
-    runs = (run for sample in samples for run in runs_of(model, sample))
-    return max(runs, key=lambda run: sum(array.nbytes for array in run.arrays.values()), default=None)
 
 
 def plan_memory(need: MemoryNeed, threads: int, limit: int) -> MemoryPlan:

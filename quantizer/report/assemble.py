@@ -17,7 +17,6 @@ from ..api.drift import DriftReport
 from ..api.options import DriftLimits
 from ..api.results import QuantizeResult
 from ..costs.predicted import total_microseconds
-from ..evaluation.compare import OutputResult
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.gates import GATES, GateFailure
 from ..evaluation.layers import LayerReport
@@ -315,16 +314,12 @@ def outputs_of(
                 high=None if e is None else e.high,
                 measured=None if difference is None else difference.sqnr,
                 cosine=None if difference is None else difference.cosine,
-                agreement=_agreement(m),
+                agreement=None if m is None or m.agreement is None else m.agreement.ratio,
                 kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
                 needed=float(needed[name]) if name in needed else None,
             )
         )
     return tuple(sorted(found, key=lambda output: output.sqnr))
-
-
-def _agreement(output: OutputResult | None) -> float | None:
-    return None if output is None or output.agreement is None else output.agreement.ratio
 
 
 def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
