@@ -47,6 +47,7 @@ class ReasonCode(StrEnum):
     MEASURED_NOISE = "measured-noise"
     BEFORE_STEP = "before-step"
     CHEAP_FIRST_LAYER = "cheap-first-layer"
+    ROUNDED_OUTPUT = "rounded-output"
     CONVERSION_COST = "conversion-cost"
     MIXED_INPUTS = "mixed-inputs"
     NO_INT8_CONSUMER = "no-int8-consumer"
@@ -100,6 +101,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "
     "(whose variance is {level:.1f} dB above all of it) and {cost_share:.1f} % of the "
     "multiplications: cheap in float",
+    ReasonCode.ROUNDED_OUTPUT: "it makes output '{output}', which 8 bits would round, and takes "
+    "{cost_share:.1f} % of the time more in float",
     ReasonCode.CONVERSION_COST: "int8 would not pay off: its input is float (from {origin}) and "
     "conversions cost more than they save",
     ReasonCode.MIXED_INPUTS: "int8 would not pay off: it reads quantized and float inputs, and no "

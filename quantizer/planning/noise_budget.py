@@ -44,12 +44,12 @@ class PlanMaker:
     Attributes:
         make: makes a plan in which the given nodes stay float, each with its reason.
         store: returns a plan with int8 weights for its float nodes, but for those given.
-        prices: returns what a plan's quantized nodes and conversions cost; None where no times are known.
+        prices: returns what a plan's quantized nodes and conversions cost.
     """
 
     make: Callable[[FloatReasons], QuantPlan]
     store: Callable[[QuantPlan, Collection[str]], QuantPlan]
-    prices: Callable[[QuantPlan], Prices] | None = None
+    prices: Callable[[QuantPlan], Prices]
 
 
 def plan_within_noise_budget(
@@ -169,8 +169,7 @@ def _too_noisy(
     total = sum(noise.values())
     if total <= excess.allowed:
         return {}
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    prices = estimated_prices(graph, plan, profile) if maker.prices is None else maker.prices(plan)
+    prices = maker.prices(plan)
     chosen = cheapest_floats(prices, tuple(roundings(estimator, plan, excess)))
     found = [n for n in plan.nodes if n in chosen and n not in floats and noise.get(n, 0.0) > 0.0]
     output = excess.limits.output_of(excess.tensor) if excess.tensor not in excess.limits.compared else ""

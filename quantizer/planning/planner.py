@@ -36,7 +36,7 @@ from ..targets.target import FLOAT, QUANTIZED
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
 from .hybrid import Hybrid, all_float, find_hybrids, with_int8_weights
-from .noise_budget import PlanMaker, plan_within_noise_budget
+from .noise_budget import PlanMaker, estimated_prices, plan_within_noise_budget
 from .parameters import Parameters, choose_parameters, touches_16_bits
 from .shared_scales import find_groups, shared_scales
 
@@ -63,21 +63,27 @@ def make_plan(
     model = facts.cost_model
 
     def make(noisy: FloatReasons) -> QuantPlan:
-        plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
+        kept = {**noisy, **floats}
+        plan = decide(facts, kept, start_everywhere=start_everywhere)
+        rounded = {} if start_everywhere else rounded_outputs(facts, plan, prices(plan))
+        if rounded:
+            kept = {**rounded, **kept}
+            plan = decide(facts, kept)
         if model is None:
             return plan
         with improvement(PRICES, PlanError):
-            return _paying(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
+            return _paying(facts, kept, plan, model, start_everywhere=start_everywhere)
         return plan
 
     def prices(plan: QuantPlan) -> Prices:
-        assert model is not None
+        if model is None:
+            return estimated_prices(facts.graph, plan, facts.profile)
         return find_prices(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
 
     maker = PlanMaker(
         make,
         lambda plan, without: with_int8_weights(facts, plan, without=without),
-        None if model is None else prices,
+        prices,
     )
     with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
         return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
@@ -102,6 +108,53 @@ def _paying(
             return plan
         floats = {**floats, **found}
         plan = decide(facts, floats, start_everywhere=start_everywhere)
+
+
+MOST_FOR_AN_OUTPUT = 0.05
+"""Part of the time of all nodes in float for which a product that makes an output stays float."""
+
+
+def rounded_outputs(facts: PlanningFacts, plan: QuantPlan, prices: Prices) -> dict[str, FloatReason]:
+    """Return quantized products that make an output of the model and cost little in float, each with the
+    figures.
+
+    Rounding an output is another thing than noise within: peaks in it become ties, and move. A product whose
+    kernel returns float does not round it; look-up tables have a range of their own and are left alone.
+
+    Args:
+        facts: the model; a target that has no float operators between quantized ones rounds all outputs.
+        plan: its plan.
+        prices: of its nodes and conversions.
+    """
+    if facts.config.cost_model == "off" or not facts.target.float_elementwise:
+        return {}
+    now, whole, found = set(prices.integer), sum(prices.floating.values()), dict[str, FloatReason]()
+    for node in facts.graph.nodes:
+        is_product = node.rule is not None and node.rule.weight is not None
+        if (
+            not is_product
+            or plan.nodes[node.name].kind is not Kind.QUANTIZED
+            or node.output not in plan.tensors
+        ):
+            continue
+        output = _moved_to(node.output, facts.graph, plan)
+        if output:
+            lost = prices.total(now - {node.name}) - prices.total(now)
+            if facts.cost_model is None:  # of what conversions take nothing is known
+                lost = prices.floating[node.name]
+            share = lost / whole if whole else 1.0
+            if share <= MOST_FOR_AN_OUTPUT:
+                cost = 100.0 * max(share, 0.0)
+                found[node.name] = because(ReasonCode.ROUNDED_OUTPUT, output=output, cost_share=cost)
+    return found
+
+
+def _moved_to(name: str, graph: Graph, plan: QuantPlan) -> str:
+    """Return the output of the model to which the values of a tensor are moved as they are; "" for none."""
+    if graph.is_result(name):
+        return name
+    readers = [r for r, _ in graph.consumers(name) if plan.nodes[r.name].kind is Kind.PASS_THROUGH]
+    return next(filter(None, (_moved_to(n, graph, plan) for r in readers for n in r.results)), "")
 
 
 def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:

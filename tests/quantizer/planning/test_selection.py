@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.numerics.affine import UINT8
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
 
 from ..networks import WIDE, network
 
@@ -84,6 +86,24 @@ def test_a_matrix_product_before_another_gives_codes() -> None:
     plan = net.plan()
     assert plan.tensors["a"] == plan.tensors["b"]
     assert "y" not in plan.tensors
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["y = Conv (c, v)", "d = Conv (c, v) e = Transpose <perm = [0, 2, 3, 1]> (d) y = Reshape (e, all)"],
+)
+def test_a_convolution_that_makes_an_output_is_not_rounded_where_float_costs_little(last: str) -> None:
+    text = f"a = Conv (x, w) b = Conv (a, w) c = Conv (b, w) {last}"
+    net = network(text, {"w": WIDE, "v": (1, 8, 3, 3), "all": np.array([1, -1])}, (1, 8, 12, 12))
+    name = net.graph.nodes[3].name
+    assert net.plan().nodes[name].float_reason.code is ReasonCode.ROUNDED_OUTPUT
+    assert net.plan(cost_model="off").nodes[name].kind is Kind.QUANTIZED
+    assert net.plan("glow").nodes[name].kind is Kind.QUANTIZED
+
+
+def test_a_convolution_that_makes_an_output_and_most_of_the_time_is_rounded() -> None:
+    net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
+    assert net.plan().nodes["Conv_y"].kind is Kind.QUANTIZED
 
 
 def test_a_move_before_codes_moves_codes() -> None:
