@@ -33,6 +33,7 @@
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
       estimated_sqnr: {y: 31.5}      dB, by output
       sqnr_bands: {y: [24, 40]}      dB in which it is expected; left out where noise was not measured
+      moves: {y: 0.02}               share of the probability that is expected to move, where y has any
       checks:                        how far outputs were from float on calibration samples, where it was run
         - {output: y, measure: moved probability, value: 0.011, limit: 0.047, samples: 16}
     ...
@@ -235,7 +236,8 @@ def _origin_text(plan: QuantPlan) -> str:
         f"limit: {float(c.limit)!r}, samples: {c.samples}}}\n"
         for c in origin.checks
     )
-    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "checks": checks}
+    moves = "".join(entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items())
+    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "moves": moves, "checks": checks}
     found = "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
     return found if origin.time is None else found + "  time:\n" + block(vars(origin.time), 4)
 
@@ -336,6 +338,7 @@ class OriginFields:
     decisions: str
     estimated_sqnr: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    moves: Mapping[str, float] = dataclasses.field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
     time: PredictedTime | None = None
 
@@ -456,4 +459,6 @@ def _origin(found: OriginFields | None, plan: QuantPlan) -> PlanOrigin:
         return NO_ORIGIN
     if found.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
         return PlanOrigin(found.profile)
-    return PlanOrigin(found.profile, found.estimated_sqnr, found.sqnr_bands, found.checks, found.time)
+    return PlanOrigin(
+        found.profile, found.estimated_sqnr, found.sqnr_bands, found.moves, found.checks, found.time
+    )

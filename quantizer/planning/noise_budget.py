@@ -24,6 +24,7 @@ from ...profiles.records.profile import Profile
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
+from ..noise.moved_probability import expected_moves, moved_texts
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
@@ -86,8 +87,9 @@ def plan_within_noise_budget(
         for name, db in estimated.items()
         if profile.noise
     }
-    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
-    return replace(plan, origin=origin)
+    moves = expected_moves(estimator, plan) if profile.noise and limits.least is None else {}
+    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
+    return replace(plan, origin=origin, notes=(*plan.notes, *moved_texts(moves)))
 
 
 def _least_before_steps(

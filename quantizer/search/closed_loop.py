@@ -27,6 +27,7 @@ from ..evaluation.metrics.metric import Outputs
 from ..evaluation.runtimes import dequantized_options, open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
+from ..noise.moved_probability import moved_texts
 from ..plan.plan import Kind, OutputCheck
 from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -310,6 +311,8 @@ def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:
         OutputCheck(s.output, s.measure.value, round(s.value, 6), round(s.limit, 6), samples)
         for s in best.shifts
     )
+    expected = set(moved_texts(plan.origin.moves))  # what was measured takes their place
+    plan = replace(plan, notes=tuple(note for note in plan.notes if note not in expected))
     planned = replace(best.planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
     notes = []
     if best is not first:

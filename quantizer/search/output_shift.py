@@ -26,15 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..evaluation.compare import NO_CLASSES, ClassAxis, is_float, sums_along
+from ..noise.moved_probability import MOST_MOVED
 from ..noise.output_limits import NoiseLimits
 
 AnyArray = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, AnyArray]
 """The outputs of one sample, by name."""
-
-MOST_MOVED = 0.047
-"""Share of the probability that may move (DECISIONS.md, 68)."""
 
 MOST_COSINE_NOISE = 0.4
 """Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""
