@@ -37,7 +37,7 @@ from ..numerics.schemas import channel_params, dynamic_params
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
-from ..operators.table import Rule
+from ..operators.table import DEQUANTIZE, Rule
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
@@ -55,6 +55,11 @@ AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,76
 524,288; for one sequence and for eight at once."""
 LEAST_TABLE = 16384
 """Fewest elements of an embedding table that is quantized whatever the mode."""
+KERNELS_OF_A_TABLE = 3
+"""Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
+MOST_FOR_A_TABLE = 0.02
+"""Part of float's time that these may take: an embedding with an MLP of 64 to 256 took 1.2 to 1.3 times as
+long as float with them, all else in float; of minilm they take 0.2 % (DECISIONS.md, 29)."""
 LEAST_ROW = 8
 """Fewest elements for each scale of an embedding table or of the weight of a float node: with fewer the
 scales are a noticeable part of the size."""
@@ -176,10 +181,19 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
         return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
     params = channel_params(table, axis, symmetric_schema(facts.config), INT8)
     sqnr = weight_sqnr(table, params)
-    if sqnr < (facts.config.min_sqnr or TABLE_SQNR):
+    if sqnr < (facts.config.min_sqnr or TABLE_SQNR) or _is_dear_to_read(node, facts):
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
+
+
+def _is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
+    """Whether dequantizing the entries that are read is predicted to make the model noticeably slower."""
+    model = facts.cost_model
+    if model is None or facts.config.mode in DATA_FREE:
+        return False
+    added = KERNELS_OF_A_TABLE * model.conversion_time(node.output, DEQUANTIZE)
+    return added > MOST_FOR_A_TABLE * sum(model.floating.values())
 
 
 def _multiplies_activations(graph: Graph, name: str, longest: int = LONGEST) -> bool:

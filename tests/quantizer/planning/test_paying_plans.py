@@ -74,6 +74,25 @@ def test_a_model_whose_regions_all_save_too_little_says_so_too(net: Network) -> 
     assert any(note.startswith("weights only, of 1 node:") for note in plan.notes)
 
 
+def test_a_prediction_from_the_times_of_another_target_says_so(net: Network) -> None:
+    recipe = replace(load_recipe("onnxruntime-x86-avx2"), measured=table(4.0))
+    time = plan_from(model_facts(net.prepared, net.profile, recipe)).plan.origin.time
+    assert time is not None
+    assert time.text.endswith("a processor; not measured on onnxruntime-x86-avx2)")
+
+
+def test_an_embedding_table_is_quantized_where_reading_it_takes_next_to_nothing() -> None:
+    text = "i = Cast <to = 7> (x) a = Gather (t, i) y = Erf (a)"
+    net = network(text, {"t": np.random.default_rng(1).random((600, 32), np.float32)}, (1, 4))
+    times = {"Cast:float": ((1.0, 1.0), (1e6, 1.0)), "DequantizeLinear:integer": ((1.0, 1.0), (1e6, 1.0))}
+
+    def kind(erf: float) -> Kind:
+        kernels = {**times, "Erf:float": ((1.0, erf), (1e6, erf)), "Gather:float": ((1.0, 1.0), (1e6, 1.0))}
+        return planned(net, CostTable(CONDITIONS, kernels)).nodes["Gather_a"].kind
+
+    assert (kind(10.0), kind(1000.0)) == (Kind.FLOAT, Kind.WEIGHT_ONLY)
+
+
 def test_without_the_cost_model_everything_is_quantized_and_nothing_predicted(net: Network) -> None:
     plan = planned(net, table(18.5), cost_model="off")
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
