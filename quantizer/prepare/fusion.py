@@ -10,9 +10,11 @@ from ..model.editing import (
     ORIGIN,
     Array,
     add_initializer,
+    bypass,
     feeding,
     free_name,
     has_input,
+    is_captured,
     is_standard,
     merge_into,
     origins,
@@ -268,6 +270,138 @@ def _set(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> 
         name = free_name(f"{node.outputs[0].name}_bias", taken)
         node.replace_input_with(index, add_initializer(graph, name, array.astype(like.dtype)))
     return True
+
+
+# Scaling and shifting folded into the convolutions after it.
+#
+# `W (f x) = (W f) x`, padding included, which is 0 in both. `W (x + s) = W x + W s` where nothing is padded.
+# Learnable affine blocks (PP-LCNetV3: x times one number, plus one number, after each activation) are such
+# pairs; before a padded convolution `f x + s = f (x + s / f)`, and the sum alone stays.
+
+
+def fold_into_convolutions(model: ir.Model) -> int:
+    """Fold Mul and Add by a constant for each channel, or by one number, into the Convs that alone read them.
+
+    Returns how many nodes are gone. An Add stays before padding; the Mul before it is folded all the same. A
+    product of two activations times a number stays: it may end a function that runtimes know, such as Gelu.
+    """
+    folded = 0
+    taken = value_names(model)
+    for node in reversed(list(model.graph)):
+        step = None if node.graph is None else _step(node)
+        if step is None:
+            continue
+        source, array = step
+        if node.op_type == "Mul":
+            convs = () if _is_product(source) else _reading_convolutions(node, unpadded=False)
+            if convs and _let_read(convs, array, np.zeros(1), node, taken):
+                folded += bypass(node, source)
+            continue
+        convs = _reading_convolutions(node, unpadded=True)
+        if convs and _let_read(convs, np.ones(1), array, node, taken):
+            folded += bypass(node, source)
+        else:
+            folded += _fold_scale_before(node, source, array, taken)
+    return folded
+
+
+def _fold_scale_before(add: ir.Node, source: ir.Value, shift: Float64, taken: set[str]) -> bool:
+    """Fold the number that an Add of a number follows into the convolutions after both."""
+    mul = feeding(source, "Mul")
+    step, kind = None if mul is None else _step(mul), add.outputs[0].dtype
+    if mul is None or step is None or kind is None or shift.size != 1:
+        return False
+    if step[1].size != 1 or not step[1].all():
+        return False
+    inner, factor = step
+    term = shift / factor.reshape(shift.shape)
+    convs = _reading_convolutions(add, unpadded=False)
+    if not convs or _is_product(inner) or not _finite(term, kind.numpy()):
+        return False
+    if not _let_read(convs, factor, np.zeros(1), mul, taken):
+        return False
+    replace_constant(add, 1 if add.inputs[0] is source else 0, term.astype(kind.numpy()), taken)
+    return bypass(mul, inner)
+
+
+def _step(node: ir.Node) -> tuple[ir.Value, Float64] | None:
+    """Return what a Mul or Add by a constant reads, and the constant: one number, or one for each channel."""
+    if not is_standard(node, "Mul", "Add"):
+        return None
+    for source, other in (node.inputs, node.inputs[::-1]):
+        array, dims = constant_of(other), rank(source)
+        if array is None or source is None or dims is None or array.dtype.kind != "f" or array.ndim > dims:
+            continue
+        shape = (1,) * (dims - array.ndim) + array.shape
+        along_channels = dims > 2 and all(size == 1 for axis, size in enumerate(shape) if axis != 1)
+        if constant_of(source) is not None or not along_channels or source.shape is None:
+            continue
+        if array.size == 1 or source.shape[1] == array.size:  # else channels are made of one
+            return source, array.astype(np.float64)
+    return None
+
+
+def _is_product(value: ir.Value) -> bool:
+    """Whether a value is the product of two activations."""
+    maker = feeding(value, "Mul")
+    return maker is not None and all(constant_of(factor) is None for factor in maker.inputs)
+
+
+def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ...]:
+    """Return the Convs that alone read the result of a node, () where others do or one is padded."""
+    value = node.outputs[0]
+    uses = [] if value.is_graph_output() or is_captured(value) else list(value.uses())
+    for use in uses:
+        conv = use.node
+        if not is_standard(conv, "Conv") or use.idx != 0 or constant_of(conv.inputs[1]) is None:
+            return ()
+        pads = any(conv.attributes.get_ints("pads", ()) or ())
+        automatic = conv.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        if unpadded and (pads or automatic or (has_input(conv, 2) and constant_of(conv.inputs[2]) is None)):
+            return ()
+    return tuple(use.node for use in uses)
+
+
+def _let_read(
+    convs: tuple[ir.Node, ...], factor: Float64, shift: Float64, folded: ir.Node, taken: set[str]
+) -> bool:
+    """Let convolutions read x where they read factor * x + shift, one number or one for each channel.
+
+    False, and nothing is done, where a constant would overflow.
+
+    Args:
+        convs: the convolutions.
+        factor, shift: float64 [1] or [C].
+        folded: the node that they stand for as well afterwards.
+        taken: names of values in use, extended.
+    """
+    found: list[tuple[ir.Node, dict[int, Array], Array]] = []
+    for conv in convs:
+        weight = constant_of(conv.inputs[1])
+        assert weight is not None
+        wide, new = weight.astype(np.float64), dict[int, Array]()
+        if np.any(factor != 1):
+            new[1] = wide * _of_weight(factor, weight, conv)
+        if np.any(shift):
+            bias = constant_of(conv.inputs[2]) if has_input(conv, 2) else None
+            moved = (wide * _of_weight(shift, weight, conv)).sum(axis=tuple(range(1, weight.ndim)))
+            new[2] = moved if bias is None else bias + moved
+        found.append((conv, new, weight))
+    if not all(_finite(array, like.dtype) for _, new, like in found for array in new.values()):
+        return False
+    for conv, new, like in found:
+        _set(conv, new, like, taken)
+        conv.meta[ORIGIN] = origins((folded, conv))
+    return True
+
+
+def _of_weight(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
+    """Return the number of the input channel that each element of a weight multiplies, or one for all."""
+    groups = conv.attributes.get_int("group", 1) or 1
+    outputs, inputs = weight.shape[:2]
+    read = (np.arange(outputs) // (outputs // groups))[:, None] * inputs + np.arange(inputs)
+    each: Float64 = np.broadcast_to(vector.reshape(-1), inputs * groups)[read]
+    return each.reshape(*each.shape, *(1,) * (weight.ndim - 2))
 
 
 # MatMul with a bias written as Gemm, and the bias of a Gemm as a vector.

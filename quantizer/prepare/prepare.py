@@ -48,6 +48,7 @@ from .float16 import narrow_type, widen
 from .fusion import (
     flatten_biases,
     fold_batch_normalizations,
+    fold_into_convolutions,
     fold_pads,
     fold_scales_and_shifts,
     fuse_hard_sigmoid,
@@ -100,6 +101,7 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     merge_affine_chains,
     fuse_hard_swish,
     fuse_hard_sigmoid,
+    fold_into_convolutions,
     join_biases,
     flatten_biases,
     remove_dead,

@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.prepare.cleanup import mark_origin, name_nodes
 from qprof_onnx.quantizer.prepare.fusion import (
     flatten_biases,
     fold_batch_normalizations,
+    fold_into_convolutions,
     fold_pads,
     fold_scales_and_shifts,
     fuse_hard_swish,
@@ -32,6 +33,7 @@ CONSTANTS = """
  float[2] v = {1, 4}, float[2,1,1] c = {2, -3}, float[2,1,1] d = {0.5, 1}, float[2,2] k = {1, 2, 3, 4},
  float[2] r = {5, -6}, float[1,2] row = {5, -6}, float[2,2] full = {1, 2, 3, 4}, float one = {3},
  float zero = {0}, float six = {6}, float half = {0.5}, float[1,1] wide = {2}, float huge = {3e38},
+ float[2,1,1,1] apart = {2, -5},
  float[1,1,1] deep = {6}, int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0}>
 """
 IMAGE, MATRIX = "float[1,2,3,3] x", "float[2,2] x"
@@ -115,6 +117,42 @@ CHANGED = {
         IMAGE,
         ["Conv"],
     ),
+    "Mul by one number before a padded Conv": (
+        fold_into_convolutions,
+        "t = Mul(x, six)  y = Conv<pads = [1, 1, 1, 1]>(t, w)",
+        IMAGE,
+        ["Conv"],
+    ),
+    "Mul by a constant for each channel before a grouped Conv": (
+        fold_into_convolutions,
+        "t = Mul(c, x)  y = Conv<group = 2>(t, apart)",
+        IMAGE,
+        ["Conv"],
+    ),
+    "Add of a constant for each channel before Conv": (
+        fold_into_convolutions,
+        "t = Add(x, c)  y = Conv(t, w, b)",
+        IMAGE,
+        ["Conv"],
+    ),
+    "Add of one number before a Conv without bias": (
+        fold_into_convolutions,
+        "t = Add(six, x)  y = Conv(t, w)",
+        IMAGE,
+        ["Conv"],
+    ),
+    "Mul, Add of one number each before a padded Conv": (
+        fold_into_convolutions,
+        "s = Mul(x, six)  t = Add(s, half)  y = Conv<pads = [1, 1, 1, 1]>(t, w, b)",
+        IMAGE,
+        ["Add", "Conv"],
+    ),
+    "Mul before two Convs": (
+        fold_into_convolutions,
+        "t = Mul(x, six)  p = Conv(t, w)  q = Conv(t, w, b)  y = Add(p, q)",
+        IMAGE,
+        ["Conv", "Conv", "Add"],
+    ),
     "MatMul and Add of a row": (join_biases, "t = MatMul(x, k)  y = Add(t, r)", MATRIX, ["Gemm"]),
     "a bias of shape [1, N]": (flatten_biases, "y = Gemm(x, k, row)", MATRIX, ["Gemm"]),
     "a bias of shape []": (flatten_biases, "y = Gemm(x, k, one)", MATRIX, ["Gemm"]),
@@ -197,6 +235,36 @@ LEFT = {
     "a scale that overflows the weights": (fold_scales_and_shifts, "t = Conv(x, w)  y = Mul(t, huge)", IMAGE),
     "a quotient by the product": (fold_scales_and_shifts, "t = Conv(x, w)  y = Div(one, t)", IMAGE),
     "a quotient by 0": (fold_scales_and_shifts, "t = Conv(x, w)  y = Div(t, zero)", IMAGE),
+    "a sum of numbers before padding": (
+        fold_into_convolutions,
+        "t = Add(x, one)  y = Conv<pads = [1, 1, 1, 1]>(t, w)",
+        IMAGE,
+    ),
+    "a sum before SAME": (
+        fold_into_convolutions,
+        't = Add(x, c)  y = Conv<auto_pad = "SAME_UPPER">(t, w)',
+        IMAGE,
+    ),
+    "a factor that another operator reads too": (
+        fold_into_convolutions,
+        "t = Mul(x, six)  u = Conv(t, w)  y = Add(u, t)",
+        IMAGE,
+    ),
+    "a factor that makes channels of one": (
+        fold_into_convolutions,
+        "t = Mul(x, c)  y = Conv(t, w)",
+        "float[1,1,3,3] x",
+    ),
+    "a factor that overflows the weights before them": (
+        fold_into_convolutions,
+        "t = Mul(x, huge)  y = Conv(t, w)",
+        IMAGE,
+    ),
+    "a factor after a product of activations, as at the end of a Gelu": (
+        fold_into_convolutions,
+        "e = Erf(x)  p = Mul(x, e)  t = Mul(p, half)  y = Conv(t, w)",
+        IMAGE,
+    ),
     "a bias that differs for each row": (join_biases, "t = MatMul(x, k)  y = Add(t, full)", MATRIX),
     "a bias that is one number": (join_biases, "t = MatMul(x, k)  y = Add(t, one)", MATRIX),
     "a bias of shape [N]": (flatten_biases, "y = Gemm(x, k, r)", MATRIX),
