@@ -39,6 +39,7 @@ FILES = {
     "pose": "pose",
     "length-regulator": "length_regulator",
     "corners": "corners",
+    "voices": "voices",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
 KEPT_ASIDE = (
