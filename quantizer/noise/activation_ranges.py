@@ -314,7 +314,7 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
             parts = (part for node in nodes for part in chain_nodes(node.ir_node))
             return FollowingFunction(PointwiseChain(tuple(parts), graph.values[name]))
-        further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
+        further = (n for t in open_ends for n in readers[t] if is_function_of(n, made, graph))
         node = next(further, None)
         if node is None:
             return None
@@ -332,7 +332,7 @@ def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -
     return curve if _is_gentle(curve, tensor) else None
 
 
-def _is_a_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
+def is_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
     """Whether a node reads nothing but tensors of these, and numbers."""
     if node.facts is CHAIN_RULE:
         return node.input(0) in made

@@ -363,8 +363,15 @@ class _Builder:
         if self._activations is not None:
             step = rounding_step(self._make, signal)
             noisy = self._activations.current[name]
+            signs = (
+                noisy if name in self._at_risk else signal.value
+            )  # those of float, where shapes are the same
             self._activations.current[name] = rounded(
-                self._make, noisy, step, keeps_nonzero=singular, fillers_vanish=signal.ignored is not None
+                self._make,
+                noisy,
+                step,
+                signs=signs if singular else None,
+                fillers_vanish=signal.ignored is not None,
             )
 
     def _error(self, copy: _Copy | None, name: str, signal: FloatValue) -> str | None:

@@ -157,7 +157,7 @@ def rounding_step(make: NodeMaker, signal: FloatValue) -> RoundingStep:
 
 
 def rounded(
-    make: NodeMaker, value: ir.Value, by: RoundingStep, *, keeps_nonzero: bool, fillers_vanish: bool
+    make: NodeMaker, value: ir.Value, by: RoundingStep, *, signs: ir.Value | None, fillers_vanish: bool
 ) -> ir.Value:
     """Add the nodes that round a value.
 
@@ -165,8 +165,8 @@ def rounded(
         make: takes the nodes.
         value: to be rounded.
         by: the step.
-        keeps_nonzero: half a step stands for what would become 0, and is not: the logarithm or inverse of
-            such a 0 would leave nothing to be measured after it.
+        signs: half a step of the sign of this stands for what would become 0: the logarithm or inverse of a 0
+            that is none in float would leave nothing to be measured after it. None where a 0 does no harm.
         fillers_vanish: a filler stays finite, whose steps are too many for the type: where it is -inf, a row
             of fillers alone is NaN after Softmax.
     """
@@ -174,9 +174,9 @@ def rounded(
     assert dtype is not None
     shifted = make.add("Add", make.add("Mul", value, by.inverse), by.shift)
     steps = make.add("Sub", shifted, by.shift)
-    if keeps_nonzero:
+    if signs is not None:
         is_zero = make.add("Equal", steps, make.number(0.0, dtype), dtype=ir.DataType.BOOL)
-        half = make.add("Mul", make.add("Sign", value), make.number(0.5, dtype))
+        half = make.add("Mul", make.add("Sign", signs), make.number(0.5, dtype))
         steps = make.add("Where", is_zero, half, steps, dtype=dtype)
     made = make.add("Mul", steps, by.step)
     return make.add("Max", made, make.number(-LARGEST[dtype], dtype)) if fillers_vanish else made

@@ -30,14 +30,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.records.profile import Profile, SampleNoise, TensorNoise, pooled_noise
+from ...profiles.records.profile import (
+    INJECTED,
+    Profile,
+    SampleNoise,
+    TensorNoise,
+    TensorProfile,
+    pooled_noise,
+)
 from ..model.graph import output_name
+from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import density, mean_of, signal_power
-from ..numerics.quantization_noise import relative_power
+from ..numerics.quantization_noise import expected_noise, relative_power
 from ..operators.decompositions import softmax_input
 from ..operators.functions import chain_of, slope_inside
 from ..operators.graph import Graph, Node
-from ..operators.noise_gains import NoisyInput
+from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule, product_layout
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
@@ -62,6 +70,19 @@ class Corrections:
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Level:
+    """How much noise there is in the input of a function of one variable, as mean squares.
+
+    Attributes:
+        rounding: of rounded activations.
+        weights: of rounded weights.
+    """
+
+    rounding: float
+    weights: float
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseFlow:
     """How noise reaches the outputs.
@@ -76,6 +97,7 @@ class NoiseFlow:
         recurrences: what recurrent nodes make of noise, by name.
         weight_reach: for a tensor: the same as `reach` for errors of the weights of the node that makes it;
             empty where noise was not measured.
+        of_nodes: the gains of the single nodes that it was made of.
     """
 
     outputs: tuple[str, ...]
@@ -83,6 +105,7 @@ class NoiseFlow:
     reach: Mapping[str, Floats]
     powers: Mapping[str, float]
     recurrences: Mapping[str, Recurrence]
+    of_nodes: NoiseGains
     weight_reach: Mapping[str, Floats] = field(default_factory=dict)
 
     def reach_of(self, tensor: str) -> Floats:
@@ -106,13 +129,27 @@ class NoiseGains:
         self.recurrences = dict(_recurrences(graph, profile))
         self.kept_by_clips = _kept_by_clips(graph, profile)
         self._known: dict[tuple[str, int, str], float] = {}
+        self._transmitted: dict[tuple[str, float], float | None] = {}
         self._white: dict[tuple[str, int], float | None] = {}
         self.corrections: Corrections | None = None
+        self.steep: tuple[Node, ...] = ()
+        self.levels: Mapping[str, Level] = {}
 
-    def corrected(self, corrections: Corrections) -> NoiseGains:
-        """Return these gains with corrections, which `forecast_flow` applies."""
+    def corrected(self, corrections: Corrections, steep: tuple[Node, ...]) -> NoiseGains:
+        """Return these gains with corrections, which `forecast_flow` applies.
+
+        Args:
+            corrections: of all nodes.
+            steep: functions of one variable, in graph order, whose gain depends on the level of noise.
+        """
         found = copy(self)
-        found.corrections = corrections
+        found.corrections, found.steep = corrections, steep
+        return found
+
+    def at_levels(self, levels: Mapping[str, Level]) -> NoiseGains:
+        """Return these gains for the noise that there is in the inputs of steep functions, by node."""
+        found = copy(self)
+        found.levels = levels
         return found
 
     def of_weight_error(self, node: Node, index: int, error: float, result: str) -> float:
@@ -140,8 +177,29 @@ class NoiseGains:
             return self.powers[result] * recurrence.per_unit
         return gain(NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
 
+    def transmitted(self, node: Node, level: float) -> float | None:
+        """Return the noise power in a function of one variable, see `NoisyInput.transmitted`."""
+        key = (node.name, float(f"{level:.3g}"))
+        if key not in self._transmitted:
+            noisy = NoisyInput(node, 0, node.input(0), self.graph, self.profile, self.powers, self.opset)
+            self._transmitted[key] = noisy.transmitted(key[1])
+        return self._transmitted[key]
+
+    def lasting(self, node: Node, index: int, name: str, result: str) -> float:
+        """Return what becomes of the errors of weights: as `coloured`, at the level of such errors."""
+        level = self.levels.get(node.name)
+        if level is None or index:
+            return self.coloured(node, index, name, result)
+        return self._at(node, level.weights, name, result)
+
+    def _at(self, node: Node, level: float, name: str, result: str) -> float:
+        found = self.transmitted(node, level) if level > 0.0 else None
+        return self.of(node, 0, name, result) if found is None else found / level
+
     def coloured(self, node: Node, index: int, name: str, result: str) -> float:
         """Return what becomes of noise that is coloured as the signal is, see `forecast_flow`."""
+        if index == 0 and node.name in self.levels:
+            return self._at(node, self.levels[node.name].rounding, name, result)
         if name in self.kept_by_clips:
             return self.kept_by_clips[name]
         rule, white = node.rule, self.white(node, index)
@@ -160,6 +218,11 @@ class NoiseGains:
             noisy = NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
             self._white[key] = None if rule is None or rule.gain is not None else _white(noisy, rule)
         return self._white[key]
+
+    def rounding(self, node: Node, name: str) -> float:
+        """Return the noise power in a node's output for one unit of rounding noise in its first input."""
+        corrections = self.corrections or Corrections()
+        return self.coloured(node, 0, name, node.output) * corrections.rounding.get(node.output, 1.0)
 
     def judged(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
@@ -205,7 +268,7 @@ def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
                 np.zeros(len(outputs)),
             )
             reach[name] = reach.get(name, 0.0) + gains[node.name, index]
-    return NoiseFlow(outputs, gains, reach, powers, gains_of.recurrences)
+    return NoiseFlow(outputs, gains, reach, powers, gains_of.recurrences, gains_of)
 
 
 def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
@@ -251,13 +314,15 @@ def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
                 gains[node.name, index] = found
                 fresh[name] = fresh.get(name, none) + found
                 coloured[name] = coloured.get(name, none) + _summed(made[0], shared, none)
-                lasting[name] = lasting.get(name, none) + _summed(of_weights, shared, none)
+                kept = {r: gains_of.lasting(node, index, name, r) for r in results}
+                lasting[name] = lasting.get(name, none) + _summed(of_weights, kept, none)
     return NoiseFlow(
         outputs,
         gains,
         fresh,
         powers,
         gains_of.recurrences,
+        gains_of,
         weight_reach if gains_of.corrections is not None else {},
     )
 
@@ -384,12 +449,17 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
         return gains
     measured, pooled = _measured(gains, samples), pooled_noise(samples)
     rounding, weights = {}, {}
+    steep = tuple(_steep(gains, measured))
     for node in graph.nodes:
         for result in node.outputs:
             if not gains.powers.get(result) or result not in measured:
                 continue
             of_rounding, of_weights = np.zeros(len(samples) + 1), _own(gains, node, result)
-            for index, name in enumerate(node.inputs):
+            if node in steep:
+                injected, before, by_weights = np.nan_to_num(measured[node.input(0)])
+                of_rounding += [gains.transmitted(node, level) or 0.0 for level in injected + before]
+                of_weights += gains.transmitted(node, by_weights[-1]) or 0.0
+            for index, name in enumerate(() if node in steep else node.inputs):
                 if gains.powers.get(name) and name in measured:
                     injected, before, by_weights = np.nan_to_num(measured[name])
                     coloured, white = gains.coloured(node, index, name, result), gains.white(node, index)
@@ -400,8 +470,38 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
             _, found, found_of_weights = measured[result]
             seen = ~np.isnan(found[:-1])
             rounding[result] = float(_ratio(found, of_rounding)[:-1][seen].mean()) if seen.any() else 1.0
+            if node in steep:  # rounded by itself the input holds no smaller value than half a step
+                rounding[result] = max(rounding[result], 1.0)
             weights[result] = float(_ratio(found_of_weights[-1:], np.array([of_weights]))[0])
-    return gains.corrected(Corrections(rounding, weights))
+    return gains.corrected(Corrections(rounding, weights), steep)
+
+
+STRAIGHT = 2.0
+"""By which factor what a function lets through may differ from that in proportion to the noise, from the
+measured level down to `LEVELS` of it, for its gain to be taken as the same at all levels."""
+
+LEVELS = 1e-3
+"""The range of levels, 30 dB."""
+
+
+def _steep(gains: NoiseGains, measured: Mapping[str, Floats]) -> Iterator[Node]:
+    """Yield the functions of one variable whose gain depends on the level of noise, in graph order.
+
+    A logarithm has nothing more to lose of a value that is below the noise already, and most may be where
+    they span decades: so what it lets through grows by less than the noise in its input, and less noise than
+    was measured does more harm than the ratio of both says.
+    """
+    for node in gains.graph.nodes:
+        rule, name = node.rule, node.input(0) if node.inputs else ""
+        if rule is None or not rule.unary or name not in measured or not gains.powers.get(node.output):
+            continue
+        injected, before, _ = np.nan_to_num(measured[name])
+        level = float(injected[-1] + before[-1])
+        found = gains.transmitted(node, level) if level > 0.0 else None
+        if found is not None and found > 0.0:
+            less = (gains.transmitted(node, LEVELS * level) or 0.0) / LEVELS
+            if not found / STRAIGHT <= less <= STRAIGHT * found:
+                yield node
 
 
 def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Floats]:
@@ -420,6 +520,7 @@ def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Fl
             noises = [*(sample.tensors.get(name, unknown) for sample in samples), together]
             figures = [(noise.injected, noise.activation_noise, noise.weight_noise) for noise in noises]
             found[name] = np.array(figures, np.float64).T * (power / other.signal)
+            found[name][0] *= _rounded_share(gains.profile[profiled], INJECTED * power)
     return found
 
 
@@ -443,6 +544,21 @@ def _inside_chain(
             noises = [*(sample.tensors.get(inner, unknown) for sample in samples), pooled[inner]]
             total += squared * np.array([noise.injected for noise in noises])
     return total * gains.powers[node.output] / signal
+
+
+def _rounded_share(tensor: TensorProfile, injected: float) -> float:
+    """Return which part of the noise of rounding a tensor has by a step that all values are larger than.
+
+    A value below half a step loses itself, no more. Where most are, as of powers of a spectrum, rounding
+    brings far less noise than the step says. The share counts below a half.
+    """
+    step = np.array([math.sqrt(12.0 * injected)], np.float32)  # as `measuring_nodes.rounding_step`
+    if not step[0] > 0.0 or not np.isfinite(step[0]):
+        return 1.0
+    params = QuantParams(step, np.zeros(1, np.int32), INT32)
+    noise = expected_noise(tensor, params, known=octaves_near_zero(density(tensor)))
+    share = noise.rounding_power / injected
+    return share if share < 1.0 / STRAIGHT else 1.0
 
 
 def _own(gains: NoiseGains, node: Node, result: str) -> float:

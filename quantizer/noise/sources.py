@@ -10,15 +10,18 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_of
 from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
+from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
+from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
 from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
-from .activation_ranges import ActivationRanges
-from .propagation import NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
+from .activation_ranges import ActivationRanges, is_function_of
+from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,21 +52,89 @@ class NoiseEstimator:
         activations: of the model.
         gains: how its nodes pass noise on.
         errors: of its weights.
+        after: the error of float functions of a quantized tensor, by its name, its parameters and the result.
         uncorrected: what `left_by_bias_correction` is for a node, by name; each computed when first needed.
     """
 
     activations: ActivationRanges
     gains: NoiseGains
     errors: WeightErrors
+    after: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, see `noise_sources`."""
         yield from noise_sources(flow, plan, self.activations, self.errors)
+        yield from self._after_functions(flow, plan)
         if flow.weight_reach:
             for node in self.activations.graph.nodes:
                 if plan.nodes[node.name].kind is not Kind.FLOAT:
                     yield from self._of_weights(node, flow, plan)
+
+    def _after_functions(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+        """Yield what float functions of quantized tensors make of their errors beyond what the gains say."""
+        graph = self.activations.graph
+        for maker in graph.nodes:
+            if plan.nodes[maker.name].kind not in ON_CODES:
+                continue
+            for name in (name for name in maker.results if name in plan.tensors):
+                power = (
+                    _power(self.activations.noise(name, plan.tensors[name])) if name in flow.reach else 0.0
+                )
+                for reader, index in graph.consumers(name) if power > 0.0 else ():
+                    further = self._beyond(reader, name, plan, flow, power) if index == 0 else None
+                    if further is not None:
+                        yield NoiseSource(maker.name, name, flow.reach_of(further[0]) * further[1])
+
+    def _beyond(
+        self, reader: Node, name: str, plan: QuantPlan, flow: NoiseFlow, power: float
+    ) -> tuple[str, float] | None:
+        """Return the last result of float functions of a tensor, and its noise beyond what gains tell."""
+        graph, opset, node = self.activations.graph, self.activations.opset, reader
+        nodes, source, gain = list[Node](), name, 1.0
+        while plan.nodes[node.name].kind is Kind.FLOAT and is_function_of(node, [source], graph):
+            if not flow.powers.get(node.output):
+                break
+            nodes.append(node)
+            gain *= flow.of_nodes.rounding(node, source)
+            source = node.output
+            further = [n for n, _ in graph.consumers(source)]
+            if len(further) != 1 or graph.is_result(source):
+                break
+            node = further[0]
+        if not any(n.rule is not None and n.rule.unary for n in nodes):
+            return None
+        key = (name, plan.tensors[name], source)
+        if key not in self.after:
+            chain = PointwiseChain(
+                tuple(p for n in nodes for p in chain_nodes(n.ir_node)), graph.values[name]
+            )
+            try:
+                function = function_of_chain(chain, opset)
+                self.after[key] = error_after(function, self.activations.profile[name], plan.tensors[name])
+            except PlanError:
+                self.after[key] = 0.0
+        found = self.after[key]
+        return (source, found - gain * power) if found > STRAIGHT * gain * power else None
+
+    def gains_of(self, plan: QuantPlan) -> NoiseGains:
+        """Return the gains at the levels of noise that a plan makes in the inputs of steep functions."""
+        levels: dict[str, Level] = {}
+        for node in self.gains.steep:
+            name = node.input(0)
+            flow = forecast_flow(self.gains.at_levels(levels), (name,))
+            parts = ([s.share for s in some] for some in self._both(flow, plan))
+            rounding, weights = (float(sum(part, np.zeros(1))[0]) * flow.powers[name] for part in parts)
+            levels[node.name] = Level(rounding, weights)
+        return self.gains.at_levels(levels)
+
+    def _both(self, flow: NoiseFlow, plan: QuantPlan) -> tuple[list[NoiseSource], list[NoiseSource]]:
+        """Return where a plan rounds activations, and where weights."""
+        graph = self.activations.graph
+        rounding, weights = list(dynamic_inputs(flow, plan, self.activations)), list[NoiseSource]()
+        for source in self.sources(flow, plan):
+            (weights if graph.is_constant(source.tensor) else rounding).append(source)
+        return rounding, weights
 
     def _of_weights(self, node: Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Constant weights, where noise was measured."""
@@ -103,7 +174,8 @@ class NoiseEstimator:
             plan: of the model.
             others: further tensors, each with a signal.
         """
-        flow = forecast_flow(self.gains, tuple(dict.fromkeys([*self.gains.results(), *others])))
+        outputs = tuple(dict.fromkeys([*self.gains.results(), *others]))
+        flow = forecast_flow(self.gains_of(plan), outputs)
         sources = chain(self.sources(flow, plan), dynamic_inputs(flow, plan, self.activations))
         total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
         pairs = zip(flow.outputs, total.tolist(), strict=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
-from ...profiles.records.profile import Profile
+from ...profiles.records.profile import Profile, TensorProfile
+from ..numerics.affine import QuantParams, UnaryFunction
 from ..numerics.density import Density, density, mean_of
 from .functions import function_of
 
@@ -22,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 
 STEP = 1e-5
 """Share of a tensor's largest value over which a slope is taken."""
+DRAWS = 8
+"""Values of the noise, evenly over the interval of uniform noise, for which a function is computed."""
 OCTAVES = 10
 """Into which the bin next to zero is split, where a slope may depend on how small a value is."""
 
@@ -56,12 +60,71 @@ class NoisyInput:
         tensor = self.profile[self.source]
         step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
         return mean_of(
-            _octaves_near_zero(density(tensor)),
+            octaves_near_zero(density(tensor)),
             lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
         )
 
+    def transmitted(self, power: float) -> float | None:
+        """Return the mean square by which noise of a power changes the result of a unary function.
 
-def _octaves_near_zero(whole: Density) -> Density:
+        Noise is uniform, and what it leads beyond the values that were seen stays at their end: a function
+        that is steep near zero has no more to lose where noise is larger than most values.
+
+        Args:
+            power: of the noise in the input.
+        """
+        try:
+            function = function_of(self.node.ir_node, self.opset)
+        except PlanError:
+            return None
+        tensor, values = self.profile[self.source], octaves_near_zero(density(self.profile[self.source]))
+        low, half = _least_argument(function, tensor, values), math.sqrt(3.0 * power)
+        draws = (np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0
+        moved = (partial(_moved, function, by * half, low, tensor.maximum) for by in draws.tolist())
+        return sum(mean_of(values, error) for error in moved) / DRAWS
+
+
+def _least_argument(function: UnaryFunction, tensor: TensorProfile, values: Density) -> float:
+    """Return the lowest value of a tensor; where a function is not finite there, the lowest known octave."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(function(np.array([tensor.minimum]))).all():
+            return tensor.minimum
+    return float(values.edges[values.edges > tensor.minimum].min(initial=tensor.maximum))
+
+
+def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantParams) -> float:
+    """Return the mean square error of a function of the quantized values of a tensor.
+
+    Errors of saturation are those of the largest values, where a square is steepest, and those of values
+    that become 0 are of the smallest, where a logarithm is: neither is a matter of their power and of the
+    mean slope. Where the function is not finite, as that of 0, the least value with a finite one stands for
+    it.
+
+    Args:
+        function: of one variable.
+        tensor: its profile, which has a histogram.
+        params: one scale for the whole tensor.
+    """
+    values = octaves_near_zero(density(tensor))
+    least = _least_argument(function, tensor, values)
+    scale, zero_point = params.tensor_scale, params.tensor_zero_point
+    first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
+
+    def error(x: Floats) -> Floats:
+        rounded = function(np.clip(np.rint(x / scale), first, last) * scale)
+        known = np.where(np.isfinite(rounded), rounded, function(np.array([least])))
+        return np.asarray(np.square(known - function(x)))
+
+    return mean_of(values, error)
+
+
+def _moved(function: UnaryFunction, by: float, low: float, high: float, x: Floats) -> Floats:
+    """Return the square of how far a function's result moves with its argument, between two ends."""
+    found = np.square(function(np.clip(x + by, low, high)) - function(np.clip(x, low, high)))
+    return np.asarray(np.where(np.isfinite(found), found, 0.0))
+
+
+def octaves_near_zero(whole: Density) -> Density:
     """Split the bin next to zero into octaves of equal mass.
 
     Small values lie as densely in each octave as in the next, and a logarithm is the steeper the smaller they

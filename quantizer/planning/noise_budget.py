@@ -106,7 +106,8 @@ def _within_budget(
     """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
     graph, profile = estimator.activations.graph, estimator.activations.profile
     compared = [name for name in limits.compared if estimator.gains.powers.get(name)]
-    flow = noise_flow(estimator.gains, tuple(dict.fromkeys([*estimator.gains.judged(), *compared])))
+    judged = tuple(dict.fromkeys([*estimator.gains.judged(), *compared]))
+    flow = noise_flow(estimator.gains_of(plan), judged)
     allowed = np.array([limits.allowed(name) for name in flow.outputs])
     noisy: dict[str, FloatReason] = {
         name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
@@ -116,6 +117,7 @@ def _within_budget(
     plan = maker.make(noisy) if noisy else plan
     quieter = 10.0 ** (-np.array([limits.decibels_quieter(name) for name in flow.outputs]) / 10.0)
     while flow.outputs:
+        flow = noise_flow(estimator.gains_of(plan), judged)
         noise = estimator.by_node(flow, plan)
         total = sum(noise.values(), np.zeros(len(flow.outputs)))
         if (total <= allowed).all() and (quieter < 1.0).any():

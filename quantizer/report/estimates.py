@@ -136,7 +136,7 @@ class NoiseAnalysis:
 
     def flow_to(self, tensors: tuple[str, ...]) -> NoiseFlow:
         """Return how noise reaches some tensors, which must have a signal."""
-        return forecast_flow(self.estimator.gains, tensors)
+        return forecast_flow(self.estimator.gains_of(self.plan), tensors)
 
 
 def analyse(

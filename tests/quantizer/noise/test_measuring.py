@@ -100,6 +100,15 @@ def test_what_a_softmax_makes_zero_of_counts_neither_as_signal_nor_as_noise() ->
     assert 1e-6 < noise / signal < 1e-2
 
 
+def test_a_divisor_that_an_earlier_rounding_made_zero_is_measured() -> None:
+    model = prepared("net (float[n, 6] x) => (float[n, 6] y) { a = Abs(x) m = Pow(a, e) y = Div(x, m) }",
+                     e=np.float32(0.98))  # fmt: skip
+    x = X.copy()
+    x[0, 0] = 1e-4  # below half a step: what Abs returns is rounded to 0, and so is its power
+    (found,) = measured(model, ["x", "a", "m", "y"], x=x)
+    assert found.tensors["y"].activation_noise
+
+
 def test_infinite_values_pass_and_are_not_measured() -> None:
     model = prepared("net (float[n, 6] x) => (float[n, 6] y) { m = Neg(x) y = Clip(m, low, high) }",
                      low=np.float32(-1), high=np.float32(1))  # fmt: skip
