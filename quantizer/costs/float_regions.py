@@ -314,7 +314,8 @@ def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
 MARGIN = 1.3
 """How many times as long as in float the nodes inside of a region may be predicted to take and stay
 quantized. Float moves four times the bytes, which the times of kernels that run alone do not show: of six
-models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less (DECISIONS.md, 29)."""
+models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error
+(DECISIONS.md, 29)."""
 
 LEAST_US = 2.0
 """Microseconds that a region has to save: what the calls of a quantization and a dequantization take beyond
