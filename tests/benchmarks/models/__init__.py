@@ -40,6 +40,8 @@ FILES = {
     "length-regulator": "length_regulator",
     "corners": "corners",
     "voices": "voices",
+    "matcher": "matcher",
+    "backbone": "backbone",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
 KEPT_ASIDE = (
