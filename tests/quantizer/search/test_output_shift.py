@@ -57,6 +57,15 @@ def test_rows_of_an_assignment_that_go_to_nobody_are_not_normalised() -> None:
     assert shift(np.log(p), np.log(p) + np.minimum(noise, 0.0), "values").value < 1e-6
 
 
+def test_an_assignment_may_have_a_row_and_a_column_for_what_is_left() -> None:
+    p = np.full((1, 1, 12, 12), 1e-9)
+    p[..., np.arange(8), np.arange(8)] = 0.9
+    p[..., 11, 8:11] = p[..., 8:11, 11] = 0.8
+    found = shift(np.log(p), np.log(p) - 0.01, "values")
+    assert found.measure is Measure.MOVED
+    assert found.value == pytest.approx(0.01, rel=0.01)
+
+
 def test_logits_count_by_their_softmax() -> None:
     logits = RNG.normal(size=(2, 3, 4))
     classes = ClassAxis(-1, True)
