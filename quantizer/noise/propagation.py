@@ -470,8 +470,9 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
             _, found, found_of_weights = measured[result]
             seen = ~np.isnan(found[:-1])
             rounding[result] = float(_ratio(found, of_rounding)[:-1][seen].mean()) if seen.any() else 1.0
-            if node in steep:  # rounded by itself the input holds no smaller value than half a step
-                rounding[result] = max(rounding[result], 1.0)
+            if node in steep:  # of all samples: what it makes of a level, it makes for values of all of them
+                together = float(_ratio(found[-1:], of_rounding[-1:])[0])
+                rounding[result] = max(together, 1.0)  # where a plan has 0, the measurement has half a step
             weights[result] = float(_ratio(found_of_weights[-1:], np.array([of_weights]))[0])
     return gains.corrected(Corrections(rounding, weights), steep)
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams
-from ..numerics.density import density, mean_of
+from ..numerics.density import density, mean_of, mean_square_of_largest
 from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
-from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ON_CODES, ROUNDS_IN_KERNEL, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
 
@@ -66,6 +66,7 @@ class NoiseEstimator:
         """Yield every place where a plan rounds, see `noise_sources`."""
         yield from noise_sources(flow, plan, self.activations, self.errors)
         yield from self._after_functions(flow, plan)
+        yield from rounded_in_kernels(flow, plan, self.activations)
         if flow.weight_reach:
             for node in self.activations.graph.nodes:
                 if plan.nodes[node.name].kind is not Kind.FLOAT:
@@ -327,6 +328,32 @@ def _weights(node: Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors)
         else:
             power = recurrence.of_state_weight(error) / recurrence.per_unit
         yield NoiseSource(node.name, name, through * power)
+
+
+KERNEL_BLOCK = 128
+"""Elements of the activations that a kernel of packed weights rounds together, where the weights have no
+blocks of their own: as `lowering.bit_packed` writes them."""
+
+
+def rounded_in_kernels(
+    flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
+) -> Iterator[NoiseSource]:
+    """Yield what onnxruntime's kernel of packed weights rounds of its activations: 8 bits, a scale for each
+    block of a row.
+
+    The step is the largest magnitude of a block over 127. What that is in the mean is that of as many values
+    drawn from the profile: a little too much where values of a block are alike.
+    """
+    for node in activations.graph.nodes:
+        entry, through = plan.nodes[node.name], flow.gains.get((node.name, 0))
+        tensor = activations.profile.get(node.input(0)) if node.inputs else None
+        if entry.implementation != ROUNDS_IN_KERNEL or entry.kind is not Kind.WEIGHT_ONLY:
+            continue
+        if through is None or tensor is None or not tensor.histogram.total:
+            continue
+        sizes = [params.block_size or KERNEL_BLOCK for params in entry.inputs.values()]
+        largest = mean_square_of_largest(density(tensor), max(sizes, default=KERNEL_BLOCK))
+        yield NoiseSource(node.name, node.input(0), through * (ROUNDING * largest / 127.0**2), is_inner=True)
 
 
 QUIET_SEQUENCES = 10.0

@@ -68,6 +68,23 @@ def mean_of(distribution: Density, function: Callable[[Floats], Floats]) -> floa
     return float(distribution.mass @ bins + distribution.point_mass @ points)
 
 
+def mean_square_of_largest(distribution: Density, count: int) -> float:
+    """Return the mean square of the largest magnitude among values that are drawn independently.
+
+    The largest of n is below x with the n-th power of the share of values below x.
+
+    Args:
+        distribution: of the values; each bin counts as its middle.
+        count: how many are drawn.
+    """
+    middles = (distribution.edges[:-1] + distribution.edges[1:]) / 2.0
+    values = np.abs(np.concatenate([middles, distribution.points]))
+    order = np.argsort(values)
+    below = np.cumsum(np.concatenate([distribution.mass, distribution.point_mass])[order])
+    reached = np.power(np.minimum(below / below[-1], 1.0), count)
+    return float(np.diff(reached, prepend=0.0) @ np.square(values[order]))
+
+
 def _zeros_where_not_finite(values: Floats) -> Floats:
     if np.isfinite(values).all():  # nearly always, and far faster to see than to replace what is not there
         return values

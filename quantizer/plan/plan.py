@@ -97,7 +97,10 @@ IMPLEMENTATIONS = (
 )
 """Ways of writing a node that the plan can ask for."""
 
-RUNTIME_WEIGHTS = ("runtime", "runtime-float")
+ROUNDS_IN_KERNEL = "runtime"
+"""Implementation of `Kind.WEIGHT_ONLY` whose kernel rounds the activations to 8 bits, block by block."""
+
+RUNTIME_WEIGHTS = (ROUNDS_IN_KERNEL, "runtime-float")
 """Implementations of `Kind.WEIGHT_ONLY` with an operator of the runtime's own that reads packed weights; it
 takes a last block that is not full, too."""
 

@@ -38,7 +38,7 @@ from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
 from ..operators.table import DEQUANTIZE, Rule
-from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
+from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
@@ -140,7 +140,7 @@ def find_hybrids(
 
 def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReasons) -> Hybrid | None:
     """Return what becomes of a node that the selection left float, None where nothing does."""
-    rule = choice.rule
+    rule, why = choice.rule, floats.get(node.name)
     assert rule is not None
     hybrid = _embedding(node, rule, facts) if rule.stored else None
     unfit = None
@@ -148,8 +148,10 @@ def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReaso
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
         hybrid = None if unfit else _dynamic(node, choice, facts)
     if hybrid is None and facts.config.mode in DATA_FREE:
-        noisy = node.name in floats and floats[node.name].code is ReasonCode.NOISE_BUDGET
+        noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy else 0)
+        if noisy and hybrid is not None and hybrid.choice.implementation == ROUNDS_IN_KERNEL:
+            hybrid = replace(hybrid, choice=replace(hybrid.choice, implementation=RUNTIME_WEIGHTS[1]))
     if hybrid is None and unfit is not None:
         return Hybrid(replace(choice, reason=unfit), {})
     return hybrid

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.numerics.density import MOST_STEP, MOST_TILT, ROUNDS, STEPS, MaxEntropyFit
+from qprof_onnx.quantizer.numerics.density import (
+    MOST_STEP,
+    MOST_TILT,
+    ROUNDS,
+    STEPS,
+    Density,
+    MaxEntropyFit,
+    mean_square_of_largest,
+)
 
 
 def reference_fit(
@@ -87,3 +95,14 @@ def test_the_same_fit_gives_the_same_bits(channels: int) -> None:
     base, means, squares, mean, power = drawn(channels)
     first, second = (MaxEntropyFit(base.copy(), means, squares).fit(mean, power) for _ in range(2))
     assert first.tobytes() == second.tobytes()
+
+
+def test_the_mean_square_of_the_largest_is_that_of_drawn_values() -> None:
+    edges = np.linspace(-2.0, 3.0, 101)
+    mass = np.exp(-np.abs(edges[:-1]))
+    values = Density(edges, 0.7 * mass / mass.sum(), np.array([0.0]), np.array([0.3]))
+    rng = np.random.default_rng(5)
+    middles = np.append((edges[:-1] + edges[1:]) / 2.0, 0.0)
+    drawn = rng.choice(middles, (20000, 16), p=np.append(values.mass, 0.3))
+    expected = np.square(np.abs(drawn).max(axis=1)).mean()
+    assert mean_square_of_largest(values, 16) == pytest.approx(expected, rel=0.02)  # 3 deviations of the mean
