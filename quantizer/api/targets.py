@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...profiles.base.tool import Progress
+from ..model.output_paths import FilesRead, check_outputs
 from ..search.microbenchmarks import measured_costs
 from ..targets.cost_table import CostTable, save_table
 from ..targets.operator_page import OperatorReference, reference_of
@@ -41,6 +42,7 @@ def measure_target(
     Raises:
         ConfigError: there is no such target, or this machine is not what it is for.
     """
+    check_outputs([output], FilesRead((), (target,)))
     table = measured_costs(_target(target), threads, progress)
     save_table(table, Path(output))
     return table

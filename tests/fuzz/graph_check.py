@@ -96,7 +96,7 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str = "onnxruntime-x86"
     start_everywhere: bool = False
-    forms: Sequence[str] = FORMS
+    forms: Sequence[str] = tuple(FORMS)
 
 
 @dataclass

@@ -65,7 +65,10 @@ CASES = {
     ),
     "heads of attention": Case(ATTENTION.format([0, 2, 1, 3]), WEIGHTS, (2, 6, 4), axis=2),
     "scalar constants": Case(
-        f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}", {"m": (1,), "n": (1,), "v": (3, 4, 2, 2)}
+        "h = HardSwish(x) a = Mul(h, m) t = Add(n, a) y = MatMul(t, v)",
+        {"m": (1,), "n": (1,), "v": (4, 5)},
+        (2, 6, 4),
+        2,
     ),
     "Div": Case(f"h = Sigmoid(x) t = Div(h, m) {READS}", {"m": (4, 1, 1), "v": (3, 4, 2, 2)}),
     "a product": Case(

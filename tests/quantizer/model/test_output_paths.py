@@ -88,7 +88,15 @@ CALLS: dict[str, Callable[[Path, Path], Any]] = {
 
 def test_every_public_function_with_an_output_is_tried() -> None:
     functions = [(n, getattr(qprof, n)) for n in dir(qprof) if n.islower() and callable(getattr(qprof, n))]
-    assert {n for n, f in functions if "output" in inspect.signature(f).parameters} == set(CALLS)
+    writing = {n for n, f in functions if "output" in inspect.signature(f).parameters}
+    assert writing == {*CALLS, "measure_target"}  # which reads no model
+
+
+def test_measured_times_are_not_written_over_their_target(tmp_path: Path) -> None:
+    target = tmp_path / "own.yaml"
+    target.write_bytes((Path(__file__).parents[3] / "configs" / "onnxruntime-x86.yaml").read_bytes())
+    with pytest.raises(ConfigError, match=REFUSED):
+        qprof.measure_target(target, target)
 
 
 @pytest.mark.parametrize("name", ["float.onnx", "m.onnx.data", "cal/00.npz"])
