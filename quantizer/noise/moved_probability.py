@@ -91,13 +91,13 @@ def _probability(estimator: NoiseEstimator, node: Node) -> tuple[float, float] |
         log = result.maximum <= 0.0
         squares = mean_of(density(result), (lambda y: np.exp(2.0 * y)) if log else np.square)
         return 1.0 / classes, max(0.0, 1.0 - classes * squares) / classes
+    spread = density(source)
     try:
         function = function_of(node.ir_node, estimator.activations.opset)
+        mean = mean_of(spread, function)
+        slope = mean_of(spread, lambda x: np.abs(function(x + STEP) - function(x - STEP)) / (2.0 * STEP))
     except PlanError:
         return None
-    spread = density(source)
-    mean = mean_of(spread, function)
-    slope = mean_of(spread, lambda x: np.abs(function(x + STEP) - function(x - STEP)) / (2.0 * STEP))
     return (mean, slope) if mean > 0.0 else None
 
 

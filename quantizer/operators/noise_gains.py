@@ -73,15 +73,15 @@ class NoisyInput:
         Args:
             power: of the noise in the input.
         """
+        tensor, values = self.profile[self.source], octaves_near_zero(density(self.profile[self.source]))
+        draws = (np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0
         try:
             function = function_of(self.node.ir_node, self.opset)
-        except PlanError:
+            low, half = _least_argument(function, tensor, values), math.sqrt(3.0 * power)
+            moved = (partial(_moved, function, by * half, low, tensor.maximum) for by in draws.tolist())
+            return sum(mean_of(values, error) for error in moved) / DRAWS
+        except PlanError:  # also where it is called: a Pow may have another exponent for each column
             return None
-        tensor, values = self.profile[self.source], octaves_near_zero(density(self.profile[self.source]))
-        low, half = _least_argument(function, tensor, values), math.sqrt(3.0 * power)
-        draws = (np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0
-        moved = (partial(_moved, function, by * half, low, tensor.maximum) for by in draws.tolist())
-        return sum(mean_of(values, error) for error in moved) / DRAWS
 
 
 def _least_argument(function: UnaryFunction, tensor: TensorProfile, values: Density) -> float:
