@@ -46,6 +46,7 @@ from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import UNPROFITABLE, predicted_time, saves_too_little, with_prices
 from ..noise.recurrence import RecurrentScales
+from ..numerics.affine import TYPES
 from ..operators.graph import Graph, Node, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
@@ -143,9 +144,12 @@ def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[Plann
 
 
 def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
-    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time."""
+    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time, or
+    where 16 bits are asked for, whose times are not known."""
     facts, predicted = _facts(planned), planned.plan.origin.time
     if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE:
+        return None
+    if facts.config.keep_16bit or TYPES[facts.config.activation_type].bits == 16:
         return None
     return saves_too_little(replace(facts.cost_model, graph=planned.graph), planned.plan, predicted)
 

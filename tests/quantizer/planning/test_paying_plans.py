@@ -68,6 +68,11 @@ def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_th
     assert plan.origin.time.planned_us == plan.origin.time.float_us
 
 
+def test_who_asks_for_sixteen_bits_has_them_whatever_they_are_predicted_to_save(net: Network) -> None:
+    plan = planned(net, table(4.0, others=200.0), keep_16bit=("MatMul_a",))
+    assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
+
+
 def test_a_model_whose_regions_all_save_too_little_says_so_too(net: Network) -> None:
     plan = planned(net, table(18.5))
     assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.SAVES_TOO_LITTLE
