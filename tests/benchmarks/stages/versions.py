@@ -1,38 +1,40 @@
 """Versions of qprof beside float, model by model: time, points lost, SQNR against what was expected.
 
     python tests/benchmarks/run.py versions --work DIR --version before=CHECKOUT --version now
-    python tests/benchmarks/run.py versions pose --work DIR --version now --from-data --parts build,score
+    python tests/benchmarks/run.py versions pose --work DIR --version now --version loop --from-data loop
 
 A version is a label, and after `=` the checkout that is run; without one, the installed qprof. Each makes its
-profile and quantizes with the defaults (`dump-profile`, `quantize --profile`), or with --from-data by
-`quantize --data`, which has the samples while it plans. Parts: build, score (evaluation split, with the 95 %
-interval of a paired bootstrap against float), time.
+profile and quantizes with the defaults (`dump-profile`, `quantize --profile`). Those that --from-data names
+have the samples while they plan (`quantize --data`): the model is run on 16 of them before it is written, and
+what that takes is counted apart (`with_loop_seconds.py`). Parts: build, score (evaluation split, with the
+95 % interval of a paired bootstrap against float), time.
 
 Times are of the calling thread, in turns, one thread: the ratio of a round is the time of a quantized model
-on some samples over that of float on the same; given is the median of the rounds, with their quartiles. While
-`time` runs, the machine should have nothing else to do, but a busy core disturbs thread time less than time.
+on some samples over that of float on the same; given is the median of the rounds. While `time` runs, the
+machine should have nothing else to do, but a busy core disturbs thread time less than time.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import statistics
+import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
 import models
+import yaml
 from bootstrap import Difference, difference
-from frame import Row, Rows, Stage, number, table
+from frame import HERE, Row, Rows, Stage, number, table
 from record import Feed, Judged
 from workbench import (
     FLOAT,
     ONNXRUNTIME,
-    QPROF,
     Run,
     Variant,
     Workbench,
@@ -46,13 +48,14 @@ from workbench import (
 PARTS = ("build", "score", "time")
 SAMPLES = 8  # of the evaluation split, that times are taken on
 ROUND = 0.02  # seconds that a model runs in a turn, at least
-EXPECTED = re.compile(r"output '([^']*)': expected SQNR (-?[\d.]+) dB \((-?[\d.]+) to (-?[\d.]+)\)")
-COUNTED = re.compile(r"^ +(\d+)  ([a-z-]+)$", re.MULTILINE)
+GAIN = 0.97  # of float's time; what is above gains so little that int8 is not worth its noise
 
 
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("--version", action="append", required=True, help="LABEL or LABEL=CHECKOUT")
-    parser.add_argument("--from-data", action="store_true", help="quantize with the samples at hand")
+    parser.add_argument(
+        "--from-data", action="append", default=[], help="LABEL of a version that has the samples"
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=20.0, help="of timing for each model")
     parser.add_argument("--again", action="store_true", help="time again what has been timed")
@@ -60,7 +63,8 @@ def options(parser: ArgumentParser) -> None:
 
 def from_data(label: str, checkout: Path | None) -> Variant:
     """Return `qprof quantize --data`, of the installed version or of another checkout."""
-    command = (*QPROF, "quantize", "{model}", "--data", "{data}", "{profiling}")
+    program = (sys.executable, "-P", str(HERE / "with_loop_seconds.py"), "{out}.loop.json")
+    command = (*program, "quantize", "{model}", "--data", "{data}", "{profiling}")
     files = ("-o", "{out}", "--save-plan", "{out}.plan.yaml")
     environment = {} if checkout is None else {"PYTHONPATH": str(checkout / ".typing")}
     return Variant(label, [[(*command, *files)]], sources_of_qprof(checkout), environment)
@@ -72,10 +76,13 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
     checkouts = dict(version.partition("=")[::2] for version in given.version)
     for label, place in checkouts.items():
         checkout = Path(place).resolve() if place else None
-        variant = (from_data if given.from_data else qprof_whole)(label, checkout)
+        variant = (from_data if label in given.from_data else qprof_whole)(label, checkout)
         record = bench.build(variant) if "build" in parts else bench.record(label)
         found[label] = {key: record.get(key) for key in ("error", "seconds", "size")}
-        found[label]["said"] = "".join(step["printed"] for step in record.get("steps", ()))
+        found[label]["processor"] = sum(step.get("processor", 0.0) for step in record.get("steps", ()))
+        out = bench.file(label)
+        found[label]["loop"] = read_json(out.with_name(f"{out.name}.loop.json"))
+        found[label] |= _planned(out.with_name(f"{out.name}.plan.yaml"))
     plain = bench.judged(FLOAT, split) if "score" in parts else None
     for label in filter(bench.works, checkouts):
         judged = bench.judged(label, split) if "score" in parts else None
@@ -95,6 +102,26 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
         "size": bench.path.stat().st_size,
         "score": plain.scores.value if isinstance(plain, Judged) and plain.scores else None,
         "versions": found,
+    }
+
+
+def _planned(file: Path) -> Row:
+    """Return the nodes of each kind of a plan, and what it says of SQNR (dB) and time (over float's)."""
+    if not file.exists():
+        return {"nodes": {}, "expected": {}, "predicted": None}
+    with file.open(encoding="utf-8") as text:
+        plan = yaml.load(text, Loader=yaml.CSafeLoader)
+    origin = plan["origin"]
+    told = {
+        name: [origin["estimated_sqnr"][name], *band] for name, band in origin.get("sqnr_bands", {}).items()
+    }
+    spent = origin.get("time")
+    return {
+        "nodes": Counter(node["kind"] for node in plan["nodes"].values()),
+        "expected": told,
+        "predicted": spent["planned_us"] / spent["float_us"] if spent else None,
+        "checks": origin.get("checks", []),
+        "notes": plan.get("notes", []),
     }
 
 
@@ -145,70 +172,128 @@ def thread_times(runs: Mapping[str, Run], feeds: Sequence[Feed], seconds: float)
     return found
 
 
-def expected(said: str) -> dict[str, tuple[float, float, float]]:
-    """Return the SQNR that `quantize` expected of each output, and its band, from what it printed."""
-    return {name: (float(a), float(b), float(c)) for name, a, b, c in EXPECTED.findall(said)}
-
-
 def in_band(version: Row) -> tuple[int, int]:
     """Return how many outputs have the SQNR that was expected of them, and of how many one was expected."""
-    told, measured = expected(version["said"]), version.get("sqnr", {})
+    told, measured = version["expected"], version.get("sqnr", {})
     held = [low <= measured[name] <= high for name, (_, low, high) in told.items() if name in measured]
     return sum(held), len(held)
 
 
 def page(rows: Rows) -> str:
-    """Return a table for each version, and what all of it says in one line each."""
+    """Return the tables of the models, those that were kept aside apart, and what running plans took."""
+    known = {name: row for name, (row,) in rows.items()}
+    aside = {name: row for name, row in known.items() if name in models.KEPT_ASIDE}
+    seen = {name: row for name, row in known.items() if name not in aside}
     parts = []
-    labels = dict.fromkeys(label for (row,) in rows.values() for label in row["versions"])
-    heads = ("model", "kind", "float ms", "time", "float", "score", "points", "SQNR", "expected", "nodes")
-    for label in labels:
-        known = {name: row for name, (row,) in rows.items() if label in row["versions"]}
-        lines = [_line(name, row, row["versions"][label]) for name, row in known.items()]
-        versions = [row["versions"][label] for row in known.values()]
-        parts += [f"### {label}", table(heads, lines), _summary(versions)]
+    for title, some in (
+        ("Models of the benchmarks", seen),
+        ("Kept aside, as they came the first time", aside),
+    ):
+        if some:
+            parts += [f"### {title}", _side_by_side(some), *_summaries(some)]
+    parts += ["### What running the plan on samples brings and takes", _loops(known)]
+    parts += ["### Time predicted and measured", _predictions(known)]
     return "\n\n".join(parts)
 
 
-def _line(name: str, row: Row, version: Row) -> list[str]:
-    if version["error"]:
-        return [name, row["kind"], *["-"] * 7, version["error"]]
-    times, gap = version.get("times", {}), version.get("difference")
-    told, measured = expected(version["said"]), version.get("sqnr", {})
-    worst = min(measured, key=lambda output: measured[output], default="")
-    band = "{:.0f} ({:.0f} to {:.0f})".format(*told[worst]) if worst in told else "-"
-    counted = COUNTED.findall(version["said"])
-    return [
-        name,
-        row["kind"],
-        number(times.get("float_ms"), 2),
-        number(times.get("ratio"), 3),
-        number(row["score"], 3),
-        number(version.get("score"), 3),
-        "{points:+.2f} ({low:+.2f} to {high:+.2f})".format(**gap) if gap else "-",
-        number(measured.get(worst), 1),
-        band,
-        ", ".join(f"{count} {kind}" for count, kind in counted),
-    ]
+def _labels(known: Mapping[str, Row]) -> list[str]:
+    return list(dict.fromkeys(label for row in known.values() for label in row["versions"]))
 
 
-def _summary(found: Sequence[Row]) -> str:
-    """Return how many of a version's models hold what is asked of them."""
-    ratios = [version["times"]["ratio"] for version in found if version.get("times")]
-    gaps = [Difference(**version["difference"]) for version in found if version.get("difference")]
-    near = sum(gap.points >= -0.5 for gap in gaps)
-    lost = sum(gap.points < -0.5 and gap.high < 0 for gap in gaps)
-    held, outputs = map(sum, zip(*(in_band(version) for version in found), strict=True))
-    words = [f"Within 0.5 points: {near} of {len(gaps)}; lost more, significantly: {lost}."]
-    words += [f"Outputs within the band that was expected: {held} of {outputs}."]
-    if ratios:
-        slower = sum(ratio > 1.0 for ratio in ratios)
-        little = sum(0.97 < ratio <= 1.0 for ratio in ratios)
-        words += [
-            f"Time over float, geometric mean: {statistics.geometric_mean(ratios):.3f} of {len(ratios)}."
-        ]
-        words += [f"Slower than float: {slower}; gains less than 3 %: {little}."]
-    return " ".join(words)
+def _side_by_side(known: Mapping[str, Row]) -> str:
+    labels = _labels(known)
+    heads = ["model", "kind", "float ms", "float score"]
+    heads += [f"{word}, {label}" for word in ("time", "points", "SQNR (expected)") for label in labels]
+    lines = []
+    for name, row in known.items():
+        found = [row["versions"].get(label) for label in labels]
+        times = [version.get("times", {}) if version else {} for version in found]
+        plain = next((number(time["float_ms"], 2) for time in times if time), "-")
+        line = [name, row["kind"], plain, number(row["score"], 3)]
+        line += [number(time.get("ratio"), 3) for time in times]
+        lines.append([*line, *map(_points, found), *map(_worst, found)])
+    return table(heads, lines)
 
 
-STAGE = Stage(rows, {"": page}, tuple(models.FILES), options)
+def _points(version: Row | None) -> str:
+    """Return the points that a version is above float, with the interval."""
+    if not version or version["error"]:
+        return version["error"] if version else "-"
+    gap = version.get("difference")
+    return "{points:+.2f} ({low:+.2f} to {high:+.2f})".format(**gap) if gap else "-"
+
+
+def _worst(version: Row | None) -> str:
+    """Return the least SQNR of the outputs, and the band that was expected of that output."""
+    measured = (version or {}).get("sqnr", {})
+    if not version or not measured:
+        return "-"
+    worst = min(measured, key=lambda output: measured[output])
+    told = version["expected"].get(worst)
+    band = f" ({told[1]:.0f} to {told[2]:.0f})" if told else ""
+    return f"{measured[worst]:.1f}{band}"
+
+
+def _summaries(known: Mapping[str, Row]) -> list[str]:
+    """Return how many of each version's models hold what is asked of them."""
+    lines = []
+    for label in _labels(known):
+        found = [row["versions"][label] for row in known.values() if label in row["versions"]]
+        ratios = [version["times"]["ratio"] for version in found if version.get("times")]
+        gaps = [Difference(**version["difference"]) for version in found if version.get("difference")]
+        near = sum(gap.points >= -0.5 for gap in gaps)
+        inside = sum(gap.points < -0.5 and gap.low <= 0 <= gap.high for gap in gaps)
+        held, outputs = map(sum, zip(*(in_band(version) for version in found), strict=True))
+        words = [f"**{label}**: within 0.5 points {near} of {len(gaps)}, {inside} more inside the interval."]
+        words += [f"Outputs within the band that was expected: {held} of {outputs}."]
+        if ratios:
+            mean, slower = statistics.geometric_mean(ratios), sum(ratio > 1.0 for ratio in ratios)
+            little = [
+                v for v in found if v.get("times") and v["times"]["ratio"] > GAIN and not only_weights(v)
+            ]
+            words += [
+                f"Time over float, geometric mean: {mean:.3f} of {len(ratios)}; slower than float: {slower};"
+            ]
+            words += [f"gain of less than 3 % and not weights only: {len(little)}."]
+        lines.append(" ".join(words))
+    return lines
+
+
+def only_weights(version: Row) -> bool:
+    """Tell whether a plan computes nothing in int8."""
+    return set(version["nodes"]) <= {"float", "weight-only", "pass-through"}
+
+
+def _loops(known: Mapping[str, Row]) -> str:
+    heads = ("model", "version", "s", "s in the loop", "processor s", "in the loop", "nodes in int8", "said")
+    lines = []
+    for name, row in known.items():
+        for label, version in row["versions"].items():
+            loop = version["loop"]
+            if loop and not version["error"]:
+                seconds = [version["seconds"], loop["seconds"], version["processor"], loop["processor"]]
+                said = (
+                    "; ".join(note for note in version["notes"] if "calibration samples" in note) or "holds"
+                )
+                nodes = sum(
+                    version["nodes"].get(kind, 0) for kind in ("quantized", "lookup-table", "dynamic")
+                )
+                lines.append([name, label, *(number(each, 1) for each in seconds), nodes, said])
+    return table(heads, lines)
+
+
+def _predictions(known: Mapping[str, Row]) -> str:
+    lines, errors = [], []
+    for name, row in known.items():
+        for label, version in row["versions"].items():
+            predicted, measured = version["predicted"], version.get("times", {}).get("ratio")
+            if predicted is not None and measured is not None:
+                errors.append(abs(predicted / measured - 1.0))
+                error = f"{100.0 * (predicted / measured - 1.0):+.0f} %"
+                lines.append([name, label, f"{predicted:.3f}", f"{measured:.3f}", error])
+    text = table(("model", "version", "predicted", "measured", "error"), lines)
+    middle = f"Median error: {100.0 * statistics.median(errors):.1f} %." if errors else ""
+    return f"{text}\n\n{middle}"
+
+
+STAGE = Stage(rows, {"VERSIONS.md": page}, tuple(models.FILES), options)
