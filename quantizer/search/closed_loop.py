@@ -45,6 +45,9 @@ from .tuning_data import ScoringSamples, outputs_of, read_samples
 HALF = 8
 """Samples on which a plan is chosen, and as many on which it is confirmed."""
 
+MOST_ELEMENTS = 2**26
+"""Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
+
 QUIETER = (0.5, 1.1, 1.5, 2.0)
 """How much less noise is tried for an output that is too far off, in dB over what it is too far off by."""
 
@@ -149,7 +152,7 @@ def checked_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: calibration samples, of which the first 16 are run.
+        data: calibration samples, of which the first 16 are run, or as many as leave room for their outputs.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
@@ -158,9 +161,12 @@ def checked_on_samples(
     Raises:
         DataError: there are no samples. ModelError: a model cannot be run.
     """
+    count = _samples_with_room(facts)
+    if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
+        return facts, planned
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         session = open_session(str(model), model.name)
-        samples = read_samples(session, planned.model, TuningData(data, limit=2 * HALF))
+        samples = read_samples(session, planned.model, TuningData(data, limit=count))
         del session
         loop = _Loop(model, samples, Path(folder))
         first = loop.tried(facts, planned)
@@ -168,6 +174,16 @@ def checked_on_samples(
         if not first.holds:
             best = loop.more_careful(first)
     return best.facts, _with_checks(best, first, len(samples.samples))
+
+
+def _samples_with_room(facts: PlanningFacts) -> int:
+    """Return how many samples are run: outputs of both models are held in memory, as float64 when compared. 0
+    where not even two have room."""
+    profile = facts.measured
+    outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
+    elements = sum(outputs) / max(profile.data.samples, 1)
+    found = int(MOST_ELEMENTS / max(elements, 1.0))
+    return min(2 * HALF, found - found % 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +305,8 @@ def _with_tighter_budgets(first: _Tried) -> Iterator[PlanningFacts]:
     """Yield facts in which the outputs that are too far off have tighter noise budgets."""
     off = {s.output: 20.0 * math.log10(min(s.excess, 1e3)) for s in first.shifts if s.excess > 1.0}
     for times in QUIETER:
-        decibels = {name: round(max(times * needed, LEAST_DB), 2) for name, needed in off.items()}
+        # In halves, so that the last digits of what a machine computes decide nothing.
+        decibels = {n: max(math.ceil(2.0 * times * needed) / 2.0, LEAST_DB) for n, needed in off.items()}
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 

@@ -22,10 +22,16 @@ def floats(result: qprof.QuantizeResult) -> int:
     return sum(entry.kind == "float" for entry in result.plan.nodes.values())
 
 
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Return how much probability moves in the first plan."""
+    return quantized(tmp_path_factory.mktemp("first") / "q.onnx").plan.origin.checks[0].value
+
+
 @pytest.fixture
-def demanding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let half as much probability move as does in the first plan, whatever time that costs."""
-    monkeypatch.setattr(output_shift, "MOST_MOVED", 0.002)
+def demanding(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let half as much move, whatever time that costs."""
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 2.0)
     monkeypatch.setattr(closed_loop, "WORTH", 0.01)
 
 
@@ -69,10 +75,24 @@ def test_where_kernels_saturate_the_plan_is_that_of_exact_ones(
         monkeypatch.setattr(machine, "int8_kernels_saturate", lambda saturates=saturates: saturates)
         plans.append(quantized(tmp_path / f"{saturates}.onnx").plan)
     exact, dequantized = plans
-    assert dequantized.nodes == exact.nodes
+    kinds, others = ({n: e.kind for n, e in plan.nodes.items()} for plan in (exact, dequantized))
+    assert kinds == others
     assert [one.value for one in dequantized.origin.checks] == pytest.approx(
         [one.value for one in exact.origin.checks], rel=0.3
     )
+
+
+def test_fewer_samples_are_run_where_outputs_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    per_sample = quantized(tmp_path / "q.onnx").plan.origin.checks[0].samples
+    assert per_sample > 2
+    profile = qprof.load_profile(tmp_path / "q.profile.yaml")
+    elements = profile["logits"].count // profile.data.samples
+    for room, samples in ((2, 2), (1, 0)):
+        monkeypatch.setattr(closed_loop, "MOST_ELEMENTS", room * elements)
+        checks = quantized(tmp_path / "q.onnx").plan.origin.checks
+        assert [check.samples for check in checks] == [samples] * bool(samples)
 
 
 def test_what_no_plan_can_hold_at_its_price_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
