@@ -42,6 +42,14 @@ FILES = {
     "voices": "voices",
     "matcher": "matcher",
     "backbone": "backbone",
+    "figure-mask": "figure_mask",
+    "counter": "counter",
+    "maze-plan": "maze_plan",
+    "clusters": "clusters",
+    "denoise-step": "denoise_step",
+    "recommender": "recommender",
+    "hull-pointer": "hull_pointer",
+    "marks": "marks",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
 KEPT_ASIDE = (
@@ -53,6 +61,13 @@ KEPT_ASIDE = (
     "keywords",
     "texture-faults",
     "captions",
+    "counter",
+    "maze-plan",
+    "clusters",
+    "denoise-step",
+    "recommender",
+    "hull-pointer",
+    "marks",
 )
 # Those with trained weights and a split for tuning that may be looked at.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits", *KEPT_ASIDE})

@@ -64,7 +64,7 @@ def options(parser: ArgumentParser) -> None:
 def from_data(label: str, checkout: Path | None) -> Variant:
     """Return `qprof quantize --data`, of the installed version or of another checkout."""
     program = (sys.executable, "-P", str(HERE / "with_loop_seconds.py"), "{out}.loop.json")
-    command = (*program, "quantize", "{model}", "--data", "{data}", "{profiling}")
+    command = (*program, "quantize", "{model}", "--data", "{data}")
     files = ("-o", "{out}", "--save-plan", "{out}.plan.yaml")
     environment = {} if checkout is None else {"PYTHONPATH": str(checkout / ".typing")}
     return Variant(label, [[(*command, *files)]], sources_of_qprof(checkout), environment)
