@@ -182,7 +182,7 @@ def in_band(version: Row) -> tuple[int, int]:
 def page(rows: Rows) -> str:
     """Return the tables of the models, those that were kept aside apart, and what running plans took."""
     known = {name: row for name, (row,) in rows.items()}
-    aside = {name: row for name, row in known.items() if name in models.KEPT_ASIDE}
+    aside = {name: row for name, row in known.items() if name in models.KEPT_ASIDE_OF_VERSIONS}
     seen = {name: row for name, row in known.items() if name not in aside}
     parts = []
     for title, some in (
