@@ -505,6 +505,11 @@ def _steep(gains: NoiseGains, measured: Mapping[str, Floats]) -> Iterator[Node]:
                 yield node
 
 
+LOST = 10.0
+"""Noise over signal in the copy with rounded activations beyond which what is measured there is no noise of a
+plan: between products that stay float no plan rounds what the copy rounds."""
+
+
 def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Floats]:
     """Return the measured noise in each tensor, [3, samples + 1], the last column for all samples together.
 
@@ -521,6 +526,8 @@ def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Fl
             noises = [*(sample.tensors.get(name, unknown) for sample in samples), together]
             figures = [(noise.injected, noise.activation_noise, noise.weight_noise) for noise in noises]
             found[name] = np.array(figures, np.float64).T * (power / other.signal)
+            # Where the copy lost its signal, as behind a divisor rounded away, it says nothing of a plan.
+            found[name][1][found[name][1] > LOST * power] = np.nan
             found[name][0] *= _rounded_share(gains.profile[profiled], INJECTED * power)
     return found
 
