@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ...profiles.runtime.session import has_map
 from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_shape
 from ..model.graph import name_of
-from ..model.protobuf import graphs_in
+from ..model.protobuf import graphs_in, subgraphs_of
 
 # Types and shapes of outputs of onnxruntime's own operators, which ONNX's shape inference does not know.
 #
@@ -379,4 +379,26 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
         metadata_props=graph.metadata_props,
     )
     view = cast(ir.Graph, bare)  # documented, but not in its signature
-    return ir.to_proto(ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values())))
+    proto = ir.to_proto(
+        ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values()))
+    )
+    _repeat_constants(proto.graph, {})
+    return proto
+
+
+def _repeat_constants(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
+    """Give each subgraph the constants of the graphs around that its nodes read.
+
+    ONNX's inference hands a subgraph types and shapes of what is outside, and no values: the output of a
+    Reshape in the body of a Loop would not have the sizes that a constant outside says.
+
+    Args:
+        graph: in which it is done, at any depth.
+        outer: the constants of the graphs around it.
+    """
+    read = dict.fromkeys(name for node in graph.node for name in node.input if name in outer)
+    visible = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    graph.initializer.extend(outer[name] for name in read)
+    for node in graph.node:
+        for subgraph in subgraphs_of(node):
+            _repeat_constants(subgraph, visible)

@@ -220,6 +220,19 @@ def test_a_bias_after_a_quantized_product_of_known_shape_is_not_fused_into_a_flo
     assert net.plan(target).nodes["Add_s"].implementation == how
 
 
+def test_a_bias_in_a_body_whose_shape_is_a_constant_outside_is_not_fused_either() -> None:
+    """A greedy decoder in a Loop took 8.8 times float's time, and 0.45 with its biases as Sum."""
+    net = network(
+        """n = Constant <value_int = 2> () go = Constant <value = bool {1}> ()
+        row = Constant <value_ints = [1, 1, 256]> ()
+        y = Loop (n, go, x) <body = step (int64 i, bool k, float[A, B] f) => (bool l, float[C, D, E] o) {
+            l = Identity (k) r = Reshape (f, row) p = MatMul (r, w) s = Add (p, b) o = Erf (s) }>""",
+        {"w": (256, 256), "b": np.ones(256, np.float32)},
+        (1, 256),
+    )
+    assert net.plan(cost_model="off").nodes["Add_s"].implementation == "sum"
+
+
 def test_an_add_of_two_activations_stays_as_it_is() -> None:
     net = network("p = MatMul (x, w) s = Add (p, x) y = Erf (s)", {"w": (32, 32)}, (1, 8, 32))
     assert net.plan().nodes["Add_s"].implementation == ""
