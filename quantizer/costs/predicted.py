@@ -21,7 +21,7 @@ from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_cl
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
-from .kernels import Fusion, Sizes, Work, fused_nodes, fused_work, work_of
+from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import padded_shapes, shapes_of
 from .spellings import FLOAT_SPELLINGS, SPELLINGS
@@ -164,12 +164,23 @@ class CostModel:
             return 0.0
         blocked = node.input(0) in layouts.blocked
         if kernel is not None and kernel.endswith(":fused"):
-            work = fused_work(node, kernel, self.sizes)
+            work = self._filled_up(fused_work(node, kernel, self.sizes), node.output)
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
         if kernel is not None:
             return self._called(self._time(fused_work(node, kernel, self.sizes), "float", blocked))
         work = work_of(node, self.sizes, integer=False)
+        if node.output in layouts.blocked and not is_convolution(node):
+            work = self._filled_up(work, node.output)
         return self._called(self._time(work, "float", blocked) + self._reading_weights(node, work, "float"))
+
+    def _filled_up(self, work: Work, tensor: str) -> Work:
+        """Return a work on blocks of channels: they are computed whole, whatever of them the model has."""
+        return replace(work, sizes=(*work.sizes[:-1], work.sizes[-1] * self._share_of_blocks(tensor)))
+
+    def _share_of_blocks(self, tensor: str) -> float:
+        """Return how many channels the blocks of a tensor have for each of its own: 16 for a single one."""
+        channels = (self.sizes.shape(tensor)[1:2] or (0,))[0]
+        return filled_up(channels) / channels if channels else 1.0
 
     def integer_time(
         self,
@@ -227,9 +238,11 @@ class CostModel:
         shape = self.sizes.shape(tensor)
         if sum(dim > 1 for dim in shape[1:]) < FEWEST and kernel == "Layout":
             return self._called(1.0)  # no element moves
-        form = "integer" if kernel == "Layout" else "float"
-        size = (float(max(self.sizes.elements(tensor), 1)),)
-        time = self.table.microseconds(f"{kernel}:{form}", size)
+        size = float(max(self.sizes.elements(tensor), 1))
+        if kernel == "Layout":
+            time = self.table.microseconds("Layout:integer", (size,))
+        else:
+            time = self.table.microseconds(f"{kernel}:float", (size * self._share_of_blocks(tensor),))
         return 0.0 if time is None else self._called(time)
 
     def conversion_time(self, tensor: str, kernel: str) -> float:

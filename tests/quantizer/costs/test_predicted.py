@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from qprof_onnx.quantizer.costs.predicted import (
     total_microseconds,
 )
 from qprof_onnx.quantizer.costs.shapes import shapes_of
+from qprof_onnx.quantizer.evaluation.node_times import node_times
+from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 
 from ..networks import Network, network
@@ -68,6 +71,38 @@ def test_a_float_model_has_the_times_of_its_kernels_and_changes_of_layout(
     model = CostModel(two_convolutions.graph, two_convolutions.profile, costs_table)
     # Into blocks for the first, out of them for Erf, and so again for the second.
     assert model.floating == pytest.approx({"Conv_a": 124.0, "Erf_b": 18.0, "Conv_y": 113.0})
+
+
+@pytest.mark.parametrize(("channels", "computed"), [(1, 16), (12, 16), (32, 32)])
+def test_float_operators_in_blocks_of_channels_compute_whole_blocks(channels: int, computed: int) -> None:
+    net = network("a = Conv (x, v) b = Sigmoid (a) y = Erf (b)", {"v": (channels, 32, 1, 1)}, shape=SHAPE)
+    passes = ("Sigmoid:fused:float", "Erf:float", "ReorderOutput:float")
+    kernels = dict.fromkeys(passes, ((1.0, 1.0), (1e9, 1e9))) | table(Conv__pointwise__float=5.0).kernels
+    found = CostModel(net.graph, net.profile, CostTable(CONDITIONS, kernels)).floating
+    assert found["Sigmoid_b"] == pytest.approx(2 * 64 * computed)  # the function, and leaving the blocks
+    assert found["Erf_y"] == pytest.approx(64 * channels)
+
+
+def test_onnxruntime_leaves_blocks_of_one_channel_at_the_output_only(tmp_path: Path) -> None:
+    net = network(
+        'a = Conv (x, v) b = Resize <mode="linear"> (a, none, s) y = Sigmoid (b)',
+        {"v": (1, 32, 1, 1), "none": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 2], np.float32)},
+        shape=SHAPE,
+    )
+    save_model(net.model, tmp_path / "net.onnx")
+    sample = {"x": np.ones(SHAPE, np.float32)}
+    (executed,) = node_times({"net": tmp_path / "net.onnx"}, [sample], seconds=0.0)
+    assert [node.op_type for node in executed] == [
+        "ReorderInput",
+        "Conv",
+        "Upsample",
+        "Sigmoid",
+        "ReorderOutput",
+    ]
+    passes = ("Resize:linear:float", "Sigmoid:float", "ReorderOutput:float")
+    kernels = CostTable(CONDITIONS, dict.fromkeys(passes, ((1.0, 1.0), (1e9, 1e9))))
+    found = CostModel(net.graph, net.profile, kernels).floating
+    assert (found["Resize_b"], found["Sigmoid_y"]) == pytest.approx((16 * 256, 2 * 16 * 256))
 
 
 def test_a_plan_has_the_times_of_integer_kernels_and_of_conversions(
