@@ -208,7 +208,9 @@ def _worst_samples(result: Evaluation) -> Iterator[str]:
 def _remarks(output: OutputResult) -> Iterator[str]:
     """Yield the remarks on an output that stand below the table."""
     if output.shape_mismatches:
-        yield f"output '{output.name}': another shape than float's in {output.shape_mismatches} samples"
+        compared = "; compared on what both have" if output.difference is not None else ""
+        where = f"in {output.shape_mismatches} samples{compared}"
+        yield f"output '{output.name}': another shape than float's {where}"
     if output.difference is not None and output.difference.non_finite:
         count = output.difference.non_finite
         yield f"output '{output.name}': {count} elements are NaN or Inf in one model only"

@@ -289,7 +289,8 @@ class OutputResult:
             be compared.
         channels: the same by channel; None without a channel axis (see `channel_axes`).
         agreement: None for a float output whose largest value is no answer (see `class_axes`).
-        shape_mismatches: samples whose shapes differed; they are in `Agreement.total` and in no difference.
+        shape_mismatches: samples whose shapes differed; of them the common part is in the differences (see
+            `common_part`), and every answer of the longer one in `Agreement.total`.
     """
 
     name: str
@@ -329,16 +330,21 @@ class OutputSums:
 
     def added(self, floats: AnyArray, quantized: AnyArray) -> OutputSums:
         """Return the sums with one sample more."""
-        kind, mine = answers(floats, self.classes)
-        theirs = answers(quantized, self.classes)[1]
+        longest = max(
+            0 if a is None else a.size for _, a in (answers(v, self.classes) for v in (floats, quantized))
+        )
         counted = replace(
             self,
             dtype=str(floats.dtype),
-            kind=kind or self.kind,
-            answers=self.answers + (0 if mine is None else mine.size),
+            kind=answers(floats, self.classes)[0] or self.kind,
+            answers=self.answers + longest,
+            mismatches=self.mismatches + (floats.shape != quantized.shape),
         )
-        if floats.shape != quantized.shape:
-            return replace(counted, mismatches=self.mismatches + 1)
+        common = common_part(floats, quantized)
+        if common is None:
+            return counted
+        floats, quantized = common
+        mine, theirs = (answers(values, self.classes)[1] for values in common)
         if mine is not None and theirs is not None:
             counted = replace(counted, same=self.same + int((mine == theirs).sum()))
         if not is_float(floats):
@@ -368,6 +374,20 @@ class OutputSums:
         if self.answers:
             agreement = Agreement(self.kind, self.same, self.answers, self.same / self.answers)
         return OutputResult(name, self.dtype, difference, channels, agreement, self.mismatches)
+
+
+def common_part(floats: AnyArray, quantized: AnyArray) -> tuple[AnyArray, AnyArray] | None:
+    """Return what two outputs of one sample have at the same places; None where they have nothing in common.
+
+    An output may be as long as its values say, as that of a decoder that stops at a token: each axis is cut
+    to the shorter of both.
+    """
+    if floats.shape == quantized.shape:
+        return floats, quantized
+    common = tuple(slice(min(sizes)) for sizes in zip(floats.shape, quantized.shape, strict=False))
+    if floats.ndim != quantized.ndim or not floats[common].size:
+        return None
+    return floats[common], quantized[common]
 
 
 def is_float(values: AnyArray) -> bool:
@@ -551,12 +571,12 @@ def sample_difference(
         pairs: name of each output, and the values of both models.
 
     Returns:
-        None where no float output of equal shape differs.
+        None where no float output differs in what is common to both.
     """
     compared = [
-        (sums_along(floats, quantized, (None,))[0].difference().sqnr, name)
+        (sums_along(*common, (None,))[0].difference().sqnr, name)
         for name, floats, quantized in pairs
-        if floats.shape == quantized.shape and is_float(floats)
+        if is_float(floats) and (common := common_part(floats, quantized)) is not None
     ]
     sqnr, output = min(compared, default=(math.inf, ""))
     return None if sqnr == math.inf else SampleDifference(sample, output, sqnr)

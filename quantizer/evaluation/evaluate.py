@@ -269,7 +269,7 @@ def evaluate(
 
     provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
     if provenance is not None:
-        measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
+        measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
         expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
         estimates = check_estimates(expected, measured)
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
@@ -448,7 +448,7 @@ def _element_kind(type_text: str) -> str:
 def measured_sqnr(
     float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
 ) -> dict[str, float]:
-    """Return the SQNR in dB of each float output on samples; without those of which shapes differed.
+    """Return the SQNR in dB of each float output on samples; of other lengths that of their common part.
 
     Raises:
         ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
@@ -460,4 +460,4 @@ def measured_sqnr(
         quantized = pair.run_quantized(sample.arrays, sample.name)
         sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
     results = [s.result(name) for name, s in sums.items()]
-    return {r.name: r.difference.sqnr for r in results if r.difference and not r.shape_mismatches}
+    return {r.name: r.difference.sqnr for r in results if r.difference}

@@ -73,6 +73,7 @@ class OutputGrade:
         needed: dB from which on it is good.
         agreement: share of equal answers, where the largest value of the output is one.
         grade: by these.
+        other_lengths: samples on which it has another length than float's, compared on their common part.
     """
 
     output: str
@@ -81,6 +82,7 @@ class OutputGrade:
     needed: float
     agreement: float | None
     grade: Grade
+    other_lengths: int = 0
 
     @property
     def margin(self) -> float:
@@ -91,12 +93,14 @@ class OutputGrade:
     def text(self) -> str:
         """Return what was measured, and what is needed."""
         if self.sqnr is None:
-            return f"output '{self.output}': has another shape than the float model's, or nothing finite"
+            return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
         measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
         needs = f"{self.kind} need{'s'[: self.kind.startswith('a')]} {self.needed:.0f}"
-        return f"output '{self.output}': {measured}{where}, {needs}{same}"
+        count = self.other_lengths
+        lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
+        return f"output '{self.output}': {measured}{where}, {needs}{same}{lengths}"
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
@@ -132,13 +136,14 @@ def output_grades(results: Iterable[OutputResult], limits: NoiseLimits) -> tuple
 
 
 def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> OutputGrade:
-    sqnr = None if result.difference is None or result.shape_mismatches else result.difference.sqnr
+    sqnr = None if result.difference is None else result.difference.sqnr
     if sqnr is not None and kind == "detections" and result.channels is not None:
         groups = [group.difference for group in result.channels.groups]
         sqnr = min([sqnr, *(group.sqnr for group in groups if group.max_abs_value >= LEAST_SCORE)])
     same = result.agreement if result.agreement and result.agreement.kind == "top-1" else None
     share = None if same is None else same.ratio
-    return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, graded(sqnr, needed, same))
+    grade = graded(sqnr, needed, same)
+    return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, grade, result.shape_mismatches)
 
 
 def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compare import ClassAxis, OutputSums, Sums, answers, is_float, sums_along
+from ..compare import ClassAxis, OutputSums, Sums, answers, common_part, is_float, sums_along
 from .metric import Figures, Floats, Metric, Outputs, mean_of
 from .table import AGREEMENT, CORRELATION
 from .truth import Place
@@ -78,10 +78,12 @@ def _agreeing(floats: Outputs, quantized: Outputs, axes: Mapping[str, ClassAxis]
         rows = values.shape[0] if values.ndim else 1
         if rows == 0 or of_float.size % rows:
             rows = 1
-        same = np.zeros(of_float.size, bool)
-        if of_quantized is not None and values.shape == quantized[name].shape:
+        if of_quantized is None or values.shape != quantized[name].shape:  # of another length
+            counted = OutputSums(axes[name]).added(values, quantized[name])
+            shares.append(np.full(rows, counted.same / max(counted.answers, 1)))
+        else:
             same = np.asarray(of_float == of_quantized)
-        shares.append(same.reshape(rows, -1).mean(axis=1) if of_float.size else np.ones(rows))
+            shares.append(same.reshape(rows, -1).mean(axis=1) if of_float.size else np.ones(rows))
     rows = min(share.size for share in shares)
     merged = [share if share.size == rows else np.full(rows, share.mean()) for share in shares]
     return np.asarray(np.min(merged, axis=0), np.float64)
@@ -127,7 +129,10 @@ def noise_share(
     shares = _all_shares(floats, quantized, axes)
     if shares:
         return max(float(share.mean()) for share in shares)
-    differ = [[float(np.mean(f[n] != q[n])) for n in f] for f, q in zip(floats, quantized, strict=True)]
+    counted = [
+        [OutputSums(axes[n]).added(f[n], q[n]) for n in f] for f, q in zip(floats, quantized, strict=True)
+    ]
+    differ = [[1.0 - one.same / one.answers if one.answers else 0.0 for one in row] for row in counted]
     return float(np.max(np.mean(differ, axis=0), initial=0.0))
 
 
@@ -143,19 +148,23 @@ def _all_shares(
 def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
 
-    Inf in all samples where one has another shape, NaN or Inf, or noise without any signal.
+    Values of another length are compared on their common part. Inf in all samples where one has nothing in
+    common with float's, NaN or Inf, or noise without any signal.
     """
     sums = OutputSums(axis)
     for floats, quantized in pairs:
         sums = sums.added(floats, quantized)
     result = sums.result("")
-    if result.shape_mismatches or result.difference is None:
-        return np.full(len(pairs), math.inf if result.shape_mismatches else 0.0)
+    common = [part for part in (common_part(*pair) for pair in pairs) if part is not None]
+    if len(common) < len(pairs):
+        return np.full(len(pairs), math.inf)
+    if result.difference is None:
+        return np.zeros(len(pairs))
     if result.difference.sqnr == -math.inf:
         return np.full(len(pairs), math.inf)
     groups = () if result.channels is None else result.channels.groups
     axes = (None, None if result.channels is None else result.channels.axis)
-    whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in pairs), strict=True)
+    whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in common), strict=True)
     shares = [_shares(whole, np.zeros(1, np.intp))]
     for group in groups:
         members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])

@@ -261,8 +261,24 @@ def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
     data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])
     y, at = evaluate(a, b, data, measuring=NO_LATENCY).outputs
     assert (y.shape_mismatches, at.shape_mismatches) == (1, 1)
-    assert y.difference.elements == 1  # of the other sample
+    assert y.difference.elements == 2  # of the other sample, and what is common to both of this one
     assert (at.agreement.same, at.agreement.total) == (1, 3)
+
+
+def test_outputs_of_other_lengths_are_compared_on_their_common_part(write, samples) -> None:
+    """A decoder that stops one step earlier is as good up to there."""
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N] x) => (float[M] y, int64[M] t) <int64[1] s = {{0}}, int64[1] e = {{{end}}}> {{
+      y = Slice (x, s, e)
+      t = Cast <to = 7> (y)
+    }}"""
+    a, b = write("a.onnx", text.format(end=3)), write("b.onnx", text.format(end=2))
+    data = samples([1.0, 2.0, 3.0], [1.0, 2.0])
+    y, t = evaluate(a, b, data, measuring=NO_LATENCY).outputs
+    assert (y.difference.sqnr, y.difference.elements, y.shape_mismatches) == (math.inf, 4, 1)
+    assert (t.agreement.same, t.agreement.total, t.shape_mismatches) == (4, 5, 1)
+    y, t = evaluate(b, a, data, measuring=NO_LATENCY).outputs
+    assert (t.agreement.same, t.agreement.total) == (4, 5)  # what is too much is not the same either
 
 
 @pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
@@ -278,7 +294,7 @@ def test_an_output_of_another_shape_on_some_samples_fails_a_gate_on_sqnr(write, 
 
 def test_nothing_comparable_fails_the_gate(write, samples) -> None:
     a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
-    found = evaluate(a, b, samples([0.1, 0.6, 0.9]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
+    found = evaluate(a, b, samples([0.1, 0.6]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
     (failure,) = found.failures
     assert (failure.measured, failure.missing, failure.result) == (None, math.inf, "not proven")
 

@@ -20,8 +20,8 @@ def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
     assert (result.rows, result.drop) == (2, 25.0)
 
 
-def test_an_output_of_another_shape_agrees_in_nothing() -> None:
-    assert scored(agreement_metric({"y": CLASSES}), [rows(0, 1)], [rows(0)]).drop == 100.0
+def test_an_output_of_another_length_agrees_in_its_common_part_alone() -> None:
+    assert scored(agreement_metric({"y": CLASSES}), [rows(0, 1)], [rows(0)]).drop == 50.0
 
 
 def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
