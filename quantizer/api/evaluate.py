@@ -22,7 +22,6 @@ from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
 from ..model.files import ModelLike, load_model, model_file
-from ..noise.estimate_check import too_good_texts
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
@@ -82,10 +81,7 @@ def evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
         if saturation := _saturation(other, measuring):
-            # The estimate is not too good then: what was measured is other arithmetic.
-            untrue = too_good_texts(found.estimates)
-            remarks = tuple(text for text in found.remarks if text not in untrue)
-            found = replace(found, remarks=(*remarks, saturation))
+            found = replace(found, remarks=(*found.remarks_of_other_arithmetic, saturation))
     if baseline is None or earlier is None:
         return found
     return held_against(found, earlier, Path(baseline).name, slack)

@@ -126,7 +126,7 @@ def write_quantized(
             f"rounding {chosen.config.rounding}: needs samples, as for calibration; give them with "
             "--data DIR, or choose rounding nearest, which needs none"
         )
-    if speed is not None or data is not None or check is not None:  # before steps that take their time
+    if speed is not None or data is not None:  # before steps that take their time
         _, facts = plan_that_runs(facts, path)
     result = with_fallback_nodes(facts, attempt)
     if checkpoint is not None:
@@ -159,7 +159,7 @@ def _held(
 ) -> tuple[PlanningFacts, PlannedModel]:
     """Return the plan whose outputs hold as measured, with the facts that it is made from."""
     step = "run on calibration samples (outputs may be further from float than estimated)"
-    with left_out_steps() as left_out, improvement(step, PlanError):
+    with left_out_steps() as left_out, improvement(step):
         return checked_on_samples(facts, planned, model, data)
     return facts, with_notes(planned, left_out)
 

@@ -18,6 +18,7 @@ from ...profiles.samples.random_samples import is_random as is_random_source
 from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
 from ...profiles.samples.values import InputSpec
 from ..evaluation.metrics.truth import Labels
+from ..search.closed_loop import SAMPLES
 from ..search.verdict import HeldOut
 
 QUARTER = 4
@@ -25,9 +26,6 @@ QUARTER = 4
 
 LEAST = 4
 """Samples that are held out at least, where that leaves as many for the profile."""
-
-CHECKED = 16
-"""Calibration samples that a model is run on before it is written."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 def _checked(found: Digests, positions: Sequence[int]) -> ChosenSamples:
     """Return the samples that a model is run on before it is written, drawn by their digests."""
     drawn = sorted(positions, key=lambda place: (_drawn(found.rows[place], b"checked"), place))
-    return ChosenSamples(found.data, tuple(sorted(drawn[:CHECKED])))
+    return ChosenSamples(found.data, tuple(sorted(drawn[:SAMPLES])))
 
 
 def _drawn(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:

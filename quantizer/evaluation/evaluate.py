@@ -113,6 +113,13 @@ class Evaluation(Presented):
     baseline: str = ""
 
     @property
+    def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
+        """The remarks where kernels saturate here and not on the target: other arithmetic was measured then,
+        and no estimate is too good."""
+        untrue = too_good_texts(self.estimates)
+        return tuple(text for text in self.remarks if text not in untrue)
+
+    @property
     def gated(self) -> bool:
         """Whether there is a limit, or a baseline to be held against."""
         return self.gate.has_limit or bool(self.baseline)

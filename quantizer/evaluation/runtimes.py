@@ -51,12 +51,12 @@ def session_options(threads: int) -> ort.SessionOptions:
     return options
 
 
-def dequantized_options(threads: int = 1) -> ort.SessionOptions:
+def dequantized_options() -> ort.SessionOptions:
     """Return options of a session that computes form qdq as written: float operators on dequantized values.
 
     The same integers as those of exact kernels but for ties; where kernels saturate, those of the target.
     """
-    options = session_options(threads)
+    options = session_options(1)
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 

@@ -27,17 +27,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams, quantize
 from ..operators.table import MICROSOFT, product_layout
+from ..plan.plan import UNBLOCKED
 from .graph_writer import constant_array
 from .task import Task
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
-
-UNBLOCKED = 128
-"""Elements of a block of a weight with a scale for each channel, which is repeated; the kernel rounds the
-activations in blocks of this size. 1536 x 384 with 128 rows, 8 bits, times float: 0.86 with 32, 0.74 with 64,
-0.68 with 128, 0.59 with 256; the activations keep 45, 45, 44 and 43 dB."""
 
 FEWEST = 16
 """Elements of the smallest block."""

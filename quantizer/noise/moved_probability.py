@@ -22,8 +22,7 @@ from ..numerics.density import density, mean_of, signal_power
 from ..operators.facts import Classes, Meaning
 from ..operators.functions import function_of
 from ..operators.graph import Graph, Node
-from ..plan.plan import QuantPlan
-from .sources import NoiseEstimator
+from .activation_ranges import ActivationRanges
 from .value_paths import maker_of, parts_of
 
 MOST_MOVED = 0.047
@@ -36,24 +35,25 @@ STEP = 1e-4
 """Over which a slope is taken: of the unit in which logits are counted."""
 
 
-def expected_moves(estimator: NoiseEstimator, plan: QuantPlan) -> dict[str, float]:
+def deciding_inputs(graph: Graph) -> list[str]:
+    """Return the tensors that probabilities are made of, whose noise `expected_moves` asks for."""
+    return sorted({node.input(0) for name in graph.outputs for node in _deciding(graph, name)})
+
+
+def expected_moves(activations: ActivationRanges, estimated: Mapping[str, float]) -> dict[str, float]:
     """Return the share of the probability that is expected to move at each output that has any, in [0, 1].
 
     Args:
-        estimator: of the model that the plan is of.
-        plan: whose noise it is.
+        activations: of the model.
+        estimated: SQNR in dB of `deciding_inputs`, as far as it is known.
     """
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    deciding = {name: list(_deciding(graph, name)) for name in graph.outputs}
-    inputs = {node.input(0) for nodes in deciding.values() for node in nodes}
-    known = sorted(name for name in inputs if estimator.gains.powers.get(name))
-    estimated = estimator.estimated_sqnr(plan, known) if known else {}
+    graph, profile = activations.graph, activations.profile
     found = {}
-    for name, nodes in deciding.items():
+    for name in graph.outputs:
         moved = total = 0.0
-        for node in nodes:
+        for node in _deciding(graph, name):
             source, result = node.input(0), node.output
-            probability = _probability(estimator, node)
+            probability = _probability(activations, node)
             if source not in estimated or probability is None or result not in profile:
                 continue
             mean, slope = probability
@@ -76,9 +76,9 @@ def _deciding(graph: Graph, name: str) -> Iterator[Node]:
             yield node
 
 
-def _probability(estimator: NoiseEstimator, node: Node) -> tuple[float, float] | None:
+def _probability(activations: ActivationRanges, node: Node) -> tuple[float, float] | None:
     """Return the mean of a node's result and of the magnitude of its slope; None where they are not known."""
-    profile = estimator.activations.profile
+    profile = activations.profile
     source, result = profile.get(node.input(0)), profile.get(node.output)
     if source is None or result is None or not (source.histogram.total and result.histogram.total):
         return None
@@ -93,7 +93,7 @@ def _probability(estimator: NoiseEstimator, node: Node) -> tuple[float, float] |
         return 1.0 / classes, max(0.0, 1.0 - classes * squares) / classes
     spread = density(source)
     try:
-        function = function_of(node.ir_node, estimator.activations.opset)
+        function = function_of(node.ir_node, activations.opset)
         mean = mean_of(spread, function)
         slope = mean_of(spread, lambda x: np.abs(function(x + STEP) - function(x - STEP)) / (2.0 * STEP))
     except PlanError:

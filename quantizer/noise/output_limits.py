@@ -156,10 +156,6 @@ class NoiseLimits:
             return self._at_step(step)
         return self._at_output(tensor, self.output_of(tensor))
 
-    def decibels_quieter(self, tensor: str) -> float:
-        """Return by how many dB the noise of a tensor is to be below what it would be by the limits alone."""
-        return self.quieter.get(self.output_of(tensor), 0.0)
-
     def output_of(self, tensor: str) -> str:
         """Return the output that a tensor is a part of: the nearest; "" for none."""
         if tensor in self.kinds:

@@ -19,7 +19,7 @@ from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
-from ..plan.plan import BIAS_CORRECTED, ON_CODES, ROUNDS_IN_KERNEL, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ON_CODES, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow, left_by_bias_correction
 
@@ -330,11 +330,6 @@ def _weights(node: Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors)
         yield NoiseSource(node.name, name, through * power)
 
 
-KERNEL_BLOCK = 128
-"""Elements of the activations that a kernel of packed weights rounds together, where the weights have no
-blocks of their own: as `lowering.bit_packed` writes them."""
-
-
 def rounded_in_kernels(
     flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
 ) -> Iterator[NoiseSource]:
@@ -351,8 +346,8 @@ def rounded_in_kernels(
             continue
         if through is None or tensor is None or not tensor.histogram.total:
             continue
-        sizes = [params.block_size or KERNEL_BLOCK for params in entry.inputs.values()]
-        largest = mean_square_of_largest(density(tensor), max(sizes, default=KERNEL_BLOCK))
+        sizes = [params.block_size or UNBLOCKED for params in entry.inputs.values()]
+        largest = mean_square_of_largest(density(tensor), max(sizes, default=UNBLOCKED))
         yield NoiseSource(node.name, node.input(0), through * (ROUNDING * largest / 127.0**2), is_inner=True)
 
 

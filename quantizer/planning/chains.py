@@ -28,7 +28,6 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..costs.predicted import CostModel
 from ..model.graph import name_of, output_name
 from ..operators.decompositions import GIVEN_AWAY_BY, written_out
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
@@ -187,10 +186,9 @@ def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
 
 def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
     """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
-    table, graph = facts.recipe.costs, facts.graph
-    if table is None or FUSED_CHAIN not in facts.target.spellings or facts.config.lookup_tables != "target":
+    model, graph = facts.cost_model, facts.graph
+    if model is None or FUSED_CHAIN not in facts.target.spellings or facts.config.lookup_tables != "target":
         return
-    model = CostModel(graph, facts.profile, table)
     for node in graph.nodes:
         function = written_out(node, graph) if node.op_type in GIVEN_AWAY_BY else None
         if function is None:

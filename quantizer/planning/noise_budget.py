@@ -24,7 +24,7 @@ from ...profiles.records.profile import Profile
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
-from ..noise.moved_probability import expected_moves, moved_texts
+from ..noise.moved_probability import deciding_inputs, expected_moves, moved_texts
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
@@ -78,7 +78,8 @@ def plan_within_noise_budget(
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
     steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
-    found = estimator.estimated_sqnr(plan, [step.tensor for step in steps])
+    logits = [name for name in deciding_inputs(graph) if estimator.gains.powers.get(name)]
+    found = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits])
     estimated = {name: db for name, db in found.items() if name in graph.outputs}
     bands = {
         name: band_of(
@@ -87,7 +88,7 @@ def plan_within_noise_budget(
         for name, db in estimated.items()
         if profile.noise
     }
-    moves = expected_moves(estimator, plan) if profile.noise and limits.least is None else {}
+    moves = expected_moves(activations, found) if profile.noise and limits.least is None else {}
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
     return replace(plan, origin=origin, notes=(*plan.notes, *moved_texts(moves)))
 
@@ -115,7 +116,8 @@ def _within_budget(
         if plan.nodes[name].kind is not Kind.FLOAT
     }
     plan = maker.make(noisy) if noisy else plan
-    quieter = 10.0 ** (-np.array([limits.decibels_quieter(name) for name in flow.outputs]) / 10.0)
+    decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in flow.outputs]
+    quieter = 10.0 ** (-np.array(decibels) / 10.0)
     while flow.outputs:
         flow = noise_flow(estimator.gains_of(plan), judged)
         noise = estimator.by_node(flow, plan)

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
-from ..costs.predicted import CostModel, total_microseconds
-from ..evaluation.compare import class_axes
+from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.runtimes import dequantized_options, open_session
 from ..lowering.lower import lower
@@ -36,14 +35,15 @@ from ..targets.config import DATA_FREE
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .engine import CANNOT
+from .fallback_nodes import blamed_on_nodes
 from .options import TuningData
 from .output_shift import OutputShift, output_shifts
 from .quality import int8_share
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
 
-HALF = 8
-"""Samples on which a plan is chosen, and as many on which it is confirmed."""
+SAMPLES = 16
+"""That a plan is run on: half of them choose, the others confirm."""
 
 MOST_ELEMENTS = 2**26
 """Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
@@ -139,8 +139,8 @@ def can_be_checked(recipe: Recipe, data: DataLike) -> bool:
 
 def _saturates(recipe: Recipe) -> bool:
     """Whether int8 kernels saturate here, and not on the target."""
-    exact = recipe.config.weight_type != "int8"
-    return not exact and bool(saturation_alarm(recipe.config.target, recipe.target.weight_types))
+    alarm = saturation_alarm(recipe.config.target, recipe.target.weight_types)
+    return recipe.config.weight_type == "int8" and bool(alarm)
 
 
 def checked_on_samples(
@@ -152,14 +152,16 @@ def checked_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: calibration samples, of which the first 16 are run, or as many as leave room for their outputs.
+        data: calibration samples, of which the first `SAMPLES` are run, or as many as leave room for their
+            outputs.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
         measured (`PlanOrigin.checks`) and a note where an output does not hold.
 
     Raises:
-        DataError: there are no samples. ModelError: a model cannot be run.
+        DataError: there are no samples. UnfitNodesError: onnxruntime does not load or run the plan's model
+            for the sake of some nodes. ModelError: a model cannot be run.
     """
     count = _samples_with_room(facts)
     if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
@@ -168,7 +170,7 @@ def checked_on_samples(
         session = open_session(str(model), model.name)
         samples = read_samples(session, planned.model, TuningData(data, limit=count))
         del session
-        loop = _Loop(model, samples, Path(folder))
+        loop = _Loop(samples, class_axes(planned.model, None, None), Path(folder))
         first = loop.tried(facts, planned)
         best = first
         if not first.holds:
@@ -183,7 +185,7 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
     elements = sum(outputs) / max(profile.data.samples, 1)
     found = int(MOST_ELEMENTS / max(elements, 1.0))
-    return min(2 * HALF, found - found % 2)
+    return min(SAMPLES, found - found % 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,30 +193,26 @@ class _Loop:
     """Plans of one model that are written and run.
 
     Attributes:
-        model: file of the float model.
-        samples: with its outputs.
+        samples: with the outputs of the float model.
+        axes: where these have their classes.
         folder: where models are written.
     """
 
-    model: Path
     samples: ScoringSamples
+    axes: Mapping[str, ClassAxis]
     folder: Path
 
     def tried(self, facts: PlanningFacts, planned: PlannedModel) -> _Tried:
         """Write and run a plan."""
-        path = self.folder / "trial.onnx"
-        save_model(lower(planned.model, planned.plan).model, path)
+        path, name = self.folder / "trial.onnx", "quantized model"
+        lowered = lower(planned.model, planned.plan)
         options = dequantized_options() if _saturates(facts.recipe) else None
-        outputs = outputs_of(
-            open_session(str(path), "quantized model", options=options),
-            self.samples.samples,
-            "quantized model",
-        )
-        axes = class_axes(planned.model, None, None)
-        halves = [
-            output_shifts(self.samples.float_outputs[begin::2], outputs[begin::2], facts.noise_limits, axes)
-            for begin in (0, 1)
-        ]
+        with blamed_on_nodes(planned, lowered):
+            save_model(lowered.model, path)
+            session = open_session(str(path), name, options=options)
+            outputs = outputs_of(session, self.samples.samples, name)
+        floats, limits = self.samples.float_outputs, facts.noise_limits
+        halves = [output_shifts(floats[begin::2], outputs[begin::2], limits, self.axes) for begin in (0, 1)]
         if len(self.samples.samples) < 2:
             halves[1] = halves[0]
         both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
@@ -254,27 +252,23 @@ class _Loop:
         self, first: _Tried, candidates: Iterable[PlanningFacts]
     ) -> list[tuple[PlanningFacts, PlannedModel]]:
         """Return the plans of candidates, the fastest first, each once, without those that take too long."""
-        found: dict[str, tuple[float, PlanningFacts, PlannedModel]] = {}
+        found: dict[frozenset[str], tuple[float, PlanningFacts, PlannedModel]] = {}
         for facts in candidates:
             try:
                 planned = plan_from(facts)
             except CANNOT:
                 continue
-            time = _time(planned, facts)
-            floats = " ".join(n for n, e in planned.plan.nodes.items() if e.kind is Kind.FLOAT)
-            found.setdefault(floats, (time, facts, planned))
-        now = " ".join(n for n, e in first.planned.plan.nodes.items() if e.kind is Kind.FLOAT)
-        found.pop(now, None)
+            found.setdefault(_floats(planned), (_time(planned, facts), facts, planned))
+        found.pop(_floats(first.planned), None)
         most = first.time + 1.0 / (100.0 * WORTH)  # what removes all noise is worth no more
         order = sorted((entry for entry in found.values() if entry[0] <= most), key=lambda entry: entry[0])
         return [(facts, planned) for _, facts, planned in order]
 
     def _without_noisy_nodes(self, first: _Tried) -> Iterator[PlanningFacts]:
         """Yield facts in which the nodes stay float that have some shares of the measured noise."""
-        axes, limits = class_axes(first.planned.model, None, None), first.facts.noise_limits
 
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-            return _worst(output_shifts(floats, outputs, limits, axes)) ** 2
+            return _worst(output_shifts(floats, outputs, first.facts.noise_limits, self.axes)) ** 2
 
         ranked = ranked_nodes(
             first.planned,
@@ -310,16 +304,16 @@ def _with_tighter_budgets(first: _Tried) -> Iterator[PlanningFacts]:
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 
+def _floats(planned: PlannedModel) -> frozenset[str]:
+    return frozenset(name for name, entry in planned.plan.nodes.items() if entry.kind is Kind.FLOAT)
+
+
 def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
     """Return the predicted time of a plan over float's; as if integers took half without a table of times."""
-    table = facts.recipe.costs
-    if table is None:
-        return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
-    own = planned.facts or facts
-    model = CostModel(planned.graph, own.profile, table)
-    return total_microseconds(model.costs(planned.plan), planned.graph, planned.plan) / sum(
-        model.floating.values()
-    )
+    predicted = planned.plan.origin.time
+    if predicted is not None and predicted.float_us:
+        return predicted.planned_us / predicted.float_us
+    return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
 
 
 def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:

@@ -17,22 +17,25 @@ Each figure is an amplitude: half of the figure is a quarter of the noise power,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..evaluation.compare import NO_CLASSES, ClassAxis, is_float, sums_along
+from ..evaluation.compare import NO_CLASSES, ClassAxis, is_float
 from ..noise.moved_probability import MOST_MOVED
 from ..noise.output_limits import NoiseLimits
 
-AnyArray = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Arrays = Mapping[str, AnyArray]
+Arrays = Mapping[str, npt.NDArray[Any]]
 """The outputs of one sample, by name."""
+
+Reading = Callable[[Floats], Floats]
+"""Takes the probabilities from the values of an output."""
 
 MOST_COSINE_NOISE = 0.4
 """Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""
@@ -132,22 +135,17 @@ def _shift(
         return OutputShift(name, Measure.MOVED, moved if finite else math.inf, MOST_MOVED)
     if kind == "embedding" and (noise := _cosine_noise(mine, theirs)) is not None:
         return OutputShift(name, Measure.COSINES, noise if finite else math.inf, MOST_COSINE_NOISE)
-    sums = [sums_along(f, q, (None,))[0] for f, q in zip(mine, theirs, strict=True)]
-    signal, noise = (float(sum(part.sum() for part in parts)) for parts in _parts(sums))
-    share = noise / signal if signal > 0.0 else 0.0
+    signal = float(sum(np.square(f).sum() for f in mine))
+    share = float(sum(np.square(q - f).sum() for f, q in zip(mine, theirs, strict=True))) / (signal or 1.0)
     most = min(limits.allowed(name), 1e6) * NOISE_SLACK
     return OutputShift(name, Measure.NOISE, math.sqrt(share) if finite else math.inf, math.sqrt(most))
-
-
-def _parts(sums: Sequence[Any]) -> tuple[list[Floats], list[Floats]]:
-    return [one.signal for one in sums], [one.noise for one in sums]
 
 
 # What an output means --------------------------------------------------------------------------------------
 
 
-def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -> Any:
-    """Return what makes probabilities of an output's values, as they are meant; None where it has none.
+def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -> Reading | None:
+    """Return how an output's values are probabilities, as they are meant; None where it has none.
 
     Args:
         kind: of the output.
@@ -155,14 +153,14 @@ def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -
         classes: where it has its classes.
     """
     if kind in ("decision", "detections") and _within_one(values):
-        return lambda array: array
+        return np.asarray
     if kind in ("decision", "detections", "values") and _are_logs(values):
-        return lambda array: np.exp(np.minimum(array, 0.0))
+        return _exp
     if kind == "detections":
         return _scores_of(values)
     if kind in ("decision", "values") and classes.is_answer:
         axis = classes.axis_in(values[0].shape)
-        return None if axis is None else lambda array: _softmax(array, axis)
+        return None if axis is None else partial(_softmax, axis=axis)
     return None
 
 
@@ -186,7 +184,7 @@ def _are_logs(values: Sequence[Floats]) -> bool:
     return False
 
 
-def _scores_of(values: Sequence[Floats]) -> Any:
+def _scores_of(values: Sequence[Floats]) -> Reading | None:
     """Return what takes the channels that are within 0 to 1 on all samples, from boxes and scores that stand
     beside each other along axis 1 or the last; None where no channel is, or all are."""
     rank = values[0].ndim
@@ -198,8 +196,12 @@ def _scores_of(values: Sequence[Floats]) -> Any:
         high = np.max([v.max(axis=rest) for v in values], axis=0)
         scores = np.flatnonzero((low >= -ROUNDING) & (high <= 1.0 + ROUNDING))
         if 0 < scores.size < low.size:
-            return lambda array, axis=axis, scores=scores: np.take(array, scores, axis=axis)
+            return partial(np.take, indices=scores, axis=axis)
     return None
+
+
+def _exp(values: Floats) -> Floats:
+    return np.exp(np.minimum(values, 0.0))
 
 
 def _softmax(values: Floats, axis: int) -> Floats:

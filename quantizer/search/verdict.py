@@ -14,7 +14,7 @@ from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
-from ..noise.estimate_check import EstimateCheck, too_good_texts
+from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .proposals import Fix
@@ -316,8 +316,7 @@ def verdict_of(
     """
     outputs = output_grades(evaluation.outputs, limits)
     drop = evaluation.score or evaluation.accuracy
-    # Where kernels saturate the estimate is not too good: the measurement is of other arithmetic.
-    untrue = too_good_texts(evaluation.estimates) if saturation else ()
+    remarks = evaluation.remarks_of_other_arithmetic if saturation else evaluation.remarks
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -330,7 +329,7 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*held_out.remarks, *(text for text in evaluation.remarks if text not in untrue)),
+        remarks=(*held_out.remarks, *remarks),
     )
     alarms = [*([saturation] if saturation else []), *alarms_of(composition, found.cost)]
     found = replace(found, alarms=tuple(alarms))

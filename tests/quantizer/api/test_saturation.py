@@ -8,7 +8,6 @@ import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.api import evaluate
 from qprof_onnx.quantizer.evaluation import evaluate as evaluation
 from qprof_onnx.quantizer.targets import machine
 
@@ -106,7 +105,6 @@ def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
 ) -> None:
     text = "output 'y': the estimate was too good; trust the measurement"
     monkeypatch.setattr(evaluation, "too_good_texts", lambda checks: (text,))
-    monkeypatch.setattr(evaluate, "too_good_texts", lambda checks: (text,))
     found = qprof.evaluate(path, qprof.quantize(path, data=DIGITS / "calibration"), DIGITS / "heldout")
     assert any(ALARM in remark for remark in found.remarks)
     assert text not in found.remarks
