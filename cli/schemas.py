@@ -17,7 +17,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..profiles.records.data_checks import Hint, InputCheck, Outlier
-from ..profiles.samples.preprocessing import BUILT_IN
+from ..profiles.samples.constants import Constants
+from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
@@ -281,9 +282,16 @@ def _document(reader: str, record: type) -> Any:
     head: list[Any] = [("reader", told, field(default=reader))] if names else [("reader", told)]
     below = Meta(description="a built-in recipe, whose keys hold where the file has none")
     base = [("base", Annotated[_ONE_OF[names] | None, below], field(default=None))] if names else []
+    fed: list[Any] = [
+        ("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict))
+    ]
+    if "constants" not in hints:  # what a state is at first
+        fed.append(("constants", Constants, field(default_factory=dict)))
     body = [(entry.name, hints[entry.name], _default(entry)) for entry in fields(record)]
     about = (record.__doc__ or "").partition("\n")[0]
-    return make_dataclass(f"{reader.capitalize()}Recipe", [*head, *base, *body], namespace={"__doc__": about})
+    return make_dataclass(
+        f"{reader.capitalize()}Recipe", [*head, *base, *body, *fed], namespace={"__doc__": about}
+    )
 
 
 def _default(entry: Field[Any]) -> Any:

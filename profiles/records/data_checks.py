@@ -44,6 +44,14 @@ def hints_of(profile: Profile) -> tuple[Hint, ...]:
 def _hints(profile: Profile) -> Iterator[tuple[str, str]]:
     for name, given in profile.inputs.items():
         yield from input_hints(name, given, profile.runs, len(profile.inputs) == 1)
+    if still := [name for name, given in profile.inputs.items() if is_unused_state(given, profile.runs)]:
+        more = f" and {len(still) - 1} more" if len(still) > 1 else ""
+        if len(still) < len(profile.inputs):
+            yield (
+                "zero-state",
+                f"input '{still[0]}'{more}: zero or empty in all samples; if it is a state that the model "
+                f"gives back, feed it back, with the line 'state: {{OUTPUT: {still[0]}}}' in a recipe",
+            )
     if equal := equal_runs(profile):
         yield "equal-samples", f"all {equal} samples are equal: give samples that differ, as real data do"
     elif profile.data.samples < FEW:
@@ -252,6 +260,18 @@ def is_constant_input(given: InputProfile, runs: int, alone: bool) -> bool:
     if tensor.dtype not in _FLOATS or tensor.count <= runs or tensor.minimum != tensor.maximum:
         return False
     return alone or tensor.minimum != 0.0
+
+
+def is_unused_state(given: InputProfile, runs: int) -> bool:
+    """Whether a float input was zero in all samples, or had no elements, as a state is at its start.
+
+    Ranges of what it becomes with the first steps were not seen then.
+    """
+    tensor = given.tensor
+    if tensor.dtype not in _FLOATS or given.sizes is None:
+        return False
+    empty = not tensor.count and any(high == 0 for _, high in given.sizes)
+    return empty or (tensor.count > runs and tensor.minimum == tensor.maximum == 0.0)
 
 
 def _is_image(sizes: Sizes | None) -> bool:

@@ -28,8 +28,8 @@ from ..records.non_finite import dumps_run, loads_run
 from ..records.profile import ModelId, Profile
 from ..runtime.external_weights import save_with_weights
 from ..runtime.providers import profiled_by
+from ..runtime.states import model_samples
 from ..samples.objects import PreprocessedData, source_name
-from ..samples.samples import input_specs, open_samples
 from ..samples.smallest import SamplePlace, SmallestSamples
 from .calibrate import NoSamplesError, profile_samples
 from .sample_pass import ProfilingModel, profiling_model
@@ -76,7 +76,7 @@ def calibrate_sharded(
     settings = settings.checked()
     if settings.scheduler is None:
         raise ConfigError("scheduler: is missing; give the address of a Dask scheduler, or call calibrate")
-    total = open_samples(source, input_specs(model), settings.limit).total
+    total = model_samples(source, model, settings.limit).total
     job = Job(model_id, source, settings.of_worker())
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_with_weights(model, Path(folder) / "model.onnx")
@@ -240,8 +240,8 @@ _models = ModelCache()
 
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = open_samples(
-        job.source, model.specs, job.settings.limit, by_row=job.settings.by_row, notes=False
+    samples = model_samples(
+        job.source, model.model, job.settings.limit, by_row=job.settings.by_row, notes=False
     )
     part = samples.part(shard.start, shard.stop, shard.step)
     smallest = SmallestSamples(job.settings.noise_samples, model.specs, hold=False)

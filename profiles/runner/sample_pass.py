@@ -82,6 +82,7 @@ class ProfilingModel:
     """A model that is ready to be profiled on one set of samples after another.
 
     Attributes:
+        model: the prepared model.
         settings: of the run, checked.
         graph: what onnxruntime runs.
         observations: every observed tensor, in graph order.
@@ -89,6 +90,7 @@ class ProfilingModel:
         facts: what the model does with each of them first.
     """
 
+    model: ir.Model
     settings: RunSettings
     graph: OptimisedGraph
     observations: tuple[Observation, ...]
@@ -116,7 +118,7 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
             order_by_need(graph.model.graph)
         observed = (*observed, *input_observations(model, observed))
         facts = {str(value.name): input_facts(value) for value in model.graph.inputs}
-        yield ProfilingModel(settings, graph, observed, tuple(input_specs(model)), facts)
+        yield ProfilingModel(model, settings, graph, observed, tuple(input_specs(model)), facts)
 
 
 # The observer of samples: counts the elements of all small arrays of a sample in one compiled call.

@@ -235,6 +235,19 @@ def block_channels() -> int:
     return int(np.flatnonzero(blocks.reshape(-1) == 1.0)[0])  # the second position of the first channel
 
 
+def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
+    """Return a session that runs a model as it is, on the CPU and one thread.
+
+    Args:
+        model: what to run.
+        folder: where it is saved for onnxruntime; of the caller, as long as the session.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    return _session(_source(model, folder), _options(OPTIMISATION), CPU, title_of(model))
+
+
 @contextmanager
 def session_for(
     graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False

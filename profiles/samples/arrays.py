@@ -525,7 +525,7 @@ class _Rows:
             row = number - (self.ends[index - 1] if index else 0)
             chosen: Any = row if self.content is Content.ITEMS else slice(row, row + 1)
             name = f"{self.files[index].name}[{row}]"
-            yield Sample(name, {spec.name: arrays[spec.name][chosen] for spec in self.specs})
+            yield Sample(name, {spec.name: arrays[spec.name][chosen] for spec in self.specs}, step=row)
 
 
 def _rows_of(files: Sequence[DataFile], specs: tuple[InputSpec, ...], content: Content) -> _Rows:

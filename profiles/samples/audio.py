@@ -385,7 +385,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     def windows() -> Iterator[Sample]:
         for file in files:
             for number, arrays in enumerate(encoder.arrays(str(file), file.read())):
-                yield Sample(f"{file.name}[{number}]", arrays)
+                yield Sample(f"{file.name}[{number}]", arrays, step=number)
 
     def iterate(part: slice) -> Iterator[Sample]:
         if encoder.window is not None:

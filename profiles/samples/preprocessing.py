@@ -42,6 +42,8 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "raw": {"reader": "image", "resize": "exact", "scale": 1.0},
 }
 """Recipes with a name. A new one is one entry here."""
+STATE = "OUTPUT: INPUT for what goes from step to step, as present.*: past_key_values.*"
+"""What the key `state` holds, in any recipe."""
 SIZE = r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?"
 """What may follow the name of a built-in recipe: pixels, one number or height and width."""
 
@@ -56,6 +58,7 @@ class Preprocessing:
         kind: `RECIPE`, or the kind of file of Hugging Face's: `PREPROCESSOR_CONFIG` or `TOKENIZER`.
         settings: keys and values, which the reader checks.
         path: of the file; None for a built-in recipe.
+        state: outputs that are fed back, and the inputs that take them; names with one *, or none.
     """
 
     name: str = ""
@@ -63,6 +66,7 @@ class Preprocessing:
     kind: str = RECIPE
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     path: Path | None = None
+    state: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def load_preprocessing(text: str | None) -> Preprocessing:
@@ -144,8 +148,13 @@ def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Pre
     reader = document["reader"]
     if not isinstance(reader, str):
         raise ConfigError(f"{name}: reader: is {reader!r}; give image, text, audio or table")
-    settings = {key: value for key, value in document.items() if key not in ("reader", "base")}
-    return Preprocessing(name, reader, RECIPE, settings, path)
+    state = document.get("state") or {}
+    if not isinstance(state, dict) or not all(
+        isinstance(text, str) for pair in state.items() for text in pair
+    ):
+        raise ConfigError(f"{name}: state: {state!r} is not allowed; give {STATE}")
+    settings = {key: value for key, value in document.items() if key not in ("reader", "base", "state")}
+    return Preprocessing(name, reader, RECIPE, settings, path, state)
 
 
 def _document(path: Path) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ from .objects import (
 )
 from .preprocessing import load_preprocessing
 from .registry import open_source
+from .states import FloatModel, fed_back, with_states, without_state
 from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
 # What messages call a model: the file that the user gave, or the name of its graph.
@@ -212,6 +213,7 @@ def open_samples(
     *,
     by_row: bool = False,
     notes: bool = True,
+    model: FloatModel | None = None,
 ) -> Samples:
     """Return the samples of a source, in a fixed order.
 
@@ -229,6 +231,7 @@ def open_samples(
         by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
             of 1 then takes batches.
         notes: whether what was assumed is noted: not by each of several workers.
+        model: what fills in states that go from step to step, as `model_samples` gives it; None for none.
 
     Raises:
         ConfigError: the recipe cannot be read, or asks for what cannot be done; a library is missing.
@@ -242,7 +245,7 @@ def open_samples(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
     if isinstance(source, ChosenSamples):
-        every = open_samples(source.data, inputs, by_row=by_row)
+        every = open_samples(source.data, inputs, by_row=by_row, model=model)
         return _chosen(every, source.positions[:limit])
     specs = of_batches(inputs) if by_row else tuple(inputs)
     if not isinstance(source, str | os.PathLike | PreprocessedData):
@@ -255,7 +258,15 @@ def open_samples(
                 f"leave preprocess {named.preprocess} out"
             )
         return _of_function(named.source, None, specs, limit)
-    samples = open_source(named.source, specs, load_preprocessing(named.preprocess))
+    preprocessing = load_preprocessing(named.preprocess)
+    feedback = fed_back(preprocessing, inputs, model)
+    if feedback and model is not None:
+        told, own = without_state(preprocessing, inputs, feedback)
+        samples = with_states(open_source(named.source, own, told), feedback, inputs, model)
+        for text in samples.notes if notes else ():
+            note(text)
+        return samples if limit is None else samples.part(0, limit)
+    samples = open_source(named.source, specs, preprocessing)
     for text in samples.notes if notes else ():
         note(text)
     samples = samples if limit is None else samples.part(0, limit)
@@ -282,13 +293,15 @@ def _chosen(every: Samples, positions: tuple[int, ...]) -> Samples:
 
     def read(part: slice) -> Iterator[Sample]:
         wanted = positions[part]
-        if every.place:
+        if every.pick is not None:
+            return every.pick(frozenset(wanted))
+        if every.place and every.total is not None:
             return (sample for at in wanted for sample in every.iterate(slice(at, at + 1)))
         found, last = frozenset(wanted), max(wanted, default=-1)
         samples = every.iterate(slice(0, last + 1))
         return (sample for position, sample in enumerate(samples) if position in found)
 
-    return replace(every, total=len(positions), iterate=read)
+    return replace(every, total=len(positions), iterate=read, pick=None)
 
 
 def _of_function(

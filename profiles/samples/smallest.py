@@ -118,6 +118,9 @@ def _copied(sample: Sample) -> Sample:
 
 def _some(samples: Samples, numbers: Sequence[int]) -> Iterator[tuple[int, Sample]]:
     """Yield samples by their numbers: each is read alone where they are files, else all in one go."""
+    if samples.pick is not None:
+        yield from zip(numbers, samples.pick(frozenset(numbers)), strict=False)
+        return
     if numbers and samples.total is None:
         read = enumerate(samples.part(0, numbers[-1] + 1))
         yield from ((number, sample) for number, sample in read if number in numbers)

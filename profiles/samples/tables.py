@@ -903,7 +903,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         if batch == 1:
             for row in iterator:
                 for number, arrays in enumerate(encoder.arrays(row)):
-                    yield Sample(f"{row.name}[{number}]", arrays)
+                    yield Sample(f"{row.name}[{number}]", arrays, step=number)
             return
         while chosen := list(islice(iterator, batch)):  # the last batch may have fewer rows
             cells = [next(encoder.arrays(row)) for row in chosen]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as of_field
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,9 @@ USUAL_NAMES: Mapping[str, Role] = {
 }
 """What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
 
+DECODED = 4
+"""Tokens of a text that go through a model with a state one by one, where nobody says how many."""
+
 PAD_TOKENS = ("[PAD]", "<pad>", "<PAD>", "<|padding|>", "<|endoftext|>", "</s>")
 """Taken for padding, in this order, where tokenizer.json says nothing."""
 
@@ -76,6 +79,21 @@ class TextRecipe:
         Meta(description="model (to the length that the model fixes, if it does), max_length or none"),
     ] = "model"
     pad_token: Annotated[str, Meta(description="the token for padding; else that of the tokenizer")] = ""
+    prompt: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="N from 1, with a state: tokens of a text that are run first; else all but decode"),
+    ] = None
+    decode: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="N from 0, with a state: tokens after the prompt that are run one by one; else 4"),
+    ] = None
+    answer: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="N from 0, with a state: tokens that the float model answers, in place of the text's",
+        ),
+    ] = 0
     constants: Constants = of_field(default_factory=dict)
 
 
@@ -90,6 +108,8 @@ class TextEncoder:
         constants: of the other inputs.
         tokenizer: of the library `tokenizers`; None for models that take text itself.
         notes: what was assumed.
+        state: what goes from step to step, outputs and the inputs that take them; empty where a text is one
+            sample.
     """
 
     recipe: TextRecipe
@@ -98,6 +118,60 @@ class TextEncoder:
     constants: Mapping[str, npt.NDArray[Any]]
     tokenizer: Any
     notes: tuple[str, ...] = ()
+    state: Mapping[str, str] = of_field(default_factory=dict)
+
+    def steps(
+        self, where: str, text: str
+    ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]]]:
+        """Yield the arrays of each step of a text through a model with a state, and the tokens that follow.
+
+        The prompt is one step, and each token after it: those of the text, or those that the model answers,
+        whose ids are left to it.
+
+        Args:
+            where: the text, for messages.
+            text: the text.
+
+        Raises:
+            DataError: the text has no tokens, or fewer than the model takes at a time.
+        """
+        recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
+        ids, count = encoded["ids"], len(encoded["ids"])
+        fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == "ids"], self.roles)
+        decode = DECODED * (not recipe.answer) if recipe.decode is None else recipe.decode
+        prompt = fixed or recipe.prompt or max(1, count - decode)
+        each = fixed or 1
+        if count < min(prompt, each):
+            raise DataError(f"{where}: has {count} tokens, fewer than a step takes; leave it out")
+        starts = [0, *range(min(prompt, count), min(count, prompt + decode), each)]
+        if fixed and recipe.prompt is None and recipe.decode is None:
+            starts = list(range(0, count - fixed + 1, fixed))
+        for number, start in enumerate(starts):
+            end = min(count, prompt) if not number else start + each
+            if end > count:
+                break
+            values: dict[Role, Any] = {
+                "text": np.array(text, object),
+                "ids": ids[start:end],
+                "attention_mask": np.ones(end, np.int64),
+                "token_type_ids": encoded["token_type_ids"][start:end],
+                "position_ids": np.arange(start, end),
+            }
+            following = np.append(ids[start + 1 : end + 1], [-1] * (end - start))[: end - start]
+            yield self._all_arrays(where, values), following
+        end = min(count, prompt + decode)
+        for place in range(end, end + recipe.answer):
+            values = {
+                "attention_mask": np.ones(place + 1, np.int64),
+                "token_type_ids": np.zeros(1, np.int64),
+                "position_ids": np.arange(place, place + 1),
+            }
+            yield self._all_arrays(where, values), np.array([-1])
+
+    def _all_arrays(self, where: str, values: Mapping[Role, Any]) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the inputs that take one of these values, and of the constant ones."""
+        taking = [spec for spec in self.specs if self.roles[spec.name] in values]
+        return {**{spec.name: self._array(where, values, spec) for spec in taking}, **self.constants}
 
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
@@ -116,8 +190,7 @@ class TextEncoder:
             values: Mapping[Role, Any] = {"text": np.array(text, object)}
         else:
             values = {"text": np.array(text, object), **_encoded(self.tokenizer, text, pair)}
-        made = {spec.name: self._array(where, values, spec) for spec in self.specs}
-        return {**made, **self.constants}
+        return self._all_arrays(where, values)
 
     def texts(self, where: str, row: Mapping[str, object]) -> list[str]:
         """Return the text of a row with named fields, or the two of a pair.
@@ -174,8 +247,37 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
         return TextEncoder(recipe, roles, specs, constants, None)
     path = _tokenizer_path(where, preprocessing, recipe)
     tokenizer = _tokenizer(path)
-    notes = _set_length(where, tokenizer, recipe, _fixed_length(specs, roles))
-    return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(f"{path}: {n}" for n in notes))
+    state = preprocessing.state
+    notes = _set_length(
+        where, tokenizer, recipe, None if state else _fixed_length(specs, roles), state=bool(state)
+    )
+    encoder = TextEncoder(recipe, roles, specs, constants, tokenizer, (), state)
+    tokens = [name for name in state.values() if roles.get(name) == "ids"]
+    if recipe.answer and not tokens:
+        raise ConfigError(
+            f"{where}: answer: which output has the scores of the next token is not known; name it under "
+            f"state, as {{logits: {next((n for n, role in roles.items() if role == 'ids'), 'input_ids')}}}"
+        )
+    return replace(
+        encoder, notes=tuple(f"{path}: {n}" for n in (*notes, *_state_notes(recipe, state, tokens)))
+    )
+
+
+def _state_notes(recipe: TextRecipe, state: Mapping[str, str], tokens: Sequence[str]) -> Iterator[str]:
+    """Yield how a text goes through a model with a state."""
+    carried = {output: name for output, name in state.items() if name not in tokens}
+    if not carried:
+        return
+    output, name = next(iter(carried.items()))
+    more = f" and {len(carried) - 1} more" if len(carried) > 1 else ""
+    first = "the first tokens" if recipe.prompt is None else f"{recipe.prompt} tokens"
+    decode = DECODED * (not recipe.answer) if recipe.decode is None else recipe.decode
+    then = [f"{decode} tokens of the text one by one"] if decode else []
+    then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
+    yield (
+        f"'{output}' goes to '{name}' from step to step{more}; of a text {first} are run together, then "
+        f"{' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say otherwise"
+    )
 
 
 def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
@@ -227,7 +329,9 @@ def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int 
     return next((size for size in ends if isinstance(size, int)), None)
 
 
-def _set_length(where: str, tokenizer: Any, recipe: TextRecipe, fixed: int | None) -> list[str]:
+def _set_length(
+    where: str, tokenizer: Any, recipe: TextRecipe, fixed: int | None, *, state: bool = False
+) -> list[str]:
     """Set up cutting and padding; return what was assumed.
 
     Raises:
@@ -261,7 +365,7 @@ def _set_length(where: str, tokenizer: Any, recipe: TextRecipe, fixed: int | Non
             pad_type_id=own_padding.get("pad_type_id", 0),
         )  # fmt: skip
         notes.append(f"texts are padded to {padded} tokens with '{token}'")
-    elif own_padding and fixed is None and recipe.padding == "model":
+    elif own_padding and fixed is None and recipe.padding == "model" and not state:
         notes.append("texts are not padded, as the model takes any length; padding: max_length does")
     return notes
 
@@ -314,9 +418,21 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     files = data_files(source, SUFFIXES)
     if not files:
         raise DataError(f"{shown_location(source)}: holds no lines of text; give {', '.join(SUFFIXES)} files")
-    total = None if is_url(source) else sum(1 for file in files for _ in _lines(file))
+    steps = bool(preprocessing.state)
+    total = None if is_url(source) or steps else sum(1 for file in files for _ in _lines(file))
+
+    def every_step() -> Iterator[Sample]:
+        for file in files:
+            for number, line in _lines(file):
+                where = f"{file}: line {number}"
+                text = "\t".join(_texts(where, line, encoder))
+                for step, (arrays, following) in enumerate(encoder.steps(where, text)):
+                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step, following)
 
     def iterate(part: slice) -> Iterator[Sample]:
+        if steps:
+            yield from islice(every_step(), part.start, part.stop, part.step)
+            return
         numbered = ((file, *line) for file in files for line in _lines(file))
         for file, number, line in islice(numbered, part.start, part.stop, part.step):
             where = f"{file}: line {number}"

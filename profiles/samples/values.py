@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -54,10 +54,15 @@ class Sample:
     Attributes:
         name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
         arrays: by input name, in the order of the model's inputs.
+        step: number of the step in its sequence, from 0, where a state goes from step to step; else None.
+        next_tokens: of a text, the token that follows each one of the sample, int64 of shape [tokens],
+            -1 where nobody knows; None for what is no text.
     """
 
     name: str
     arrays: Mapping[str, npt.NDArray[Any]]
+    step: int | None = None
+    next_tokens: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Samples:
             a function is called all the same, and an object iterated.
         place: absolute path of the folder, without links; "" for what is not a folder.
         notes: what was assumed to read them, as "where: what; how to choose otherwise".
+        state: the inputs that take an output of the step before, with the names of the outputs.
+        pick: gives the samples of some numbers, in order, where that is cheaper than one after the other.
     """
 
     source: str
@@ -81,6 +88,8 @@ class Samples:
     iterate: Callable[[slice], Iterator[Sample]]
     place: str = ""
     notes: tuple[str, ...] = ()
+    state: Mapping[str, str] = field(default_factory=dict)
+    pick: Callable[[frozenset[int]], Iterator[Sample]] | None = None
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iterate(slice(None))
@@ -89,7 +98,7 @@ class Samples:
         """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
         chosen = slice(start, stop, step)
         total = None if self.total is None else len(range(self.total)[chosen])
-        return replace(self, total=total, iterate=lambda inner: self._part_of(chosen, inner))
+        return replace(self, total=total, iterate=lambda inner: self._part_of(chosen, inner), pick=None)
 
     def _part_of(self, chosen: slice, inner: slice) -> Iterator[Sample]:
         if self.total is None:

@@ -17,8 +17,8 @@ from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
@@ -111,11 +111,11 @@ def write_quantized(
         samples: Samples | None = None
         if rounds:
             assert data is not None
-            samples = open_samples(data, input_specs(prepared.model), limit)
+            samples = model_samples(data, prepared.model, limit)
             kept = None if checkpoint is None else Path(checkpoint)
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:
-            samples = open_samples(speed.data, input_specs(prepared.model), CHECKED)
+            samples = model_samples(speed.data, prepared.model, CHECKED)
         return _write(prepared, planned, files, chosen, facts=facts, check=found, samples=samples or ())
 
     measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)

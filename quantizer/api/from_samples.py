@@ -25,8 +25,10 @@ from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import CPU, check_provider, profiled_by
+from ...profiles.runtime.states import float_model
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
+from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
 from ..evaluation.compare import declared_class_count
 from ..evaluation.evaluate import Evaluation, evaluate
@@ -118,8 +120,8 @@ def quantize_from_samples(
         prepared = open_prepared(model)
         specs, identity = input_specs(prepared.model), prepared.identity
         truth, rows = _truth(labels, options, prepared.model), has_rows(prepared.model.graph.outputs)
+        parts = _split(specs, float_model(prepared.model), data, holdout, options)
         del prepared  # quantizing reads it again; a large model is not to be in memory twice
-        parts = _split(specs, data, holdout, options)
         parts = parts if rows else in_samples(parts)
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, parts)
@@ -176,15 +178,20 @@ def _truth(labels: Path | None, options: QuantizeOptions, model: ir.Model) -> Pa
 
 
 def _split(
-    specs: Sequence[InputSpec], data: DataLike, holdout: DataLike | None, options: QuantizeOptions
+    specs: Sequence[InputSpec],
+    model: FloatModel,
+    data: DataLike,
+    holdout: DataLike | None,
+    options: QuantizeOptions,
 ) -> Split:
     """Read all samples, and hold some out."""
     assert not isinstance(data, ChosenSamples)
-    found = read_digests(data, specs, options.limit, _stage(options, "reading"))
+    found = read_digests(data, specs, options.limit, _stage(options, "reading"), model)
     if holdout is None:
         return split(found)
     assert not isinstance(holdout, ChosenSamples)
-    return split_by_source(found, read_digests(holdout, specs, None, _stage(options, "reading")))
+    others = read_digests(holdout, specs, None, _stage(options, "reading"), model)
+    return split_by_source(found, others)
 
 
 def _stage(options: QuantizeOptions, name: str) -> Progress:

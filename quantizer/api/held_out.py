@@ -16,6 +16,7 @@ from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
 from ...profiles.samples.random_samples import is_random as is_random_source
 from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
+from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
 from ..evaluation.metrics.truth import Labels
 from ..search.closed_loop import SAMPLES
@@ -37,12 +38,15 @@ class Digests:
         rows: digests of the rows of each sample, in order; one of a batch that the model fixes.
         batch: rows that the model fixes for a batch; 1 for none.
         is_cut: whether there may be more samples, that a limit left out.
+        sequences: number of the sequence of each sample, where they are steps of sequences; () where each is
+            one alone.
     """
 
     data: WholeData
     rows: tuple[tuple[int, ...], ...]
     batch: int = 1
     is_cut: bool = False
+    sequences: tuple[int, ...] = ()
 
     def identity(self, positions: Sequence[int]) -> DataId:
         """Return the identity of some of the samples, as a profile has it."""
@@ -86,24 +90,36 @@ def read_digests(
     inputs: Sequence[InputSpec],
     limit: int | None,
     progress: Progress | None = None,
+    model: FloatModel | None = None,
 ) -> Digests:
     """Read all samples once, and return their digests.
+
+    Args:
+        data: the samples.
+        inputs: of the model.
+        limit: number of samples, from the first; None for all.
+        progress: called after each sample.
+        model: what fills in states; None where there are none.
 
     Raises:
         DataError: a sample does not fit, or there is none.
     """
-    source = open_samples(data, inputs, limit)
+    source = open_samples(data, inputs, limit, model=model)
     rows: list[tuple[int, ...]] = []
+    sequences: list[int] = []
     for sample in source:
+        sequences.append((sequences[-1] if sequences else -1) + (sample.step in (None, 0)))
         rows.append(tuple(sample_digests(sample.arrays, inputs)))
         if progress is not None:
             progress(len(rows), source.total)
     if not rows:
         raise DataError(f"{source.source}: no samples; there is nothing to profile")
-    return Digests(data, tuple(rows), fixed_batch(inputs), len(rows) == limit)
+    are_steps = bool(source.state)
+    numbers = tuple(sequences) if are_steps else ()
+    return Digests(data, tuple(rows), fixed_batch(inputs), len(rows) == limit, numbers)
 
 
-def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def held_out(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests.
 
     So it does not depend on names, order or a seed, a sample that is added moves few others to the other
@@ -111,8 +127,14 @@ def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
     Args:
         rows: digests of the rows of each sample.
+        sequences: number of the sequence of each, which is held out as a whole; () where each is one alone.
     """
     order = [_drawn(digests) for digests in rows]
+    if sequences:
+        whole = dict.fromkeys(sequences, b"")
+        for number, drawn in zip(sequences, order, strict=True):
+            whole[number] += drawn
+        order = [hashlib.blake2b(whole[number], digest_size=16).digest() for number in sequences]
     unlike = sorted(set(order))
     count = max(len(unlike) // QUARTER, min(LEAST, len(unlike) // 2))
     chosen = set(unlike[:count])
@@ -135,7 +157,7 @@ def _drawn(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
 def split(found: Digests) -> Split:
     """Return the samples in two parts; the same twice where there is only one sample."""
     every = tuple(range(len(found.rows)))
-    out = held_out(found.rows)
+    out = held_out(found.rows, found.sequences)
     kept = tuple(sorted(set(every) - set(out)))
     name, total = source_name(found.data), sum(map(len, found.rows))
     seen = not out

@@ -30,9 +30,10 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import load_custom_operators, used_bytes
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
 from ...profiles.samples.random_samples import is_random
-from ...profiles.samples.samples import input_specs, open_samples
+from ...profiles.samples.samples import input_specs
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
 from ..exchange.exporting import written
@@ -131,7 +132,7 @@ def profile_model(
 
     Args:
         model_path: float ONNX model.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         output: where to write the profile; None for nowhere.
         run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
@@ -164,7 +165,7 @@ def profile_model(
     model, identity = prepared.model, prepared.identity
     specs, reported = input_specs(model), _ProgressSoFar(progress)
     smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
-    samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
+    samples = model_samples(data, model, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
             raise ConfigError(

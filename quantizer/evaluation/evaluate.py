@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.base.tool import Progress, note
 from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import check_not_random
-from ...profiles.samples.samples import data_id, input_specs, open_samples
+from ...profiles.samples.samples import data_id, input_specs
+from ...profiles.samples.states import follows
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
@@ -190,7 +192,7 @@ def evaluate(
 
     Args:
         float_path, quantized_path: the two ONNX files.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         labels: file or folder with the truth that the metric reads, in the order of the samples and, inside
             a sample, of its rows; without a metric the true class of every row (`load_labels`). It may go on
             beyond samples that `measuring.limit` cuts off.
@@ -233,10 +235,20 @@ def evaluate(
     rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
     timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
-    source = open_samples(data, specs, measuring.limit)
+    source = model_samples(data, original, measuring.limit)
+    # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
+    quantized_values: Inputs = {}
+    before: Sample | None = None
+    sequences = fed_own = 0
     for samples, sample in enumerate(source, 1):
         float_values = pair.run_float(sample.arrays, sample.name)
-        quantized_values = pair.run_quantized(sample.arrays, sample.name)
+        arrays = sample.arrays
+        if source.state and not sample.step:
+            sequences += 1
+        elif source.state and follows(sample, before):
+            own = {name: quantized_values[output] for name, output in source.state.items()}
+            arrays, fed_own = {**arrays, **own}, fed_own + 1
+        quantized_values, before = pair.run_quantized(arrays, sample.name), sample
         if class_labels is not None:
             where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
             answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
@@ -302,6 +314,7 @@ def evaluate(
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
             *(() if metric is None else metric.assumed),
+            *_own_states(source.state, sequences, fed_own),
         ),
         provenance=provenance,
         estimates=estimates,
@@ -312,6 +325,18 @@ def evaluate(
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
+    )
+
+
+def _own_states(state: Mapping[str, str], sequences: int, fed_own: int) -> Iterator[str]:
+    """Yield that each model ran on its own state, where one goes from step to step."""
+    if not state:
+        return
+    name, output = next(iter(state.items()))
+    more = f" and {len(state) - 1} more" if len(state) > 1 else ""
+    yield (
+        f"{sequences} sequences: each model was fed its own state, '{output}' as '{name}'{more}, in "
+        f"{fed_own} steps after the first"
     )
 
 

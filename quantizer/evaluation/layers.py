@@ -22,8 +22,8 @@ from ...profiles.base.errors import DataError, ModelError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.written import read_equalization, read_padded, read_record
@@ -161,7 +161,7 @@ def compare_layers(
     Args:
         float_path: the float model; it is prepared first, as for quantizing.
         quantized_path: a quantized model of it.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         plan: the saved plan: gives the kinds of nodes. Channels of the float model are equalized as it says,
             or as the metadata of the quantized one say; tensors of which nobody says it are left out.
         measuring: samples and threads; None for the defaults.
@@ -203,7 +203,7 @@ def compare_layers(
         )
         for m in pairs
     }
-    source = open_samples(data, input_specs(prepared), measuring.limit)
+    source = model_samples(data, prepared, measuring.limit)
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), how) as run_float,
         _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), how) as run_int,

@@ -107,7 +107,7 @@ class TuningData:
     """The samples that plans are scored on, and the metric.
 
     Attributes:
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         labels: file or folder with the truth that the metric reads: without a metric the class of every row,
             for top-1 accuracy.
         output: name of the output that the metric and `class_axis` belong to; the first when None.
@@ -174,7 +174,7 @@ class SpeedCheckOptions:
     """What the speed of a quantized model is checked on, and what is asked of it (`--check-speed`).
 
     Attributes:
-        data: folder of samples, "module:function", or an object of Python (`open_samples`); None for samples
+        data: folder of samples, "module:function", or an object of Python (`model_samples`); None for samples
             made up from the profile.
         limit: number of samples used, from the first; None for those of `QUICK`.
         threads: threads inside an operator.

@@ -38,8 +38,8 @@ import onnx_ir as ir
 from ...profiles.base.errors import DataError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.runtime.providers import check_provider
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
 from ..exchange.profiles import read_profile
@@ -208,7 +208,7 @@ def sensitivity(
     Args:
         model_path: float ONNX model.
         profile_path: its profile; not needed with `plan_path`.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         recipe: settings and target; None for the default target's.
         plan_path: a saved plan to measure instead of the one that the recipe gives.
         run: how it is measured; None for the defaults.
@@ -230,7 +230,7 @@ def sensitivity(
         raise PlanError(
             f"{model_path}: a profile or a plan is needed; make a profile with qprof dump-profile"
         )
-    samples = list(open_samples(data, input_specs(prepared.model), run.limit))
+    samples = list(model_samples(data, prepared.model, run.limit))
     return sensitivity_of(planned.model, planned.plan, samples, run, progress)
 
 

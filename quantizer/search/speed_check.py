@@ -20,8 +20,9 @@ from pathlib import Path
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import source_name
-from ...profiles.samples.samples import input_specs, open_samples
+from ...profiles.samples.samples import input_specs
 from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ..costs.predicted import Costs
 from ..evaluation.gates import GateFailure, speed_failures
@@ -185,7 +186,7 @@ def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ..
     specs, count = input_specs(facts.prepared.model), options.limit or QUICK.samples
     if options.data is None:
         return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
-    samples = tuple(sample.arrays for sample in open_samples(options.data, specs, count))
+    samples = tuple(sample.arrays for sample in model_samples(options.data, facts.prepared.model, count))
     if not samples:
         raise DataError(f"{source_name(options.data)}: no samples; there is nothing to measure speed on")
     return samples

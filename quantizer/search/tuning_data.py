@@ -14,8 +14,9 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import DataId
 from ...profiles.runner.sample_pass import map_in_threads
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import source_name
-from ...profiles.samples.samples import data_id, input_specs, open_samples, rows_of
+from ...profiles.samples.samples import data_id, input_specs, rows_of
 from ...profiles.samples.values import Sample
 from ..evaluation.metrics.metric import Figures, Metric, Outputs
 from ..evaluation.metrics.score import (
@@ -207,7 +208,7 @@ def read_samples(
         ModelError: there is no such output, or it has no classes.
     """
     specs, limit = input_specs(model), data.limit
-    samples = tuple(open_samples(data.data, specs, limit))
+    samples = tuple(model_samples(data.data, model, limit))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
@@ -215,7 +216,7 @@ def read_samples(
     metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
-        found, used = metric.truth(Place(index, sample.name, row), outputs)
+        found, used = metric.truth(Place(index, sample.name, row, sample), outputs)
         truths.append(found)
         row += used
     metric.finish(row, len(samples) == limit)

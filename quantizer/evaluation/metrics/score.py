@@ -343,7 +343,7 @@ class ScoreRun:
         """
         metric = self._metric or self._opened(sample, floats)
         self._metric = metric
-        truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row), floats)
+        truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row, sample), floats)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
         self._at_random.append(self._others.scored(metric, truth, floats))

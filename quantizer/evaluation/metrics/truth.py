@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, QprofError
 from ....profiles.samples.images import noted_classes
+from ....profiles.samples.values import Sample
 
 # The true class of every row, read from a file.
 
@@ -186,11 +187,13 @@ class Place:
         index: among the samples, from 0.
         name: of the sample: that of its file.
         row: rows before it.
+        sample: the sample itself; None where a metric is asked about outputs alone.
     """
 
     index: int
     name: str
     row: int = 0
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,6 +173,29 @@ def test_a_scalar_that_is_constant_is_not() -> None:
     assert "constant-input" not in codes(hinted(np.full((9, 1), 0.5, np.float32), "y = Neg (x)", "N"))
 
 
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_state_that_is_zero_or_empty_in_all_samples_is_noticed(length: int) -> None:
+    text = "g (float[1, 4] x, float[1, S, 4] past) => (float[1, T, 4] present)"
+    body = "row = Unsqueeze (x, axis) present = Concat <axis = 1> (past, row)"
+    model = ir.from_proto(
+        onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 17]> {text} <int64[1] axis = {{1}}> {{ {body} }}'
+        )
+    )
+    rng = np.random.default_rng(0)
+
+    def hints(past: Array) -> list[str]:
+        rows = (rng.normal(size=(1, 4)).astype(np.float32) for _ in range(9))
+        samples = [Sample(str(i), {"x": row, "past": past}) for i, row in enumerate(rows)]
+        profile = calibrate(model, samples, ModelId("s", "w", 17))
+        return [hint.text for hint in profile.hints() if hint.code == "zero-state"]
+
+    (found,) = hints(np.zeros((1, length, 4), np.float32))
+    assert found.startswith("input 'past': zero or empty in all samples")
+    assert "'state: {OUTPUT: past}'" in found
+    assert hints(np.ones((1, 3, 4), np.float32)) == []
+
+
 @pytest.mark.parametrize("by_row", [False, True])
 def test_equal_samples_are_noticed(by_row: bool) -> None:
     equal = np.repeat(PIXELS[:1] / np.float32(255.0), 9, axis=0)

@@ -1,0 +1,274 @@
+"""Inputs that take an output of the run before: a cache of keys and values, the state of a recurrent net.
+
+Samples of such a model are steps of sequences: pieces of a text, windows of a recording, rows of a file. A
+reader gives each step without the state, and it is filled in here by running the float model from the
+first step of its sequence on. So a step is a sample as any other, whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.errors import ConfigError, DataError, nearest
+from .batches import fixed_batch
+from .constants import constant_arrays
+from .preprocessing import Preprocessing
+from .values import InputSpec, Sample, Samples, checked_arrays
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+Run = Callable[[Sample, Sequence[str]], Arrays]
+"""Runs the float model on a sample and returns these outputs by name."""
+
+USUAL_STATES: Mapping[str, str] = {"present.*": "past_key_values.*", "logits": "input_ids"}
+"""What exporters call the cache of a language model, and its tokens: outputs, and who takes them."""
+
+GROWING = ("past", "cache")
+"""Words in the names of inputs that hold nothing at first and grow with each step."""
+
+
+@dataclass(frozen=True, eq=False)
+class FloatModel:
+    """The float model, as far as states need it.
+
+    Attributes:
+        outputs: what it gives.
+        opened: opens a session, and yields what runs it.
+    """
+
+    outputs: tuple[InputSpec, ...]
+    opened: Callable[[], AbstractContextManager[Run]]
+
+
+@dataclass(frozen=True, eq=False)
+class FedBack:
+    """An input that takes an output of the run before.
+
+    Attributes:
+        input: its name.
+        output: name of the output.
+        first: what it takes in the first step; None for tokens: the most likely one that the output, scores
+            of shape [..., positions, tokens], gives at its last position. Steps that have a token keep it.
+        spec: of the input.
+    """
+
+    input: str
+    output: str
+    first: npt.NDArray[Any] | None
+    spec: InputSpec
+
+    def value(self, outputs: Arrays) -> npt.NDArray[Any]:
+        """Return what the input takes after a run with these outputs."""
+        values = outputs[self.output]
+        if self.first is not None:
+            return values
+        token = values.reshape(-1, values.shape[-1])[-1].argmax()
+        return np.full((1,) * len(self.spec.shape or (1, 1)), token, self.spec.dtype)
+
+
+def fed_back(
+    preprocessing: Preprocessing, inputs: Sequence[InputSpec], model: FloatModel | None
+) -> tuple[FedBack, ...]:
+    """Return the inputs that take outputs of the run before: as the recipe says, or by their usual names.
+
+    Args:
+        preprocessing: `state` has patterns of outputs, and of the inputs that take them; the constants of
+            these inputs are what they take in the first step. Without one, a text goes through a model with
+            the usual names.
+        inputs: of the model.
+        model: the model; None where nobody has it.
+
+    Raises:
+        ConfigError: no such inputs or outputs; they do not fit each other; the first state is not known.
+    """
+    where = f"{preprocessing.name}: state"
+    given: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
+    state = preprocessing.state
+    if not state and preprocessing.reader == "text" and model is not None:
+        outputs = [spec.name for spec in model.outputs]
+        found = [
+            (theirs, mine)
+            for theirs, mine in USUAL_STATES.items()
+            if any(_star(mine, spec.name) is not None and spec.name not in given for spec in inputs)
+            and any(_star(theirs, name) is not None for name in outputs)
+        ]
+        state = dict(found) if any("*" in mine for _, mine in found) else {}
+    if not state:
+        return ()
+    if model is None:
+        raise ConfigError(f"{where}: is fed back by running the model, which is not known here; leave it out")
+    if fixed_batch(inputs) > 1:
+        raise ConfigError(
+            f"{where}: the model takes {fixed_batch(inputs)} rows at a time, and steps follow each other; "
+            "export it with a batch of 1, or a free one"
+        )
+    by_name = {spec.name: spec for spec in model.outputs}
+    pairs = [
+        pair for theirs, mine in state.items() for pair in _matched(where, theirs, mine, inputs, by_name)
+    ]
+    first = constant_arrays(
+        preprocessing.name, {s.name: given[s.name] for s, _ in pairs if s.name in given}, inputs
+    )
+    batches = {
+        spec.shape[0] for spec in inputs if spec.shape and spec.name not in {mine.name for mine, _ in pairs}
+    }
+    made = []
+    for mine, theirs in pairs:
+        if mine.dtype.kind in "iu" and theirs.dtype.kind not in "iub":
+            made.append(FedBack(mine.name, theirs.name, None, mine))
+            continue
+        if mine.dtype != theirs.dtype or (
+            mine.shape and theirs.shape and len(mine.shape) != len(theirs.shape)
+        ):
+            raise ConfigError(
+                f"{where}: output '{theirs.name}' is {theirs}, and input '{mine.name}' takes {mine}; name "
+                "others that fit"
+            )
+        begin = first[mine.name] if mine.name in first else _nothing(where, mine, theirs, batches)
+        made.append(FedBack(mine.name, theirs.name, begin, mine))
+    return tuple(made)
+
+
+def _star(pattern: str, name: str) -> str | None:
+    """Return what stands for the * of a pattern in a name; "" without one, None where the name is another."""
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return "" if name == pattern else None
+    fits = name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail)
+    return name[len(head) : len(name) - len(tail)] if fits else None
+
+
+def _matched(
+    where: str, theirs: str, mine: str, inputs: Sequence[InputSpec], outputs: Mapping[str, InputSpec]
+) -> Iterator[tuple[InputSpec, InputSpec]]:
+    """Yield the inputs that a pattern names, each with the output that it takes."""
+    if theirs.count("*") != mine.count("*") or mine.count("*") > 1:
+        raise ConfigError(f"{where}: '{theirs}: {mine}': both names have one *, or none; correct them")
+    found = [(spec, star) for spec in inputs if (star := _star(mine, spec.name)) is not None]
+    if not found:
+        names = [spec.name for spec in inputs]
+        listed = ", ".join(f"'{name}'" for name in names)
+        raise ConfigError(
+            f"{where}: no input is called '{mine}'; the inputs are {listed}.{nearest(mine, names)} A line is "
+            "OUTPUT: INPUT, as in present.*: past_key_values.*"
+        )
+    for spec, star in found:
+        name = theirs.replace("*", star)
+        if name not in outputs:
+            listed = ", ".join(f"'{other}'" for other in outputs)
+            raise ConfigError(
+                f"{where}: input '{spec.name}' would take '{name}', which is no output of the model; its "
+                f"outputs are {listed}.{nearest(name, list(outputs))}"
+            )
+        yield spec, outputs[name]
+
+
+def _nothing(
+    where: str, spec: InputSpec, output: InputSpec, batches: set[int | str | None]
+) -> npt.NDArray[Any]:
+    """Return the state before the first step: zeros, of no length along the axis that grows."""
+    if spec.shape is None or spec.dtype.kind == "O":
+        raise ConfigError(
+            f"{where}: the model does not say what '{spec.name}' is at first; give it, as constants: "
+            f"{{{spec.name}: {{value: 0, shape: [...]}}}}"
+        )
+    grows = any(word in spec.name.lower() for word in GROWING)
+    sizes = []
+    for axis, size in enumerate(spec.shape):
+        if isinstance(size, int):
+            sizes.append(size)
+            continue
+        after = output.shape[axis] if output.shape is not None else None
+        other = size is not None and after is not None and after != size
+        is_batch = axis == 0 or (size is not None and size in batches)
+        sizes.append(0 if not is_batch and (grows or other) else 1)
+    return np.zeros(sizes, spec.dtype)
+
+
+def without_state(
+    preprocessing: Preprocessing, inputs: Sequence[InputSpec], feedback: Sequence[FedBack]
+) -> tuple[Preprocessing, tuple[InputSpec, ...]]:
+    """Return what a reader of the steps is told: the recipe and the inputs but for the states.
+
+    Its `state` has the names of all that is fed back, of inputs by those of outputs.
+    """
+    states = {fed.input for fed in feedback if fed.first is not None}
+    settings = dict(preprocessing.settings)
+    others = {n: v for n, v in (settings.pop("constants", None) or {}).items() if n not in states}
+    settings |= {"constants": others} if others else {}
+    names = {fed.output: fed.input for fed in feedback}
+    told = replace(preprocessing, settings=settings, state=names)
+    return told, tuple(spec for spec in inputs if spec.name not in states)
+
+
+def follows(sample: Sample, before: Sample | None) -> bool:
+    """Return whether a sample is the step after another one of the same sequence."""
+    if before is None or not sample.step or before.step is None:
+        return False
+    same = sample.name.rpartition("[")[0] == before.name.rpartition("[")[0]
+    return same and sample.step == before.step + 1
+
+
+def with_states(
+    samples: Samples, feedback: Sequence[FedBack], specs: Sequence[InputSpec], model: FloatModel
+) -> Samples:
+    """Return steps with their states, each checked against the inputs.
+
+    The model runs only where a later step of the same sequence is asked for.
+
+    Args:
+        samples: the steps, without states.
+        feedback: the inputs that are fed back.
+        specs: all inputs of the model.
+        model: the float model.
+
+    Raises:
+        DataError: while iterating: a sample is no step of a sequence; the model fails on one.
+    """
+    wanted_outputs = list(dict.fromkeys(fed.output for fed in feedback))
+    first = {fed.input: fed.first for fed in feedback if fed.first is not None}
+
+    def filled(sample: Sample, before: Arrays) -> Sample:
+        arrays = {**before, **sample.arrays}
+        ordered = {spec.name: arrays[spec.name] for spec in specs if spec.name in arrays}
+        return replace(sample, arrays=checked_arrays(sample.name, {**ordered, **arrays}, specs))
+
+    def read(stop: int | None, is_wanted: Callable[[int], bool]) -> Iterator[Sample]:
+        pending: list[Sample] = []
+        before: Arrays = first
+        with ExitStack() as stack:
+            run: Run | None = None
+            for number, sample in enumerate(samples.iterate(slice(0, stop))):
+                if sample.step is None:
+                    raise DataError(
+                        f"{sample.name}: is no step of a sequence, and a state goes from step to step; give "
+                        "a text, a recording cut into windows, or arrays whose rows are the steps"
+                    )
+                if sample.step == 0:
+                    pending, before = [], first
+                pending.append(sample)
+                if not is_wanted(number):
+                    continue
+                for earlier in pending[:-1]:
+                    run = run or stack.enter_context(model.opened())
+                    outputs = run(filled(earlier, before), wanted_outputs)
+                    before = {fed.input: fed.value(outputs) for fed in feedback}
+                pending = [filled(sample, before)]
+                yield pending[0]
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        start, step = part.start or 0, part.step or 1
+        return read(part.stop, lambda number: number >= start and (number - start) % step == 0)
+
+    return replace(
+        samples,
+        iterate=iterate,
+        pick=lambda numbers: read(max(numbers, default=-1) + 1, numbers.__contains__),
+        state={fed.input: fed.output for fed in feedback if fed.first is not None},
+    )

@@ -1,0 +1,202 @@
+"""States that go from step to step: caches of language models, recurrent nets, greedy answers."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.runtime.states import model_samples
+from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
+from qprof_onnx.profiles.samples.samples import sample_digests
+from qprof_onnx.profiles.samples.values import Sample, Samples
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "[UNK]")
+TABLE = np.random.default_rng(0).normal(size=(len(WORDS), 4)).astype(np.float32)
+
+DECODER = """
+<ir_version: 9, opset_import: ["": 17]>
+decoder (int64[batch, new] input_ids, int64[batch, total] attention_mask,
+         float[batch, 1, past, 4] past_key_values__0__key)
+    => (float[batch, new, 8] logits, float[batch, 1, total, 4] present__0__key)
+<int64[1] one = {1}> {
+    x = Gather (table, input_ids)
+    key = Unsqueeze (x, one)
+    present__0__key = Concat <axis = 2> (past_key_values__0__key, key)
+    turned = Transpose <perm = [0, 1, 3, 2]> (present__0__key)
+    scores = MatMul (key, turned)
+    shares = Softmax (scores)
+    read = MatMul (shares, present__0__key)
+    flat = Squeeze (read, one)
+    logits = MatMul (flat, head)
+}
+"""
+RECURRENT = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[N, 4] sound, float[2, N, 3] state) => (float[N, 3] y, float[2, N, 3] stateN) {
+    y = MatMul (sound, w)
+    stateN = Add (state, y)
+}
+"""
+
+
+def made(text: str, **weights: np.ndarray) -> ir.Model:
+    proto = parser.parse_model(text)
+    proto.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
+    model = ir.from_proto(proto)
+    values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
+    for value in values:  # ONNX's text has no dots in names
+        value.name = str(value.name).replace("__", ".")
+    return model
+
+
+@pytest.fixture
+def decoder() -> ir.Model:
+    return made(DECODER, table=TABLE, head=np.ascontiguousarray(TABLE.T) * 3)
+
+
+@pytest.fixture
+def recurrent() -> ir.Model:
+    return made(RECURRENT, w=np.arange(12, dtype=np.float32).reshape(4, 3) / 8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokenizers = pytest.importorskip("tokenizers", reason="of the extra test-all")
+    words = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "lines.txt").write_text("one two three four five six\n\nseven six\nfour four four four\n")
+    return tmp_path
+
+
+def texts(folder: Path, model: ir.Model, recipe: str = "", limit: int | None = None) -> Samples:
+    """Open the lines with a recipe, whose lines are parted by ";", or with the tokenizer alone."""
+    path = folder / "tokenizer.json"
+    if recipe:
+        path = folder / "recipe.yaml"
+        path.write_text(f"reader: text; tokenizer: tokenizer.json; {recipe}".replace("; ", "\n"))
+    return model_samples(PreprocessedData(str(folder / "lines.txt"), str(path)), model, limit)
+
+
+def refusal(folder: Path, model: ir.Model, recipe: str) -> str:
+    with pytest.raises(QprofError) as caught:
+        list(texts(folder, model, recipe))
+    return str(caught.value)
+
+
+def keys(sample: Sample) -> np.ndarray:
+    return sample.arrays["past_key_values.0.key"][0, 0]
+
+
+def test_a_text_is_a_prompt_with_an_empty_cache_and_tokens_with_the_cache_of_those_before(
+    folder: Path, decoder: ir.Model
+) -> None:
+    samples = list(texts(folder, decoder, "prompt: 3; decode: 2"))
+    assert [sample.name for sample in samples[:3]] == [f"lines.txt:1[{step}]" for step in range(3)]
+    assert [sample.arrays["input_ids"].tolist() for sample in samples[:3]] == [[[0, 1, 2]], [[3]], [[4]]]
+    assert [sample.arrays["attention_mask"].shape[1] for sample in samples[:3]] == [3, 4, 5]
+    assert keys(samples[0]).shape == (0, 4)
+    np.testing.assert_array_equal(keys(samples[1]), TABLE[:3])
+    np.testing.assert_array_equal(keys(samples[2]), TABLE[:4])
+    assert keys(samples[3]).shape == (0, 4), "another line begins with nothing"
+
+
+def test_the_tokenizer_alone_is_enough_where_inputs_have_the_usual_names(
+    folder: Path, decoder: ir.Model
+) -> None:
+    samples = texts(folder, decoder)
+    assert [sample.step for sample in samples] == [0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 3]
+    assert "'present.0.key' goes to 'past_key_values.0.key' from step to step" in samples.notes[0]
+    assert samples.state == {"past_key_values.0.key": "present.0.key"}
+
+
+def test_the_tokens_that_follow_are_known_but_for_the_last(folder: Path, decoder: ir.Model) -> None:
+    first, second, third, *_ = texts(folder, decoder, "prompt: 4; decode: 2")
+    following = [sample.next_tokens for sample in (first, second, third)]
+    assert [tokens.tolist() for tokens in following if tokens is not None] == [[1, 2, 3, 4], [5], [-1]]
+
+
+def test_parts_and_chosen_samples_are_those_of_the_whole(folder: Path, decoder: ir.Model) -> None:
+    samples = texts(folder, decoder)
+    whole = {sample.name: sample for sample in samples}
+    for sample in whole.values():
+        assert list(sample.arrays) == ["input_ids", "attention_mask", "past_key_values.0.key"]
+    positions = (2, 3, 6, 10)
+    data = PreprocessedData(str(folder / "lines.txt"), str(folder / "tokenizer.json"))
+    chosen = list(model_samples(ChosenSamples(data, positions), decoder))
+    shards = [sample for start in range(3) for sample in samples.part(start, None, 3)]
+    assert [sample.name for sample in chosen] == [list(whole)[at] for at in positions]
+    assert sorted(sample.name for sample in shards) == sorted(whole)
+    for sample in (*chosen, *shards, *texts(folder, decoder, limit=7)):
+        assert sample_digests(sample.arrays, ()) == sample_digests(whole[sample.name].arrays, ())
+
+
+def test_an_answer_is_the_most_likely_token_after_each_other(folder: Path, decoder: ir.Model) -> None:
+    samples = [sample for sample in texts(folder, decoder, "prompt: 2; answer: 3") if ":1[" in sample.name]
+    held = [int(sample.arrays["input_ids"][0, 0]) for sample in samples[1:]]
+    past = [0, 1]
+    for token in held:  # the last position sees all before it, so its scores need no cache
+        x, seen = TABLE[past[-1]], TABLE[past]
+        shares = np.exp(seen @ x) / np.exp(seen @ x).sum()
+        past.append(int((shares @ seen @ TABLE.T).argmax()))
+        assert past[-1] == token
+    assert len(held) == 3
+    assert all(sample.next_tokens is not None and sample.next_tokens[-1] == -1 for sample in samples[1:])
+
+
+def test_names_that_do_not_fit_are_refused_with_those_that_are_there(folder: Path, decoder: ir.Model) -> None:
+    text = refusal(folder, decoder, "state: {present.*: past_kv.*}")
+    assert "recipe.yaml: state: no input is called 'past_kv.*'" in text
+    assert "'past_key_values.0.key'" in text
+    text = refusal(folder, decoder, "state: {now.*: past_key_values.*}")
+    assert "would take 'now.0.key', which is no output of the model; its outputs are 'logits'" in text
+    text = refusal(folder, decoder, "state: {logits: past_key_values.0.key}")
+    assert "output 'logits' is float32 of shape (batch, new, 8)" in text
+    assert "both names have one *" in refusal(folder, decoder, "state: {present.*: past_key_values.0.key}")
+    assert "state: 'present' is not allowed" in refusal(folder, decoder, "state: present")
+
+
+def test_the_state_of_a_recurrent_net_goes_from_window_to_window(tmp_path: Path, recurrent: ir.Model) -> None:
+    for name, size in (("a", 12), ("b", 8)):
+        with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, 8, size, "NONE", ""))
+            file.writeframes((np.arange(size, dtype="<i2") * 1024).tobytes())
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("reader: audio\nrate: 8\nwindow: 4\nstate: {stateN: state}\n")
+    samples = list(model_samples(PreprocessedData(str(tmp_path), str(recipe)), recurrent))
+    assert [sample.step for sample in samples] == [0, 1, 2, 0, 1]
+    w = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
+    total = np.zeros((2, 1, 3), np.float32)
+    for sample in samples[:3]:
+        np.testing.assert_allclose(sample.arrays["state"], total, rtol=1e-6)
+        total += sample.arrays["sound"] @ w
+    assert not samples[3].arrays["state"].any()
+
+
+def test_rows_of_a_file_are_steps_and_the_first_state_is_a_constant(
+    tmp_path: Path, recurrent: ir.Model
+) -> None:
+    np.savez(tmp_path / "one.npz", sound=np.ones((3, 4), np.float32))
+    recipe = tmp_path / "recipe.yaml"
+    first = "constants: {state: {value: 2, shape: [2, 1, 3]}}"
+    recipe.write_text(f"reader: array\nrows: split\nstate: {{stateN: state}}\n{first}\n")
+    samples = list(model_samples(PreprocessedData(str(tmp_path / "one.npz"), str(recipe)), recurrent))
+    w = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
+    for number, sample in enumerate(samples):
+        expected = np.broadcast_to(2 + number * w.sum(axis=0), (2, 1, 3))
+        np.testing.assert_allclose(sample.arrays["state"], expected, rtol=1e-6)
+    assert len(samples) == 3
+
+
+def test_whole_recordings_are_no_steps_and_refused(tmp_path: Path, recurrent: ir.Model) -> None:
+    np.save(tmp_path / "a.npy", np.ones((1, 4), np.float32))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("reader: array\nrows: whole\nstate: {stateN: state}\n")
+    with pytest.raises(QprofError, match=r"a\.npy: is no step of a sequence"):
+        list(model_samples(PreprocessedData(str(tmp_path), str(recipe)), recurrent))
