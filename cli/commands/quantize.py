@@ -214,7 +214,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
     a result that was judged the verdict, where `arguments` are those of the command line."""
     if result.judged is not None:
         notes = [f"note: {note}" for note in result.notes]
-        predicted = [] if result.predicted is None else [f"predicted {result.predicted.text}"]
+        predicted = [f"predicted {result.prediction}"] if result.prediction else []
         lines = [f"{result.model_path}: written", *notes, *predicted]
         return "\n".join([*lines, verdict_text(result.judged, arguments)])
     ratio = result.float_bytes / max(result.quantized_bytes, 1)
@@ -229,7 +229,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
             *(["why float:"] if floats else []),
             *(f"  {group.nodes:>{width}}  {group.reason}" for group in floats),
             *_expected_lines(result),
-            *([] if result.predicted is None else [f"predicted: {result.predicted.text}"]),
+            *([f"predicted: {result.prediction}"] if result.prediction else []),
             *(f"note: {note}" for note in result.notes),
             *([] if result.speed is None else _speed_lines(result.speed)),
         ]

@@ -25,6 +25,7 @@ from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
 from ..search.speed_check import SpeedCheck
 from ..search.verdict import Judged, Verdict
+from ..targets.machine import elsewhere_measured, installed, processor
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,15 @@ class QuantizeResult(Presented):
         """What a run is predicted to take; None where nothing is known of it."""
         return self.plan.origin.time
 
+    @property
+    def prediction(self) -> str:
+        """What a run is predicted to take, in words, and in what this machine differs from the one that was
+        measured; "" where nothing is known of it."""
+        if self.predicted is None:
+            return ""
+        doubt = elsewhere_measured(self.predicted.table, processor(), installed())
+        return f"{self.predicted.text}; {doubt}" if doubt else self.predicted.text
+
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
         sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
@@ -137,7 +147,7 @@ class QuantizeResult(Presented):
         if self.speed is not None:
             facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
         elif self.predicted is not None:
-            facts.append(("predicted", self.predicted.text))
+            facts.append(("predicted", self.prediction))
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]

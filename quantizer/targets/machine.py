@@ -225,6 +225,30 @@ def default_doubt(target: str, processors: Processors, here: Processor) -> str:
     return f"{text}; {here.doubt}" if here.doubt else text
 
 
+def elsewhere_measured(table: str, here: Processor, runtimes: Installed) -> str:
+    """Return in what this machine differs from the one that kernel times are of, "" where it does not.
+
+    Only what changes which kernels run counts: the runtime's minor version and the instruction sets.
+
+    Args:
+        table: runtime, version, threads and processor of the times, as `PredictedTime.table` has them.
+        here: this machine's processor; of one of another architecture nothing is said.
+        runtimes: what is installed.
+    """
+    words = table.replace(",", " ").split()
+    sets = [word for word in words if word in FEATURES]
+    if words[:1] != ["onnxruntime"] or not sets or here.machine.lower() not in X86:
+        return ""
+    minor = [version.split(".")[:2] for version in (words[1], runtimes.onnxruntime)]
+    parts = [f"onnxruntime {runtimes.onnxruntime}"] if minor[0] != minor[1] else []
+    for word, names in (
+        ("without", [name for name in sets if name not in here.features]),
+        ("with", [name for name in here.features if name not in sets]),
+    ):
+        parts += [f"{word} {' '.join(names)}"] if names else []
+    return f"here {', '.join(parts)}: not measured" if parts else ""
+
+
 @cache
 def int8_kernels_saturate() -> bool:
     """Whether onnxruntime's product of the largest uint8 and int8 values is wrong here: it is computed.

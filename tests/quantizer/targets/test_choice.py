@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import packaged_targets
-from qprof_onnx.quantizer.targets.machine import KINDS, Installed, Processor, choose, default_doubt
+from qprof_onnx.quantizer.targets.machine import (
+    FEATURES,
+    KINDS,
+    Installed,
+    Processor,
+    choose,
+    default_doubt,
+    elsewhere_measured,
+)
 
 TARGETS = {target.name: target.processors for target in packaged_targets()}
 VNNI = Processor("x86_64", "", ("avx2", "avx512f", "avx512_vnni"))
@@ -68,3 +77,37 @@ def test_a_default_that_is_another_machines_is_said() -> None:
         "without VNNI (avx2): --target auto takes onnxruntime-x86-avx2"
     )
     assert "choose a target of your own" in default_doubt("onnxruntime-x86", TARGETS, RISCV)
+
+
+MEASURED = "onnxruntime 1.31.1, 1 thread, AMD EPYC avx2 avx512f avx512_vnni"
+
+
+@pytest.mark.parametrize(
+    ("here", "version", "said"),
+    [
+        (VNNI, "1.31.0", ""),
+        (VNNI, "1.32.0", "here onnxruntime 1.32.0: not measured"),
+        (AVX2, "1.31.1", "here without avx512f avx512_vnni: not measured"),
+        (
+            Processor("AMD64", "", ("avx2", "avx_vnni")),
+            "1.40.2",
+            "here onnxruntime 1.40.2, without avx512f avx512_vnni, with avx_vnni: not measured",
+        ),
+        (ARM, "1.32.0", ""),
+    ],
+)
+def test_times_that_another_machine_or_version_was_measured_on_are_called_so(
+    here: Processor, version: str, said: str
+) -> None:
+    assert elsewhere_measured(MEASURED, here, Installed(version)) == said
+
+
+def test_the_packaged_times_name_runtime_and_processor_as_they_are_compared() -> None:
+    table = costs_of("onnxruntime-x86")
+    assert table is not None
+    told = f"{table.conditions.runtime}, 1 thread, {table.conditions.processor}"
+    features = tuple(word for word in told.split() if word in FEATURES)
+    version = table.conditions.runtime.split()[1]
+    assert features
+    assert elsewhere_measured(told, Processor("x86_64", "", features), Installed(version)) == ""
+    assert elsewhere_measured(told, Processor("x86_64", "", features[1:]), Installed(version))
