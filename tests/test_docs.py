@@ -40,7 +40,9 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(DOCS))
 
 
-def twice_as_fast(run_float: Run, run_quantized: Run, samples: int, settings: LatencySettings) -> Latency:
+def twice_as_fast(
+    run_float: Run, run_quantized: Run, samples: int, settings: LatencySettings, clock: object = None
+) -> Latency:
     """Measure two models by a clock that goes 2 ms in a run of the first, 1 ms in one of the second."""
     now = 0.0
 

@@ -168,7 +168,9 @@ def evaluation_text(result: Evaluation) -> str:
         *(_accuracy(result.accuracy) if result.accuracy else ()),
         *(_score(result, result.score) if result.score else ()),
         _sizes(result),
+        *_tokens(result),
         *(_latency(result.latency) if result.latency else ()),
+        *(f"{speed.of:<10} {speed.text}" for speed in result.token_speeds),
         *(f"{failure.result.upper():10} {failure_text(failure)}" for failure in result.failures),
         *(f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in result.remarks),
@@ -248,6 +250,28 @@ def _score(result: Evaluation, score: Score) -> Iterable[str]:
         f"           drop {score.drop:.2f} {score.drop_unit}, "
         f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}",
     )
+
+
+def _tokens(result: Evaluation) -> Iterator[str]:
+    """Yield how often both models take the same token, and what their state takes in memory."""
+    if result.tokens is not None:
+        yield f"tokens     {result.tokens.text}"
+    if (memory := result.state_memory) is not None:
+        sizes = (
+            size_text(round(model + MANY_TOKENS * state))
+            for model, state in (
+                (result.float_bytes, memory.float_bytes),
+                (result.quantized_bytes, memory.quantized_bytes),
+            )
+        )
+        yield (
+            f"memory     of weights and state at {MANY_TOKENS} tokens: {' float, '.join(sizes)} quantized; "
+            f"{memory.quantized_bytes:.0f} bytes of state a token"
+        )
+
+
+MANY_TOKENS = 1024
+"""Tokens for which the memory is told."""
 
 
 def _where(result: Evaluation) -> str:

@@ -122,8 +122,8 @@ class TextEncoder:
 
     def steps(
         self, where: str, text: str
-    ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]]]:
-        """Yield the arrays of each step of a text through a model with a state, and the tokens that follow.
+    ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64] | None]]:
+        """Yield the arrays of each step of a text through a model with a state, and its next tokens.
 
         The prompt is one step, and each token after it: those of the text, or those that the model answers,
         whose ids are left to it.
@@ -166,7 +166,7 @@ class TextEncoder:
                 "token_type_ids": np.zeros(1, np.int64),
                 "position_ids": np.arange(place, place + 1),
             }
-            yield self._all_arrays(where, values), np.array([-1])
+            yield self._all_arrays(where, values), None
 
     def _all_arrays(self, where: str, values: Mapping[Role, Any]) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of the inputs that take one of these values, and of the constant ones."""
@@ -270,13 +270,13 @@ def _state_notes(recipe: TextRecipe, state: Mapping[str, str], tokens: Sequence[
         return
     output, name = next(iter(carried.items()))
     more = f" and {len(carried) - 1} more" if len(carried) > 1 else ""
-    first = "the first tokens" if recipe.prompt is None else f"{recipe.prompt} tokens"
+    first = "tokens" if recipe.prompt is None else f"{recipe.prompt}"
     decode = DECODED * (not recipe.answer) if recipe.decode is None else recipe.decode
     then = [f"{decode} tokens of the text one by one"] if decode else []
     then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
     yield (
-        f"'{output}' goes to '{name}' from step to step{more}; of a text {first} are run together, then "
-        f"{' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say otherwise"
+        f"'{output}' goes to '{name}' from step to step{more}; of a text the first {first} are run together, "
+        f"then {' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say otherwise"
     )
 
 

@@ -56,7 +56,7 @@ class Sample:
         arrays: by input name, in the order of the model's inputs.
         step: number of the step in its sequence, from 0, where a state goes from step to step; else None.
         next_tokens: of a text, the token that follows each one of the sample, int64 of shape [tokens],
-            -1 where nobody knows; None for what is no text.
+            -1 where it ends; None for what is no text, or goes on after it.
     """
 
     name: str

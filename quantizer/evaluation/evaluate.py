@@ -44,6 +44,15 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, Inputs, Session, place_of, run
+from .tokens import (
+    StateMemory,
+    TimedStep,
+    TokenAgreement,
+    TokenSpeed,
+    TokenSums,
+    states_of,
+    token_speed,
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,9 @@ class Evaluation(Presented):
         provider: its execution provider, or device.
         subject: digests of what was compared on what; None in a record of an older version.
         baseline: file of the earlier evaluation that this one was held against; "" without one.
+        tokens: how often both take the same next token, of texts through a model with a state; else None.
+        token_speeds: tokens a second, for prompts and for answers, where latency was measured.
+        state_memory: what the state takes for each token; None where it does not grow with a text.
     """
 
     float_model: str
@@ -113,6 +125,9 @@ class Evaluation(Presented):
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None
     baseline: str = ""
+    tokens: TokenAgreement | None = None
+    token_speeds: tuple[TokenSpeed, ...] = ()
+    state_memory: StateMemory | None = None
 
     @property
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
@@ -240,6 +255,8 @@ def evaluate(
     quantized_values: Inputs = {}
     before: Sample | None = None
     sequences = fed_own = 0
+    token_sums = TokenSums()
+    timed_steps: dict[str, list[TimedStep]] = {"prompt": [], "answer": []}
     for samples, sample in enumerate(source, 1):
         float_values = pair.run_float(sample.arrays, sample.name)
         arrays = sample.arrays
@@ -249,6 +266,12 @@ def evaluate(
             own = {name: quantized_values[output] for name, output in source.state.items()}
             arrays, fed_own = {**arrays, **own}, fed_own + 1
         quantized_values, before = pair.run_quantized(arrays, sample.name), sample
+        if source.state and (sample.next_tokens is not None or token_sums.text):
+            fed = states_of(source.state, sample.arrays), states_of(source.state, arrays)
+            steps = timed_steps["answer" if sample.step else "prompt"]
+            if len(steps) < most_timed:
+                steps.append(TimedStep(sample, token_sums.tokens if sample.step else 0))
+            token_sums = token_sums.added(sample, float_values[output], quantized_values[output], fed)
         if class_labels is not None:
             where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
             answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
@@ -285,6 +308,18 @@ def evaluate(
             len(timed),
             replace(measuring.latency, threads=pair.threads),
         )
+
+    speeds = [
+        token_speed(
+            name,
+            steps,
+            lambda step: pair.run_float(step.arrays, step.name),
+            lambda step: pair.run_quantized(step.arrays, step.name),
+            replace(measuring.latency, threads=pair.threads),
+        )
+        for name, steps in timed_steps.items()
+        if steps and measuring.latency is not None
+    ]
 
     provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
     if provenance is not None:
@@ -325,6 +360,9 @@ def evaluate(
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
+        tokens=token_sums.agreement(),
+        token_speeds=tuple(speeds),
+        state_memory=token_sums.memory(),
     )
 
 

@@ -329,7 +329,7 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*held_out.remarks, *remarks),
+        remarks=(*held_out.remarks, *_of_tokens(evaluation), *remarks),
     )
     alarms = [*([saturation] if saturation else []), *alarms_of(composition, found.cost)]
     found = replace(found, alarms=tuple(alarms))
@@ -338,6 +338,13 @@ def verdict_of(
     if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why
         return no_verdict(found, evaluation.remarks[0])
     return replace(found, grade="fair") if composition.is_float else found
+
+
+def _of_tokens(evaluation: Evaluation) -> Iterator[str]:
+    """Yield what a language model's user sees: greedy tokens, and tokens a second."""
+    if evaluation.tokens is not None:
+        yield f"tokens: {evaluation.tokens.text}"
+    yield from (f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds)
 
 
 def no_verdict(found: Verdict, reason: str) -> Verdict:

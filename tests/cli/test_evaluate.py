@@ -124,6 +124,9 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "provider",
         "subject",
         "baseline",
+        "tokens",
+        "token_speeds",
+        "state_memory",
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)

@@ -1,0 +1,124 @@
+"""Perplexity: how well a language model tells the next token of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ....profiles.samples.text import USUAL_NAMES
+from ....profiles.samples.values import Sample
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
+from .truth import Place
+
+ROWS = 64
+"""Positions whose scores are exponentiated at a time: vocabularies are large."""
+
+
+def perplexity(source: MetricSource) -> Metric:
+    """Return exp of the mean negative log-probability of the next token (Jelinek et al., 1977).
+
+    The scores are an output of shape [..., positions, tokens], before Softmax or its logarithm. The next
+    tokens are those of the text, as its reader knows them, else the ids of the sample, one later. Pieces
+    of a text count as one unit.
+
+    Raises:
+        ConfigError: which input has the ids is not known. ModelError, when it is used: the output is no
+            scores of tokens. DataError, at the end: no next token is known.
+    """
+    output, asked = source.output_name, source.asked
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        assert place.sample is not None
+        return (_next_tokens(place.sample, asked.options["ids"], asked.text), not place.sample.step), 0
+
+    def scored(wanted: tuple[npt.NDArray[np.int64], bool], outputs: Outputs) -> Floats:
+        tokens, begins = wanted
+        values = outputs[output]
+        if values.ndim < 2 or values.dtype.kind not in "fV":
+            raise ModelError(
+                f"output '{output}': {values.dtype} of shape {list(values.shape)} is no scores of tokens; "
+                "choose another with --output"
+            )
+        scores, truths = _aligned(values, tokens)
+        lost = every = 0.0
+        for start in range(0, len(truths), ROWS):
+            part = scores[start : start + ROWS].astype(np.float64)
+            total = np.logaddexp.reduce(part, axis=1)
+            own = truths[start : start + ROWS]
+            lost += float((total - part[np.arange(len(own)), own]).sum())
+            every += float((total - part.mean(axis=1)).sum())
+        return np.array([begins, lost, len(truths), every])
+
+    def figures(kept: Sequence[Floats]) -> Figures:
+        return _figures(kept, 1, source.output_name)
+
+    return Metric(
+        name=asked.text,
+        title=f"{asked.title} of output '{output}'",
+        kind=asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=figures,
+        digest=digest_of(asked, None, output),
+        at_random=lambda kept: _figures(kept, 3, output),
+    )
+
+
+def _figures(kept: Sequence[Floats], column: int, output: str) -> Figures:
+    """Return the perplexity; in column 1 of the text, in column 3 of tokens drawn evenly."""
+    rows = np.stack(list(kept))
+    texts = np.maximum(np.cumsum(rows[:, 0]) - 1, 0).astype(np.intp)
+    sums = np.zeros((int(texts.max()) + 1, 2))
+    np.add.at(sums, texts, rows[:, [column, 2]])
+    sums = sums[sums[:, 1] > 0]
+    if not len(sums):
+        raise DataError(
+            f"metric perplexity: no next token of output '{output}' is known; give texts, or ids of "
+            "two tokens and more"
+        )
+    with np.errstate(over="ignore"):
+        return of_sums(sums, lambda of: np.exp(of[:, 0] / np.maximum(of[:, 1], 1.0)))
+
+
+def _aligned(
+    values: npt.NDArray[Any], tokens: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the scores and the tokens of the positions where both are known, as rows.
+
+    Some models give the scores of the last positions alone.
+    """
+    positions = values.shape[-2]
+    scores = values.reshape(-1, positions, values.shape[-1])
+    known = tokens.reshape(len(scores), -1)[:, -positions:] if tokens.size else np.full(scores.shape[:2], -1)
+    if known.shape[1] < positions:
+        known = np.pad(known, [(0, 0), (0, positions - known.shape[1])], constant_values=-1)
+    chosen = known >= 0
+    return scores[chosen], known[chosen]
+
+
+def _next_tokens(sample: Sample, ids: Any, asked: str) -> npt.NDArray[np.int64]:
+    """Return the token after each position, -1 where nobody knows, of the shape of the ids."""
+    if sample.next_tokens is not None:
+        return sample.next_tokens
+    roles = {name: USUAL_NAMES.get(name.rpartition("/")[2].lower()) for name in sample.arrays}
+    integer = [n for n, a in sample.arrays.items() if a.dtype.kind in "iu" and a.ndim]
+    usual = [name for name in integer if roles[name] == "ids"]
+    found = [str(ids)] if ids is not None else usual or integer
+    if len(found) != 1 or found[0] not in sample.arrays:
+        raise ConfigError(
+            f"metric '{asked}': which input has the tokens is not known; name it, as in perplexity:ids=NAME."
+            f"{nearest(found[0] if found else '', list(sample.arrays))}"
+        )
+    tokens = np.asarray(sample.arrays[found[0]], np.int64)
+    following = np.full(tokens.shape, -1)
+    following[..., :-1] = tokens[..., 1:]
+    for name, role in roles.items():
+        mask = sample.arrays[name]
+        if role == "attention_mask" and mask.shape == tokens.shape:
+            following[..., :-1][mask[..., 1:] == 0] = -1
+            following[mask == 0] = -1
+    return following

@@ -1,0 +1,204 @@
+"""Language models in the user's unit: perplexity, greedy tokens, tokens a second, memory of the cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, LatencySettings
+from qprof_onnx.quantizer.evaluation.tokens import TokenSums
+
+log_loss = pytest.importorskip("sklearn.metrics", reason="of the extra test-all").log_loss
+tokenizers = pytest.importorskip("tokenizers", reason="of the extra test-all")
+
+WORDS = [*"abcdefghij", "[UNK]"]
+DECODER = """
+<ir_version: 9, opset_import: ["": 17]>
+decoder (int64[batch, new] input_ids, float[batch, past, 6] past_key_values__0)
+    => (float[batch, new, 11] logits, float[batch, total, 6] present__0)
+<int64[1] last = {-1}, float base = {1.0}, int64 zero = {0}, int64 one = {1}> {
+    x = Gather (table, input_ids)
+    present__0 = Concat <axis = 1> (past_key_values__0, x)
+    turned = Transpose <perm = [0, 2, 1]> (present__0)
+    scores = MatMul (x, turned)
+    sizes = Shape (scores)
+    new = Gather (sizes, one1)
+    all = Gather (sizes, two)
+    before = Sub (all, new)
+    places = Range (before, all, one)
+    column = Unsqueeze (places, last)
+    every = Range (zero, all, one)
+    ahead = Greater (every, column)
+    masked = Where (ahead, low, scores)
+    shares = Softmax (masked)
+    read = MatMul (shares, present__0)
+    logits = MatMul (read, head)
+}
+"""
+"""Causal attention of one head: the same scores whatever part of a text is in the cache."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS[:10], size)) for size in (20, 9, 14, 17, 12)]
+    (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
+    table, head = (rng.normal(size=size).astype(np.float32) for size in ((11, 6), (6, 11)))
+    written(tmp_path / "float.onnx", table, head)
+    written(tmp_path / "other.onnx", np.round(table * 2) / 2, head)
+    return tmp_path
+
+
+def written(path: Path, table: np.ndarray, head: np.ndarray) -> None:
+    model = parser.parse_model(DECODER)
+    weights = {"table": table.astype(np.float32), "head": head, "low": np.float32(-1e9)}
+    weights |= {"one1": np.int64(1), "two": np.int64(2)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items())
+    for value in (*model.graph.input, *model.graph.output):
+        value.name = value.name.replace("__", ".")
+    for node in model.graph.node:
+        node.input[:] = [name.replace("__", ".") for name in node.input]
+        node.output[:] = [name.replace("__", ".") for name in node.output]
+    onnx.save(model, path)
+
+
+def compared(folder: Path, recipe: str = "", **options: object) -> Evaluation:
+    path = folder / "recipe.yaml"
+    path.write_text(f"reader: text\ntokenizer: tokenizer.json\n{recipe}\n")
+    data = PreprocessedData(str(folder / "lines.txt"), str(path))
+    measuring = EvaluationOptions(**{"latency": None, **options})  # type: ignore[arg-type]
+    return evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
+
+
+def scores(path: Path, ids: list[int]) -> np.ndarray:
+    """Return the scores of tokens at all positions of a text, run as a whole."""
+    past = np.zeros((1, 0, 6), np.float32)
+    feeds = {"input_ids": np.array([ids]), "past_key_values.0": past}
+    return np.asarray(ort.InferenceSession(str(path)).run(["logits"], feeds)[0][0])
+
+
+def lines(folder: Path) -> list[list[int]]:
+    return [
+        [WORDS.index(w) for w in line.split()] for line in (folder / "lines.txt").read_text().splitlines()
+    ]
+
+
+@pytest.mark.parametrize("recipe", ["prompt: 30", "prompt: 3\ndecode: 30", "prompt: 1\ndecode: 19"])
+def test_perplexity_is_that_of_a_library_however_a_text_is_cut(folder: Path, recipe: str) -> None:
+    score = compared(folder, recipe, metric="perplexity").score
+    assert score is not None
+    for path, found in (("float.onnx", score.float_score), ("other.onnx", score.quantized_score)):
+        rows = np.concatenate([scores(folder / path, ids)[:-1] for ids in lines(folder)]).astype(np.float64)
+        shares = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+        truth = [token for ids in lines(folder) for token in ids[1:]]
+        assert found == pytest.approx(np.exp(log_loss(truth, shares, labels=range(11))), rel=1e-5)
+    assert score.rows == 5
+    assert score.drop_unit == "% of float's"
+
+
+def test_without_a_state_the_next_ids_of_a_sample_are_the_truth(folder: Path) -> None:
+    data = [
+        {"input_ids": np.array([ids]), "past_key_values.0": np.zeros((1, 0, 6), np.float32)}
+        for ids in lines(folder)
+    ]
+    files = folder / "float.onnx", folder / "other.onnx"
+    measuring = EvaluationOptions(metric="perplexity", latency=None)
+    found, stepped = (
+        evaluate(*files, data, measuring=measuring).score,
+        compared(folder, metric="perplexity").score,
+    )
+    assert found is not None
+    assert stepped is not None
+    assert found.quantized_score == pytest.approx(stepped.quantized_score, rel=1e-6)
+
+
+def test_perplexity_needs_scores_of_tokens(folder: Path) -> None:
+    with pytest.raises(QprofError, match="no next token of output 'logits' is known"):
+        compared(folder, "prompt: 1\ndecode: 0\nmax_length: 1", metric="perplexity")
+    files = folder / "float.onnx", folder / "other.onnx"
+    data = [{"input_ids": np.zeros((1, 2), np.int64), "past_key_values.0": np.zeros((1, 0, 6), np.float32)}]
+    measuring = EvaluationOptions(metric="perplexity:ids=id", latency=None)
+    with pytest.raises(QprofError, match=r"has the tokens is not known; name it, as in perplexity:ids"):
+        evaluate(*files, data, measuring=measuring)
+
+
+def test_greedy_tokens_are_compared_at_every_position_of_a_text(folder: Path) -> None:
+    found = compared(folder).tokens
+    same = [
+        scores(folder / "float.onnx", ids).argmax(1) == scores(folder / "other.onnx", ids).argmax(1)
+        for ids in lines(folder)
+    ]
+    assert found is not None
+    assert not found.answers
+    assert (found.same, found.total) == (sum(map(sum, same)), sum(map(len, same)))
+    firsts = [int(np.flatnonzero(~one)[0]) + 1 for one in same if not one.all()]
+    assert list(found.first_differences) == firsts
+    assert firsts
+
+
+def test_an_answer_differs_first_where_the_quantized_model_alone_would_leave_it(folder: Path) -> None:
+    found = compared(folder, "prompt: 4\nanswer: 12").tokens
+    assert found is not None
+    assert found.answers
+    assert found.total == 5 * 13
+    firsts = []
+    for ids in lines(folder):
+        answers = []
+        for path in ("float.onnx", "other.onnx"):
+            text = ids[:4]
+            for _ in range(13):
+                text.append(int(scores(folder / path, text)[-1].argmax()))
+            answers.append(text[4:])
+        differing = np.flatnonzero(np.array(answers[0]) != answers[1])
+        firsts += [int(differing[0]) + 1] if len(differing) else []
+    assert list(found.first_differences) == firsts
+    assert firsts
+
+
+def test_speed_and_memory_are_told_for_tokens(folder: Path) -> None:
+    latency = LatencySettings(rounds=2, seconds=0.1, samples=2)
+    found = compared(folder, "prompt: 6\ndecode: 2", latency=latency)
+    prompt, answer = found.token_speeds
+    assert (prompt.of, prompt.tokens, prompt.past) == ("prompt", 6, 0)
+    assert (answer.of, answer.tokens, answer.past) == ("answer", 1, 6.5)
+    assert min(prompt.float_rate, answer.quantized_rate) > 0
+    assert found.state_memory is not None
+    assert found.state_memory.quantized_bytes == 6 * 4  # float32 of one layer
+    assert json.dumps(found.to_dict()["tokens"])
+
+
+def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
+    def step(number: int, following: list[int] | None) -> Sample:
+        return Sample("t", {}, number, None if following is None else np.array(following))
+
+    one = np.eye(3)
+    sums = TokenSums()
+    for floats, others, sample in (
+        (one[[0, 1]], one[[2, 1]], step(0, [1, -1])),
+        (one[[2]], one[[2]], step(1, None)),
+        (one[[0]], one[[1]], step(2, None)),
+    ):
+        sums = sums.added(sample, floats, others, ({}, {}))
+    found = sums.agreement()
+    assert found is not None
+    assert (found.same, found.total, found.first_differences) == (2, 3, (3,))
+    assert found.text == (
+        "greedy 66.67 % of 3 the same; 0 of 1 answers to the end, the others up to token 3 (median of the "
+        "first differences; the earliest 3)"
+    )
+    assert TokenSums().agreement() is None
+    assert sums.memory() is None
