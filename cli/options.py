@@ -37,13 +37,14 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class FileRead(click.Path):
-    """A file that is read; `is_model` for an ONNX file, which may have weights in other files.
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files, or the folder
+    of one.
 
     `or_folder`: it may be a folder of files.
     """
 
     def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
-        super().__init__(exists=True, dir_okay=or_folder, path_type=Path)
+        super().__init__(exists=True, dir_okay=or_folder or is_model, path_type=Path)
         self.is_model = is_model
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -51,8 +52,13 @@ class FileRead(click.Path):
 
         Raises:
             ConfigError: onnx and onnxruntime cannot open a model of this name.
+            ModelError: a folder holds no model, or several.
         """
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if self.is_model and path.is_dir():
+            from ..quantizer.model.folders import model_in
+
+            path = model_in(path)
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
         _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..samples.objects import DataLike
-from ..samples.samples import input_specs, open_samples
+from ..samples.samples import folder_of, input_specs, open_samples
 from ..samples.states import Arrays, FloatModel, Run
 from ..samples.values import InputSpec, Sample, Samples
 from .session import plain_session, run_sample
@@ -45,7 +45,7 @@ def model_samples(
 
 def float_model(model: ir.Model) -> FloatModel:
     """Return what fills in the states of samples."""
-    return FloatModel(_outputs(model), partial(_opened, model))
+    return FloatModel(_outputs(model), partial(_opened, model), folder_of(model))
 
 
 def _outputs(model: ir.Model) -> tuple[InputSpec, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,9 @@ from .objects import (
     length_of,
     reader_of,
 )
-from .preprocessing import load_preprocessing
+from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source
+from .registry import reader_of as reader_of_source
 from .states import FloatModel, fed_back, with_states, without_state
 from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
@@ -47,6 +49,12 @@ _FILE = "qprof.file"
 def set_title(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """Let messages call a model by its file."""
     model.graph.meta[_FILE] = os.fspath(path)
+
+
+def folder_of(model: ir.Model) -> Path | None:
+    """Return the folder of a model's file; None where it is not known."""
+    file = model.graph.meta.get(_FILE)
+    return Path(str(file)).parent if file else None
 
 
 def title_of(model: ir.Model) -> str:
@@ -258,7 +266,14 @@ def open_samples(
                 f"leave preprocess {named.preprocess} out"
             )
         return _of_function(named.source, None, specs, limit)
-    preprocessing = load_preprocessing(named.preprocess)
+    preprocess = named.preprocess
+    if preprocess is None and (beside := _tokenizer_beside(named.source, specs, model)) is not None:
+        preprocess = str(beside)
+        if notes:
+            note(
+                f"{beside}: makes tokens of the text, as it lies beside the model; --preprocess names another"
+            )
+    preprocessing = load_preprocessing(preprocess)
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         told, own = without_state(preprocessing, inputs, feedback)
@@ -271,6 +286,14 @@ def open_samples(
         note(text)
     samples = samples if limit is None else samples.part(0, limit)
     return replace(samples, iterate=partial(_checked, samples, specs))
+
+
+def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel | None) -> Path | None:
+    """Return the tokenizer that lies beside the model, where lines of text need one; None for none."""
+    if model is None or model.folder is None or any(spec.dtype.kind == "O" for spec in specs):
+        return None
+    path = model.folder / TOKENIZER
+    return path if path.is_file() and reader_of_source(source, Preprocessing()).takes == ("text",) else None
 
 
 def _of_objects(source: DataSource | Transformed, specs: tuple[InputSpec, ...], limit: int | None) -> Samples:

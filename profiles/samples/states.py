@@ -7,9 +7,11 @@ first step of its sequence on. So a step is a sample as any other, whoever reads
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,10 +42,19 @@ class FloatModel:
     Attributes:
         outputs: what it gives.
         opened: opens a session, and yields what runs it.
+        folder: where its file is; None for a model in memory.
     """
 
     outputs: tuple[InputSpec, ...]
     opened: Callable[[], AbstractContextManager[Run]]
+    folder: Path | None = None
+
+    def setting(self, *names: str) -> int | None:
+        """Return a number of the config.json beside the model, under the first of these names that it has."""
+        with suppress(OSError, ValueError):
+            found = json.loads((self.folder or Path()).joinpath("config.json").read_text(encoding="utf-8"))
+            return next((found[name] for name in names if isinstance(found.get(name), int)), None)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +141,7 @@ def fed_back(
                 f"{where}: output '{theirs.name}' is {theirs}, and input '{mine.name}' takes {mine}; name "
                 "others that fit"
             )
-        begin = first[mine.name] if mine.name in first else _nothing(where, mine, theirs, batches)
+        begin = first[mine.name] if mine.name in first else _nothing(where, mine, theirs, batches, model)
         made.append(FedBack(mine.name, theirs.name, begin, mine))
     return tuple(made)
 
@@ -170,9 +181,12 @@ def _matched(
 
 
 def _nothing(
-    where: str, spec: InputSpec, output: InputSpec, batches: set[int | str | None]
+    where: str, spec: InputSpec, output: InputSpec, batches: set[int | str | None], model: FloatModel
 ) -> npt.NDArray[Any]:
-    """Return the state before the first step: zeros, of no length along the axis that grows."""
+    """Return the state before the first step: zeros, of no length along the axis that grows.
+
+    Heads and their width, where a cache [batch, heads, past, width] leaves them open, are in config.json.
+    """
     if spec.shape is None or spec.dtype.kind == "O":
         raise ConfigError(
             f"{where}: the model does not say what '{spec.name}' is at first; give it, as constants: "
@@ -187,8 +201,20 @@ def _nothing(
         after = output.shape[axis] if output.shape is not None else None
         other = size is not None and after is not None and after != size
         is_batch = axis == 0 or (size is not None and size in batches)
-        sizes.append(0 if not is_batch and (grows or other) else 1)
+        known = None
+        if grows and len(spec.shape) == 4 and axis in (1, 3):
+            known = _heads(model) if axis == 1 else _head_width(model)
+        sizes.append(known or (0 if not is_batch and (grows or other) else 1))
     return np.zeros(sizes, spec.dtype)
+
+
+def _heads(model: FloatModel) -> int | None:
+    return model.setting("num_key_value_heads", "num_attention_heads", "n_head")
+
+
+def _head_width(model: FloatModel) -> int | None:
+    whole, heads = model.setting("hidden_size", "n_embd"), model.setting("num_attention_heads", "n_head")
+    return model.setting("head_dim") or (whole // heads if whole and heads else None)
 
 
 def without_state(

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError, QprofError
 from .external_data import external_files
+from .folders import model_in
 from .loading import converted, read_model
 from .protobuf import all_tensors, is_outside
 from .saving import PROTOBUF_LIMIT, save_model
@@ -54,15 +55,15 @@ def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
     gives the same bytes.
 
     Args:
-        model: a path, or an object; an `onnx_ir.Model` may have external data, a `ModelProto` in memory has
-            no folder in which it could be.
+        model: a path, of a file or of a folder (`model_in`), or an object; an `onnx_ir.Model` may have
+            external data, a `ModelProto` in memory has no folder in which it could be.
         name: of the temporary file; made of the name of the graph when "".
 
     Raises:
         ModelError: the object is no model, or its weights are elsewhere or missing.
     """
     if isinstance(model, str | os.PathLike):
-        yield Path(model)
+        yield model_in(model)
         return
     with temporary_folder() as folder:
         path = folder / (name or model_name(model))

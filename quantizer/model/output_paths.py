@@ -19,6 +19,7 @@ from ...profiles.samples.objects import PreprocessedData, Transformed
 from ...profiles.samples.preprocessing import recipe_file
 from ...profiles.samples.registry import is_sample_name
 from .external_data import external_files
+from .folders import model_in
 from .saving import weight_files
 
 Output: TypeAlias = str | os.PathLike[str] | None
@@ -48,7 +49,7 @@ class FilesRead:
                 found |= weight_files(model)
             elif isinstance(model, str | os.PathLike):
                 with suppress(OSError, ModelError):
-                    found |= external_files(model)
+                    found |= external_files(model_in(model))
         return found
 
 
@@ -92,7 +93,8 @@ def _check_folder(output: str | os.PathLike[str], target: Destination) -> None:
 def _inputs(read: FilesRead) -> Iterator[tuple[str, Callable[[Path], bool]]]:
     """Yield what is read, in words, and the function that says whether an output would be written over it."""
     for model in _paths(read.models):
-        yield "the model", partial(_is_same, other=model)
+        with suppress(ModelError):
+            yield "the model", partial(_is_same, other=model_in(model))
     yield "a file of the model's weights", partial(_is_weights, read=read)
     recipes = (recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData))
     for path in _paths((*read.files, *recipes)):

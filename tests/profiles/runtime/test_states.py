@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import wave
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runtime.states import model_samples
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
-from qprof_onnx.profiles.samples.samples import sample_digests
+from qprof_onnx.profiles.samples.samples import sample_digests, set_title
 from qprof_onnx.profiles.samples.values import Sample, Samples
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "[UNK]")
@@ -114,6 +116,29 @@ def test_the_tokenizer_alone_is_enough_where_inputs_have_the_usual_names(
     assert [sample.step for sample in samples] == [0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 3]
     assert "'present.0.key' goes to 'past_key_values.0.key' from step to step" in samples.notes[0]
     assert samples.state == {"past_key_values.0.key": "present.0.key"}
+
+
+def test_the_tokenizer_beside_the_model_is_taken_and_said(
+    folder: Path, decoder: ir.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_title(decoder, folder / "model.onnx")
+    with caplog.at_level(logging.WARNING):
+        samples = list(model_samples(str(folder / "lines.txt"), decoder))
+    assert len(samples) == 11
+    assert "tokenizer.json: makes tokens of the text, as it lies beside the model" in caplog.text
+
+
+def test_sizes_of_a_cache_that_a_model_leaves_open_are_those_of_its_config(
+    folder: Path, decoder: ir.Model
+) -> None:
+    cache = next(value for value in decoder.graph.inputs if "past" in str(value.name))
+    cache.shape = ir.Shape(["batch", "heads", "past", "width"])
+    set_title(decoder, folder / "model.onnx")
+    config = {"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    first, second, *_ = model_samples(str(folder / "lines.txt"), decoder, notes=False)
+    assert first.arrays["past_key_values.0.key"].shape == (1, 1, 0, 4)
+    assert second.arrays["past_key_values.0.key"].shape == (1, 1, 2, 4)
 
 
 def test_the_tokens_that_follow_are_known_but_for_the_last(folder: Path, decoder: ir.Model) -> None:
