@@ -6,8 +6,9 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import indent
 
 import click
 import pytest
@@ -55,6 +56,7 @@ MODULES = {
 }
 ROOMS = sorted(room for room in LEVELS if not room.endswith(".py"))
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "yaml")
+UNUSED = ("sympy.core", "onnx.reference", "qprof_onnx.quantizer.search", "qprof_onnx.quantizer.lowering")
 
 
 def imported(text: str, package: tuple[str, ...]) -> Iterator[tuple[str, int]]:
@@ -222,6 +224,38 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_help_of_a_command_imports_nothing_heavy() -> None:
     assert not [line for line in help_run(*COMMANDS).stdout.splitlines() if line.startswith("HEAVY")]
+
+
+def command_run(words: Sequence[object], code: str) -> str:
+    """Run a command as `qprof` does, then code in the same process; return what both print."""
+    whole = (
+        "import sys\n"
+        "from qprof_onnx.cli.entry import run\n"
+        f"sys.argv = {['qprof', *map(str, words)]}\n"
+        "try:\n"
+        "    run()\n"
+        f"finally:\n{indent(code, '    ')}"
+    )
+    return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_profile_is_made_without_what_other_commands_import(tmp_path: Path) -> None:
+    digits = ROOT / "examples" / "digits"
+    words = (
+        "dump-profile",
+        digits / "model.onnx",
+        "--data",
+        digits / "calibration",
+        "-o",
+        tmp_path / "p.yaml",
+    )
+    found = command_run(words, f"print('UNUSED', *(name for name in {UNUSED} if name in sys.modules))")
+    assert found.splitlines()[-1] == "UNUSED"
+
+
+def test_dimensions_with_names_can_be_computed_with_in_a_command() -> None:
+    code = "import onnx_ir\nprint('sympy.core' in sys.modules, (onnx_ir.SymbolicDim('n') + 1).value)"
+    assert command_run(["--version"], code).splitlines()[-1] == "False n + 1"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs").glob("*.yaml")))

@@ -31,8 +31,8 @@ from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from .keywords import EvaluateKeywords, LayerKeywords, SensitivityKeywords, TargetLike, sorted_keywords
-from .results import QuantizeResult, TuneResult
-from .sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
+from .results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
+from .sources import LabelsLike, labels_file, samples_of
 
 
 def evaluate(

@@ -12,21 +12,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.tool import Progress
-from ...profiles.samples.objects import DataSource
-from ..evaluation.metrics.table import MetricName
-from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import Gate, RuntimeName
-from ..prepare.prepare import ProfileLike
-from ..search.options import SpeedCheckOptions
-from ..search.trial import OnTrial
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .setting_keywords import Settings
-from .sources import LabelsLike, Transform
+
+if TYPE_CHECKING:  # a command does not wait for what others import
+    from ...profiles.base.tool import Progress
+    from ...profiles.samples.objects import DataSource
+    from ..evaluation.metrics.table import MetricName
+    from ..evaluation.metrics.user_functions import MetricFunction
+    from ..evaluation.options import Gate, RuntimeName
+    from ..prepare.prepare import ProfileLike
+    from ..search.options import SpeedCheckOptions
+    from ..search.trial import OnTrial
+    from .sources import LabelsLike, Transform
 
 TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
 """The name of a packaged target, the path of a configuration file, or a recipe that was loaded."""

@@ -27,8 +27,8 @@ from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
 from .keywords import QuantizeKeywords, TargetLike, sorted_keywords
 from .options import OF_JUDGING, QuantizeOptions
-from .results import QuantizeResult
-from .sources import in_memory, quantized_name, samples_of
+from .results import QuantizeResult, quantized_name
+from .sources import in_memory, samples_of
 
 
 def quantize(

@@ -1,20 +1,25 @@
-"""What `quantize` and `tune` return: the model, its plan, what became of the nodes, and what was measured."""
+"""What `quantize` and `tune` return: the model, its plan, what became of the nodes, and what was measured.
+
+Other functions take such a result, or any model: `quantized_file`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
+from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
@@ -236,3 +241,37 @@ class TuneResult(tuning.TuneResult):
         else:
             with replacing_together(self.read.weights) as batch:
                 save_model(self.quantized, path, batch=batch)
+
+
+QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
+"""A quantized model: a path, a model, or the result that has one."""
+
+
+@contextmanager
+def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
+    """Yield the file of a quantized model, which may be temporary.
+
+    Raises:
+        ConfigError: a tuning has found no model. ModelError: it is no model.
+    """
+    model: ModelLike | None
+    name = ""
+    if isinstance(quantized, QuantizeResult):
+        path = quantized.model_path
+        model = quantized.model if path is None or not path.is_file() else path
+        name = quantized_name(quantized.plan.model.file)
+    elif isinstance(quantized, TuneResult):
+        model, name = quantized.quantized, quantized_name(quantized.model)
+    else:
+        model = quantized
+    if model is None:
+        raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
+    with model_file(model, name) as file:
+        if not file.is_file():
+            raise ModelError(f"{file}: no such file; check the path of the model")
+        yield file
+
+
+def quantized_name(name: str) -> str:
+    """Return the name of the file of a quantized model that has none, made of the float model's."""
+    return f"{Path(name).stem or 'model'}.int8.onnx"

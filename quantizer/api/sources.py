@@ -1,4 +1,4 @@
-"""What the public functions take as files: models, labels and data, each a path or an object."""
+"""What the public functions take: labels and data, each a path or an object, and models in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
-from ..model.files import ModelLike, model_file, temporary_folder
-from .results import QuantizeResult, TuneResult
-
-QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
-"""A quantized model: a path, a model, or the result that has one."""
+from ..model.files import temporary_folder
 
 LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
 """The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
@@ -44,36 +40,6 @@ def samples_of(
             )
         return PreprocessedData(os.fspath(data), os.fspath(preprocess))
     return data if transform is None else Transformed(data, transform)
-
-
-@contextmanager
-def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
-    """Yield the file of a quantized model, which may be temporary.
-
-    Raises:
-        ConfigError: a tuning has found no model. ModelError: it is no model.
-    """
-    model: ModelLike | None
-    name = ""
-    if isinstance(quantized, QuantizeResult):
-        path = quantized.model_path
-        model = quantized.model if path is None or not path.is_file() else path
-        name = quantized_name(quantized.plan.model.file)
-    elif isinstance(quantized, TuneResult):
-        model, name = quantized.quantized, quantized_name(quantized.model)
-    else:
-        model = quantized
-    if model is None:
-        raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
-    with model_file(model, name) as file:
-        if not file.is_file():
-            raise ModelError(f"{file}: no such file; check the path of the model")
-        yield file
-
-
-def quantized_name(name: str) -> str:
-    """Return the name of the file of a quantized model that has none, made of the float model's."""
-    return f"{Path(name).stem or 'model'}.int8.onnx"
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from ..prepare.prepare import ProfileLike
 from ..search import tune as search
 from ..search.options import QualityTarget, TuneFiles, TuningData
 from .keywords import TargetLike, TuneKeywords, sorted_keywords
-from .results import TuneResult
-from .sources import in_memory, labels_file, quantized_name, samples_of
+from .results import TuneResult, quantized_name
+from .sources import in_memory, labels_file, samples_of
 
 
 def tune(

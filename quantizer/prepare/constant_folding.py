@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from ..model.editing import Array, add_initializer, is_standard, static_shape
 from ..model.graph import constant_of
@@ -188,6 +187,8 @@ def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
     """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
+    from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
+
     given = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
     proto = ir.to_proto(node)
     del proto.input[:], proto.output[:]

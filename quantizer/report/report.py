@@ -13,8 +13,8 @@ from ...profiles.samples.objects import DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.evaluate import evaluation_options
 from ..api.keywords import ReportKeywords, recipe_of, sorted_keywords
-from ..api.results import QuantizeResult, TuneResult
-from ..api.sources import LabelsLike, QuantizedLike, labels_file, quantized_file, samples_of
+from ..api.results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
+from ..api.sources import LabelsLike, labels_file, samples_of
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.layers import compare_layers
 from ..evaluation.metrics.score import reads_truth
