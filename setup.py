@@ -1,7 +1,7 @@
-"""Builds the compiled counters, and says version and repository; everything else stands in pyproject.toml.
+"""Builds the compiled kernels, and says version and repository; everything else stands in pyproject.toml.
 
-The counters are optional: where there is no compiler the install goes on, and histogram_counter.py and
-channel_counter.py count in numpy.
+They are optional: where there is no compiler the install goes on, and histogram_counter.py, channel_counter.py
+and block_scales.py compute in numpy.
 """
 
 import os
@@ -24,7 +24,7 @@ OPTIONS = {
 numpy; no debugging information, which would be two thirds of the file."""
 
 
-class BuildCounters(build_ext):
+class BuildKernels(build_ext):
     """Compiles with the options of the compiler that is there."""
 
     def build_extension(self, ext: Extension) -> None:  # noqa: D102
@@ -32,11 +32,11 @@ class BuildCounters(build_ext):
         super().build_extension(ext)
 
 
-def counter(name: str) -> Extension:
-    """Return the extension module of profiles/observers/NAME.c."""
+def kernel(room: str, name: str) -> Extension:
+    """Return the extension module of ROOM/NAME.c."""
     return Extension(
-        f"qprof_onnx.profiles.observers.{name}",
-        sources=[f"profiles/observers/{name}.c"],
+        f"qprof_onnx.{room.replace('/', '.')}.{name}",
+        sources=[f"{room}/{name}.c"],
         depends=["profiles/observers/_platform.h"],
         define_macros=[("Py_LIMITED_API", "0x030b0000")] if LIMITED_API else [],
         py_limited_api=LIMITED_API,
@@ -66,7 +66,11 @@ def version_scheme(version: ScmVersion) -> str:
 setup(
     use_scm_version={"version_scheme": version_scheme},
     project_urls=project_urls(),
-    ext_modules=[counter("_counter"), counter("_channels")],
-    cmdclass={"build_ext": BuildCounters},
+    ext_modules=[
+        kernel("profiles/observers", "_counter"),
+        kernel("profiles/observers", "_channels"),
+        kernel("quantizer/numerics", "_blocks"),
+    ],
+    cmdclass={"build_ext": BuildKernels},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED_API else {},
 )

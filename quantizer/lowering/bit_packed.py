@@ -16,7 +16,7 @@ GatherBlockQuantized   data [entries, ..., bytes of an entry], packed along the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams, quantize
+from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import UNBLOCKED
 from .graph_writer import constant_array
@@ -33,7 +34,6 @@ from .task import Task
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 
 FEWEST = 16
 """Elements of the smallest block."""
@@ -67,26 +67,38 @@ def _product(task: Task) -> bool:
     expected = axes.output if params.block_size is None else axes.input
     if axes.input is None or params.axis not in (None, expected) or not _is_power(params.block_size):
         raise _misfit(task)
-    weight = _Weight(array.T if axes.input == 0 else array, params, by_input=axes.input == 0)
-    name = emitter.name(value)
-    inputs: list[ir.Value | None] = [
-        emitter.floating(data, node),
-        emitter.packed(value, (params, axes.input), weight.packed, node),
-        emitter.constant(f"{name}_scale", weight.scales()),
-    ]
-    points, usual = weight.zero_points(), 1 << (weight.bits - 1)
-    if np.any(points != usual):
-        inputs.append(emitter.constant(f"{name}_zero_point", _pack(points, weight.bits, usual)))
+    size, outputs = array.shape if axes.input == 0 else array.shape[::-1]
+    block = params.block_size or _usual_block(size)
+    grid, bits = (outputs, -(-size // block)), _stored_bits(params)
+    per_row = block * bits // 8
+
+    def by_block(numbers: Array) -> Array:
+        if params.block_size is None:
+            return np.ascontiguousarray(np.broadcast_to(numbers.reshape(-1, 1), grid))
+        return np.ascontiguousarray(
+            numbers.reshape(grid[::-1]).T if axes.input == 0 else numbers.reshape(grid)
+        )
+
+    def packed(weight: Array) -> Bytes:
+        if params.block_size is not None:
+            return packed_blocks(weight, params, grid[1] * per_row).reshape(*grid, per_row)
+        quantized = _unsigned(quantize(weight, params), params)
+        padded = np.zeros((outputs, grid[1] * block), np.uint8)
+        padded[:, :size] = quantized.T if axes.input == 0 else quantized
+        return _pack(padded, bits).reshape(*grid, per_row)
+
+    inputs: list[ir.Value | None] = [emitter.floating(data, node)]
+    inputs += _operands(task, value, _Packed(params, axes.input, (*grid, per_row), packed, grid, by_block))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         inputs += [None] * (BIAS - len(inputs)) + [emitter.floating(node.inputs[2], node)]
-    sizes = {"K": weight.inputs, "N": weight.outputs, "block_size": weight.block, "bits": weight.bits}
+    sizes = {"K": size, "N": outputs, "block_size": block, "bits": bits}
     return _become(
         node, "MatMulNBits", inputs, {**sizes, "accuracy_level": ACCURACY[task.entry.implementation]}
     )
 
 
 def _gather(task: Task) -> bool:
-    node, emitter, table = task.node, task.emitter, task.node.inputs[0]
+    node, table = task.node, task.node.inputs[0]
     array = None if table is None else constant_array(table)
     params = None if array is None else task.params(0)
     if table is None or array is None or params is None or params.block_size is None:
@@ -101,82 +113,75 @@ def _gather(task: Task) -> bool:
         or array.shape[last] * bits % 8
     ):
         raise _misfit(task)
-    name, grid, usual = emitter.name(table), params.grid_shape(array.shape), 1 << (bits - 1)
-
-    def packed() -> Bytes:
-        return _pack(_unsigned(quantize(array, params), params), bits)
-
-    inputs: list[ir.Value | None] = [
-        emitter.packed(table, (params, last), packed, node),
-        node.inputs[1],
-        emitter.constant(f"{name}_scale", params.scale_array.reshape(grid)),
-    ]
-    points = _unsigned(params.zero_point, params).reshape(grid)
-    if np.any(points != usual):
-        inputs.append(emitter.constant(f"{name}_zero_point", _pack(points, bits, usual)))
+    grid, row = params.grid_shape(array.shape), array.shape[last] * bits // 8
+    shape = (*array.shape[:last], row)
+    written = _Packed(
+        *(params, last, shape),
+        lambda weight: packed_blocks(weight, params, row).reshape(shape),
+        *(grid, lambda numbers: numbers.reshape(grid)),
+    )
+    data, *numbers = _operands(task, table, written)
+    inputs = [data, node.inputs[1], *numbers]
     attributes = {"gather_axis": 0, "quantize_axis": last, "block_size": params.block_size, "bits": bits}
     return _become(node, "GatherBlockQuantized", inputs, attributes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Weight:
-    """A weight as the product reads it.
+class _Packed:
+    """How a constant is written for an operator of the runtime's own.
 
     Attributes:
-        array: [N, K], float32.
         params: of the constant.
-        by_input: whether the constant is [K, N].
+        axis: which the product sums over, or along which a table is packed.
+        shape: of the packed values.
+        pack: returns them for the constant.
+        grid: shape of the scales.
+        by_block: returns one number for each scale in this shape.
     """
 
-    array: Array
     params: QuantParams
-    by_input: bool
+    axis: int
+    shape: Sequence[int]
+    pack: Callable[[Array], Bytes]
+    grid: Sequence[int]
+    by_block: Callable[[Array], Array]
 
-    @property
-    def outputs(self) -> int:
-        return int(self.array.shape[0])
 
-    @property
-    def inputs(self) -> int:
-        return int(self.array.shape[1])
+def _operands(task: Task, value: ir.Value, written: _Packed) -> list[ir.Value]:
+    """Return packed values, scales, and zero points where these are not the usual ones.
 
-    @property
-    def bits(self) -> int:
-        return _stored_bits(self.params)
+    All are computed when they are written: none of them is in memory longer than that.
+    """
+    params, constant, bits = written.params, value.const_value, _stored_bits(written.params)
+    usual = 1 << (bits - 1)
+    assert constant is not None
 
-    @property
-    def block(self) -> int:
-        """Elements of a block; of a weight without blocks `UNBLOCKED`, or fewer where it has fewer."""
-        block = self.params.block_size or UNBLOCKED
-        while self.params.block_size is None and block > FEWEST and block >= 2 * self.inputs:
-            block //= 2
-        return block
+    def points() -> Bytes:
+        return _pack(written.by_block(_unsigned(params.zero_point, params)), bits, usual)
 
-    def packed(self) -> Bytes:
-        """Return the quantized values, [N, blocks, bytes of a block]."""
-        constant = self.array.T if self.by_input else self.array
-        quantized = _unsigned(quantize(constant, self.params), self.params)
-        blocks = -(-self.inputs // self.block)
-        padded = np.zeros((self.outputs, blocks * self.block), np.uint8)
-        padded[:, : self.inputs] = quantized.T if self.by_input else quantized
-        return _pack(padded, self.bits).reshape(self.outputs, blocks, -1)
+    def written_as(
+        suffix: str, shape: Sequence[int], elements: Callable[[], Array], dtype: ir.DataType
+    ) -> ir.Value:
+        key = (suffix, written.axis, params)
+        return task.emitter.packed(value, key, shape, elements, before=task.node, suffix=suffix, dtype=dtype)
 
-    def scales(self) -> Floats:
-        """Return the scales, [N, blocks]."""
-        return np.asarray(self._by_block(self.params.scale_array), np.float32)
+    bytes_, floats = ir.DataType.UINT8, ir.DataType.FLOAT
+    found = [
+        written_as("packed", written.shape, lambda: written.pack(constant.numpy()), bytes_),
+        written_as("scale", written.grid, lambda: written.by_block(params.scale_array), floats),
+    ]
+    if np.any(_unsigned(params.zero_point, params) != usual):
+        *before, last = written.grid
+        found.append(written_as("zero_point", (*before, -(-last * bits // 8)), points, bytes_))
+    return found
 
-    def zero_points(self) -> Bytes:
-        """Return the zero points of the unsigned values, [N, blocks]."""
-        return self._by_block(_unsigned(self.params.zero_point, self.params))
 
-    def _by_block(self, numbers: Array) -> Array:
-        blocks = -(-self.inputs // self.block)
-        if self.params.block_size is None:
-            each = np.broadcast_to(numbers.reshape(-1, 1), (max(numbers.size, 1), blocks))
-            return np.ascontiguousarray(np.broadcast_to(each, (self.outputs, blocks)))
-        grid = (blocks, self.outputs) if self.by_input else (self.outputs, blocks)
-        found = numbers.reshape(grid)
-        return np.ascontiguousarray(found.T if self.by_input else found)
+def _usual_block(size: int) -> int:
+    """Return the block of a weight without blocks: `UNBLOCKED`, or fewer where it has fewer elements."""
+    block = UNBLOCKED
+    while block > FEWEST and block >= 2 * size:
+        block //= 2
+    return block
 
 
 def _is_power(block: int | None) -> bool:

@@ -97,10 +97,19 @@ def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> N
     array = None if table is None else constant_array(table)
     if table is None or array is None:
         return
-    for weight, packed, _ in _weights(products, array.nbytes):
+    for weight, packed, product in _weights(products, array.nbytes):
         if weight.dtype == table.dtype and np.array_equal(packed.reshape(array.shape), array):
             node.replace_input_with(0, _reshaped(weight, array.shape, node, emitter))
+            for index in (2, 3):  # scales and zero points
+                ours, theirs = (n.inputs[index] if index < len(n.inputs) else None for n in (node, product))
+                if ours is not None and theirs is not None and _is_equal(ours, theirs):
+                    node.replace_input_with(index, theirs)
             return
+
+
+def _is_equal(one: ir.Value, other: ir.Value) -> bool:
+    first, second = constant_array(one), constant_array(other)
+    return first is not None and second is not None and np.array_equal(first, second)
 
 
 def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
@@ -158,8 +167,9 @@ def _weights(products: list[ir.Node], nbytes: int) -> Iterator[tuple[ir.Value, A
     """Yield the weights of so many bytes, each with its elements and the product that reads it."""
     for product in products:
         weight = product.inputs[1]
-        packed = None if weight is None else constant_array(weight)
-        if weight is not None and packed is not None and packed.nbytes == nbytes:
+        tensor = None if weight is None else weight.const_value
+        packed = constant_array(weight) if weight is not None and tensor and tensor.nbytes == nbytes else None
+        if weight is not None and packed is not None:
             yield weight, packed, product
 
 

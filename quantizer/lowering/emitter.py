@@ -166,13 +166,21 @@ class Emitter(GraphWriter):
         return forms.folded[params]
 
     def packed(
-        self, value: ir.Value, key: Hashable, pack: Callable[[], Array], before: ir.Node | None
+        self,
+        value: ir.Value,
+        key: Hashable,
+        shape: Sequence[int],
+        pack: Callable[[], Array],
+        *,
+        before: ir.Node | None,
+        suffix: str = "packed",
+        dtype: ir.DataType = ir.DataType.UINT8,
     ) -> ir.Value:
         """Return an initialiser with what `pack` returns for a constant, the same for the same key."""
         emitter, _ = self._home(value, before)
         forms = emitter._of(value)
         if key not in forms.packed:
-            forms.packed[key] = emitter._initializer(f"{self.name(value)}_packed", pack())
+            forms.packed[key] = emitter._computed(f"{self.name(value)}_{suffix}", shape, dtype, pack)
         return forms.packed[key]
 
     def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
@@ -232,7 +240,10 @@ class Emitter(GraphWriter):
         return emitter._home(value, owner)
 
     def _quantized_constant(self, value: ir.Value, constant: Array, params: QuantParams) -> ir.Value:
-        return self._initializer(f"{self.name(value)}_quantized", quantize(constant, params))
+        name, dtype = f"{self.name(value)}_quantized", integer_type(params)
+        elements = value.const_value
+        assert elements is not None
+        return self._computed(name, constant.shape, dtype, lambda: quantize(elements.numpy(), params))
 
     def _quantize_nodes(self, value: ir.Value, name: str, params: QuantParams) -> list[ir.Node]:
         """Return new nodes of which the last quantizes a float tensor, the one called `name` originally."""

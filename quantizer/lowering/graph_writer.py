@@ -5,7 +5,7 @@ It knows the original names of tensors, and for which node each node was added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -94,9 +94,28 @@ class GraphWriter:
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
         unique = self._free(name)
-        tensor = ir.Tensor(array, name=unique)  # ir.tensor would try a dozen types first
+        return self._registered(ir.Tensor(array, name=unique))  # ir.tensor would try a dozen types first
+
+    def _computed(
+        self, name: str, shape: Sequence[int], dtype: ir.DataType, compute: Callable[[], Array]
+    ) -> ir.Value:
+        """Return an initialiser whose elements are computed whenever they are read, as when it is written.
+
+        So no more than one large weight of a model is in memory, whatever their number.
+        """
+        unique = self._free(name)
+
+        def tensor() -> ir.TensorProtocol:
+            return ir.Tensor(compute(), dtype=dtype, name=unique)
+
+        return self._registered(ir.LazyTensor(tensor, dtype, ir.Shape(shape), name=unique))
+
+    def _registered(self, tensor: ir.TensorProtocol) -> ir.Value:
         value = ir.Value(
-            name=unique, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+            name=tensor.name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
         )
         self._graph.register_initializer(value)
         return value

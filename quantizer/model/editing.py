@@ -102,10 +102,14 @@ class FreeNames:
         return name
 
 
+LARGE = 1 << 20
+"""Bytes from which a view of another array is not copied: a turned table stays in the file of its model."""
+
+
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Register a new initialiser of the graph. The name must be free."""
     array = np.asarray(array)
-    if not array.flags.c_contiguous:
+    if not array.flags.c_contiguous and array.nbytes < LARGE:
         array = array.copy(order="C")  # np.ascontiguousarray would make a scalar a vector
     tensor = ir.Tensor(array, name=name)
     value = ir.Value(

@@ -3,20 +3,32 @@
 With 4 bits a block has 16 values, and covering its largest element costs the others precision: a range that
 saturates a little has less error (as the mse calibrator has it for activations; for weights Banner et al.,
 "Post-Training 4-bit Quantization of Convolution Networks for Rapid-Deployment", 2019, arXiv:1810.05723).
+
+A compiled kernel reads a weight once, block by block, and needs next to no memory; where there was no
+compiler, and for scales that are powers of two, numpy computes the same bytes.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
-from .affine import QuantParams, QuantType
+from .affine import QuantParams, QuantType, quantize
 from .quantization_noise import decibels
 from .schema_table import Schema
 from .schemas import choose_arrays, signed_equivalent
 
-Floats = npt.NDArray[np.float64]
+try:
+    from . import _blocks
+except ImportError:  # installed without a compiler
+    _blocks = None  # type: ignore[assignment]
+
+Array = npt.NDArray[np.float32]
+Shape = tuple[int, int, int]
+"""A weight whose middle axis is divided into blocks: sizes before it, of it, and after it."""
 
 SHRINKS = tuple(1.0 - step / 20.0 for step in range(10))
 """Shares of a block's range that are tried. Below 0.55 the error of what saturates grows faster than that of
@@ -26,7 +38,10 @@ MOST_BITS = 4
 """With more bits the range is covered: saturation gains next to nothing."""
 
 CHUNK = 1 << 22
-"""Elements whose blocks are searched together, so that memory stays small for large weights."""
+"""Elements whose blocks numpy searches together, so that memory stays small for large weights."""
+
+LEVELS = () if _blocks is None else _blocks.levels()
+"""Instruction sets of the compiled kernel that can be used, best first; numpy is used where none can."""
 
 
 def searched_block_params(
@@ -35,6 +50,8 @@ def searched_block_params(
     block: int,
     schema: Schema,
     qtype: QuantType,
+    *,
+    level: int = 0,
 ) -> tuple[QuantParams, float]:
     """Return a scale and a zero point for each block of a constant, and the SQNR (dB) that they leave.
 
@@ -43,6 +60,7 @@ def searched_block_params(
         axis: axis that is divided into blocks, counted from the front; the last block may be smaller.
         block: elements in a block.
         schema, qtype: as for `schemas.channel_params`.
+        level: which of `LEVELS`; beyond them numpy. All give the same parameters.
 
     Raises:
         ModelError: the constant holds NaN or infinity. PlanError: it has no such axis.
@@ -51,68 +69,141 @@ def searched_block_params(
         raise PlanError(
             f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; give another"
         )
-    if not np.isfinite(weight).all():
-        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
-    blocks = _in_blocks(weight, axis, block)
-    rows = max(1, CHUNK // block)
-    scales, zero_points = [], []
-    signal = noise = 0.0
-    if schema.unsigned_when_positive and not qtype.signed and (blocks < 0.0).any():
+    if _is_turned(weight):
+        turned, sqnr = searched_block_params(weight.T, 1 - axis, block, schema, qtype, level=level)
+        return _of_turned(turned, weight.T.shape), sqnr
+    array, shape = _as_columns(weight, axis)
+    if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
         qtype = signed_equivalent(qtype)  # one type for all blocks
-    for begin in range(0, len(blocks), rows):
-        part = blocks[begin : begin + rows]
-        scale, zero_point, error = _searched(part, schema, qtype)
-        scales.append(scale)
-        zero_points.append(zero_point)
-        signal += float(np.square(part).sum(dtype=np.float64))
-        noise += float(error.sum())
-    grid = (*weight.shape[:axis], *weight.shape[axis + 1 :], -(-weight.shape[axis] // block))
-    found = [
-        np.moveaxis(np.concatenate(parts).reshape(grid), -1, axis).reshape(-1)
-        for parts in (scales, zero_points)
-    ]
-    return QuantParams(found[0], found[1], qtype, axis, block), decibels(signal, noise)
+    grid = shape[0], -(-shape[1] // block), shape[2]
+    scale, point = np.empty(grid, np.float32), np.empty(grid, np.int32)
+    shrinks = np.array(SHRINKS if qtype.bits <= MOST_BITS else SHRINKS[:1], np.float32)
+    in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
+    if level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
+        ends = qtype.low, qtype.high, schema.symmetric
+        signal, noise, finite = _blocks.search(array, shape, block, *ends, shrinks, scale, point, level)
+    else:
+        kind = schema, qtype, shrinks
+        signal, noise, finite = _search(array.reshape(shape), block, *kind, scale=scale, point=point)
+    if not finite:
+        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
+    return QuantParams(scale.reshape(-1), point.reshape(-1), qtype, axis, block), decibels(signal, noise)
 
 
-def _in_blocks(array: npt.NDArray[np.floating], axis: int, block: int) -> npt.NDArray[np.float32]:
-    """Return an array as (blocks, elements), the axis of blocks last among the axes; padded by zeros."""
-    moved = np.moveaxis(np.asarray(array, np.float32), axis, -1)
-    missing = -moved.shape[-1] % block
-    if missing:
-        moved = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, missing)])
-    return np.ascontiguousarray(moved).reshape(-1, block)
+def _is_turned(weight: npt.NDArray[np.generic]) -> bool:
+    """Whether a matrix is the transposed view of one in memory, as the tied head of a mapped table is."""
+    return weight.ndim == 2 and weight.flags.f_contiguous and not weight.flags.c_contiguous
 
 
-def _searched(
-    blocks: npt.NDArray[np.float32], schema: Schema, qtype: QuantType
-) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
-    """Return scales, zero points and summed squared errors of blocks (n, elements), where these are least."""
-    low, high = blocks.min(1, initial=0.0), blocks.max(1, initial=0.0)
-    scale, zero_point, _ = choose_arrays(low, high, schema, qtype)
-    least = _errors(blocks, scale, zero_point, qtype)
-    for shrink in SHRINKS[1:] if qtype.bits <= MOST_BITS else ():
-        tried, points, _ = choose_arrays(low * shrink, high * shrink, schema, qtype)
-        error = _errors(blocks, tried, points, qtype)
-        better = error < least
-        least = np.where(better, error, least)
-        scale, zero_point = np.where(better, tried, scale), np.where(better, points, zero_point)
-    return scale, zero_point, least
+def _of_turned(params: QuantParams, shape: tuple[int, ...]) -> QuantParams:
+    """Return the parameters of the transposed matrix of one of a shape."""
+    assert params.axis is not None
+    grid = params.grid_shape(shape)
+    scale, point = (
+        np.ascontiguousarray(numbers.reshape(grid).T).reshape(-1)
+        for numbers in (params.scale, params.zero_point)
+    )
+    return QuantParams(scale, point, params.qtype, 1 - params.axis, params.block_size)
 
 
-def _errors(
-    blocks: npt.NDArray[np.float32],
-    scale: Floats,
-    zero_point: npt.NDArray[np.int64],
+def _as_columns(weight: npt.NDArray[np.floating], axis: int) -> tuple[Array, Shape]:
+    before, after = weight.shape[:axis], weight.shape[axis + 1 :]
+    shape = int(np.prod(before)), weight.shape[axis], int(np.prod(after))
+    return np.ascontiguousarray(weight, np.float32), shape
+
+
+def _search(
+    array: Array,
+    block: int,
+    schema: Schema,
     qtype: QuantType,
-) -> Floats:
-    steps = scale.astype(np.float32)[:, None]
-    low = (qtype.low - zero_point).astype(np.float32)[:, None]
-    high = (qtype.high - zero_point).astype(np.float32)[:, None]
-    rounded = blocks / steps
+    shrinks: Array,
+    *,
+    scale: Array,
+    point: npt.NDArray[np.int32],
+) -> tuple[float, float, bool]:
+    """Fill in scales and zero points of all blocks, as the compiled kernel does, and return the same."""
+    outer, _, inner = array.shape
+    if not np.isfinite(array).all():
+        return 0.0, 0.0, False
+    signal = noise = 0.0
+    wide = max(1, CHUNK // (block * inner))
+    for number, begin in product(range(scale.shape[1]), range(0, outer, wide)):
+        with np.errstate(over="ignore"):
+            part = array[begin : begin + wide, number * block : (number + 1) * block]
+            rows = np.moveaxis(part, 1, 0).reshape(part.shape[1], -1)
+            low, high = rows.min(0, initial=0.0), rows.max(0, initial=0.0)
+            least = np.full(low.shape, np.inf, np.float32)
+            best, zero = np.zeros_like(least), np.zeros(low.shape, np.int64)
+            for shrink in shrinks:
+                tried, points, _ = choose_arrays(low * shrink, high * shrink, schema, qtype)
+                error = _errors(rows, tried.astype(np.float32), points, qtype)
+                better = (error < least) | (shrink == 1.0)
+                least = np.where(better, error, least)
+                best, zero = np.where(better, tried, best), np.where(better, points, zero)
+            at = slice(begin, begin + wide), number
+            scale[at], point[at] = (found.reshape(-1, inner) for found in (best, zero))
+            signal += float(_summed(np.square(rows)).sum(dtype=np.float64))
+            noise += float(least.sum(dtype=np.float64))
+    return signal, noise, True
+
+
+def _errors(rows: Array, scale: Array, zero_point: npt.NDArray[np.int64], qtype: QuantType) -> Array:
+    """Return the summed squared error of each column."""
+    rounded = rows / scale
+    np.maximum(rounded, (qtype.low - zero_point).astype(np.float32), out=rounded)
+    np.minimum(rounded, (qtype.high - zero_point).astype(np.float32), out=rounded)
     np.rint(rounded, out=rounded)
-    np.maximum(rounded, low, out=rounded)
-    np.minimum(rounded, high, out=rounded)
-    rounded *= steps
-    rounded -= blocks
+    rounded *= scale
+    rounded -= rows
     np.square(rounded, out=rounded)
-    return np.asarray(rounded.sum(1, dtype=np.float64))
+    return _summed(rounded)
+
+
+def _summed(rows: Array) -> Array:
+    """Return the sum of rows, added in their order: numpy's own order depends on the memory layout."""
+    total = np.zeros(rows.shape[1], np.float32)
+    for row in rows:
+        total += row
+    return total
+
+
+def packed_blocks(
+    weight: npt.NDArray[np.floating], params: QuantParams, pitch: int, level: int = 0
+) -> npt.NDArray[np.uint8]:
+    """Return the unsigned quantized values of a constant in blocks, those of 4 bits two in a byte.
+
+    Args:
+        weight: the constant, any shape.
+        params: with an even block size.
+        pitch: bytes of a column: of the elements along the axis of the blocks. What is beyond is 0.
+        level: see `searched_block_params`.
+
+    Returns:
+        [columns, pitch], the columns in the order of the other axes. Signed values are moved by half of what
+        their bits hold; of two values in a byte the first is in the low half.
+
+    Raises:
+        DataError: the constant holds NaN.
+    """
+    assert params.axis is not None
+    assert params.block_size is not None
+    if _is_turned(weight):
+        return packed_blocks(weight.T, _of_turned(params, weight.shape), pitch, level)
+    array, shape = _as_columns(weight, params.axis)
+    qtype, bits = params.qtype, 4 if params.qtype.bits <= 4 else 8
+    offset = 1 << (bits - 1) if qtype.signed else 0
+    out = np.zeros((shape[0] * shape[2], pitch), np.uint8)
+    if level < len(LEVELS):
+        ends = qtype.low, qtype.high, offset, bits
+        numbers = params.scale, params.zero_point
+        if _blocks.pack(array, shape, params.block_size, *ends, *numbers, out, pitch, level):
+            return out
+    quantized = quantize(array, params).astype(np.int16) + offset
+    columns = np.moveaxis(quantized.reshape(shape), 1, -1).reshape(out.shape[0], -1).astype(np.uint8)
+    if bits == 4:
+        columns = np.pad(columns, ((0, 0), (0, columns.shape[1] % 2)))
+        out[:, : columns.shape[1] // 2] = columns[:, 0::2] | (columns[:, 1::2] << 4)
+    else:
+        out[:, : columns.shape[1]] = columns
+    return out

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..noise.steps import is_computed
+from ..noise.value_paths import upstream
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
@@ -199,12 +199,16 @@ def _is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _multiplies_activations(graph: Graph, name: str, longest: int = LONGEST) -> bool:
-    """Whether the entries of a table become factors of what weights have a part in, as the cosines and sines
-    of rotary positions: their errors are those of every activation that they turn, and they are small."""
+    """Whether the entries of a table become factors of what a product computed, as the cosines and sines of
+    rotary positions: their errors are those of every activation that they turn, and they are small. Entries
+    that are multiplied with what is made of entries alone, as by a normalisation, are no such factors."""
     for reader, index in graph.consumers(name) if longest else ():
         facts, other = reader.facts, reader.input(1 - index)
         if facts.arithmetic is Arithmetic.PRODUCT:
-            found = not graph.is_constant(other) and is_computed(other, graph)
+            found = any(
+                (rule := node.rule) is not None and rule.constants and not rule.is_lookup
+                for node in upstream(graph, [other])
+            )
         else:
             moves = facts.moves_values or facts.joins_inputs
             found = moves and _multiplies_activations(graph, reader.output, longest - 1)

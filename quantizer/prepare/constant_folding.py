@@ -204,7 +204,10 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(_one_node_model(proto, given, version)).run(None, given)
-            arrays = [np.asarray(a).astype(types[i]) for i, a in zip(_named(proto), results, strict=True)]
+            arrays = [
+                np.asarray(a).astype(types[i], copy=False)
+                for i, a in zip(_named(proto), results, strict=True)
+            ]
     except _EVALUATOR_ERRORS:
         return None
     if sum(array.nbytes for array in arrays) > allowed:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.numerics.block_scales import searched_block_params
+from qprof_onnx.quantizer.numerics.block_scales import LEVELS, packed_blocks, searched_block_params
 from qprof_onnx.quantizer.numerics.quantization_noise import weight_sqnr
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_arrays
 
@@ -39,6 +42,56 @@ def test_eight_bits_cover_the_range() -> None:
     assert sqnr == pytest.approx(weight_sqnr(WEIGHT, params), abs=1e-4)
 
 
+KINDS = [("symmetric", "int4"), ("asymmetric", "uint4"), ("asymmetric", "int4"), ("asymmetric", "uint8")]
+
+
+@pytest.mark.parametrize("level", range(len(LEVELS)))
+@pytest.mark.parametrize(("schema", "type_"), [*KINDS, ("symmetric", "int8")])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_every_instruction_set_gives_the_parameters_and_the_bytes_of_numpy(
+    axis: int, schema: str, type_: str, level: int
+) -> None:
+    weight = np.random.default_rng(axis).standard_t(4, (3, 50, 35)).astype(np.float32)
+    weight[0, :7] = np.abs(weight[0, :7])
+    weight[1, 8:20] = 0.0
+    weight[2, 3:40] *= 1e-40
+    weight[2, 40:] *= 1e15
+    known = SCHEMAS[schema], TYPES[type_]
+    ours, sqnr = searched_block_params(weight, axis, 16, *known, level=level)
+    numpys, expected = searched_block_params(weight, axis, 16, *known, level=len(LEVELS))
+    assert ours == numpys
+    assert sqnr == pytest.approx(expected, abs=1e-6)
+    pitch = -(-weight.shape[axis] // 16) * 16
+    packed = packed_blocks(weight, ours, pitch, level)
+    assert np.array_equal(packed, packed_blocks(weight, ours, pitch, len(LEVELS)))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_transposed_view_is_the_matrix_that_it_shows(axis: int) -> None:
+    known = axis, 16, SCHEMAS["asymmetric"], TYPES["uint4"]
+    view = np.ascontiguousarray(WEIGHT.T).T
+    params, _ = searched_block_params(WEIGHT, *known)
+    assert searched_block_params(view, *known)[0] == params
+    assert np.array_equal(packed_blocks(view, params, 32), packed_blocks(WEIGHT, params, 32))
+
+
+def test_packed_values_are_those_that_are_quantized() -> None:
+    params, _ = searched_block_params(WEIGHT, 0, 32, SCHEMAS["symmetric"], TYPES["int4"])
+    packed = packed_blocks(WEIGHT, params, 32)
+    quantized = quantize(WEIGHT, params).astype(np.int16).T + 8
+    assert np.array_equal(packed & 15, quantized[:, 0::2])
+    assert np.array_equal(packed >> 4, quantized[:, 1::2])
+
+
+@pytest.mark.parametrize("level", [0, len(LEVELS)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_with_a_value_that_is_no_number_is_refused(value: float, level: int) -> None:
+    weight = WEIGHT.copy()
+    weight[40, 3] = value
+    with pytest.raises(ModelError, match="holds NaN or infinity"):
+        searched_block_params(weight, 0, 32, SCHEMAS["symmetric"], TYPES["int4"], level=level)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_last_block_may_be_smaller(axis: int) -> None:
     weight = np.moveaxis(WEIGHT[:40], 0, axis)
@@ -49,6 +102,7 @@ def test_a_last_block_may_be_smaller(axis: int) -> None:
 
 
 def test_blocks_searched_in_parts_have_the_same_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = searched_block_params(WEIGHT, 1, 16, SCHEMAS["asymmetric"], TYPES["uint4"])
+    numpys = partial(searched_block_params, WEIGHT, 1, 16, SCHEMAS["asymmetric"], TYPES["uint4"])
+    whole = numpys(level=len(LEVELS))
     monkeypatch.setattr("qprof_onnx.quantizer.numerics.block_scales.CHUNK", 100)
-    assert searched_block_params(WEIGHT, 1, 16, SCHEMAS["asymmetric"], TYPES["uint4"]) == whole
+    assert numpys(level=len(LEVELS)) == whole

@@ -175,6 +175,13 @@ def test_a_table_that_is_multiplied_with_a_mask_of_the_inputs_is_an_embedding() 
     assert plan_of(proto_model, profiled=False, mode="weight-only").nodes["Gather_e"].kind is Kind.WEIGHT_ONLY
 
 
+def test_a_table_whose_entries_are_normalised_first_is_an_embedding() -> None:
+    text = """e = Gather (t, i) q = Mul (e, e) m = ReduceMean <axes = [-1]> (q) r = Sqrt (m)
+        n = Reciprocal (r) h = Mul (e, n) y = MatMul (h, w)"""
+    plan = plan_of(model_of(text), profiled=False, mode="weight-only")
+    assert plan.nodes["Gather_e"].kind is Kind.WEIGHT_ONLY
+
+
 def test_a_table_of_four_bits_keeps_the_sqnr_that_is_asked_for() -> None:
     settings = {"mode": "weight-only", "weight_type": "int4", "min_sqnr": 30.0}
     assert plan_of(model_of(), profiled=False, **settings).tensors["t"].qtype.name == "int8"

@@ -129,6 +129,20 @@ def test_constants_of_other_types_or_shapes_are_not_merged() -> None:
     assert merge_equal_initializers(model) == 0
 
 
+def test_matrices_that_begin_alike_and_end_otherwise_are_not_merged() -> None:
+    model = parsed(
+        "g (float[20,20] x) => (float[20,20] y) <float[20,20] w, float[20,20] u>"
+        "{ t = MatMul(x, w)  y = MatMul(t, u) }"
+    )
+    for name in ("w", "u"):
+        array = np.zeros((20, 20), np.float32)
+        array[-1, -1] = ord(name)
+        value = model.graph.initializers[name] = ir.Value(name=name, const_value=ir.Tensor(array, name=name))
+        for node in model.graph:
+            node.replace_input_with(1, value if node.inputs[1].name == name else node.inputs[1])
+    assert merge_equal_initializers(model) == 0
+
+
 # constants
 
 
