@@ -1,7 +1,7 @@
 """Builds the compiled kernels, and says version and repository; everything else stands in pyproject.toml.
 
-They are optional: where there is no compiler the install goes on, and histogram_counter.py, channel_counter.py
-and block_scales.py compute in numpy.
+They are optional: where there is no compiler the install goes on, and histogram_counter.py,
+channel_counter.py and block_scales.py compute in numpy.
 """
 
 import os
