@@ -80,6 +80,7 @@ from .weight_layout import (
     GEMM,
     GROUP_SCALE,
     INPUT_GATES,
+    LAST_AXIS_FACTOR,
     LAST_AXIS_SCALE,
     MATMUL,
     RECURRENT_GATES,
@@ -791,6 +792,18 @@ _RULES: tuple[Rule, ...] = (
         gain=normalisation_gain,
         refuse=(constant_input(1, "scale"), constant_bias),
     ),
+    *(
+        Rule(
+            op_type,
+            kernel=KernelSizes.ROWS,
+            layout=ChannelLayout.CHANNELS_FIRST,
+            meaning=Meaning.DIRECTION,
+            weight=LAST_AXIS_FACTOR,
+            gain=normalisation_gain,
+            refuse=(constant_input(1, "scale"),),
+        )
+        for op_type in ("RMSNormalization", "SimplifiedLayerNormalization")
+    ),
     Rule(
         "GroupNormalization",
         kernel=KernelSizes.OUTPUT_ELEMENTS,
@@ -948,9 +961,20 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
         )
     ),
     # Others whose kernel or layout is known
-    _float("RMSNormalization", kernel=KernelSizes.ROWS),
     *(_float(op_type, layout=ChannelLayout.CHANNELS_FIRST) for op_type in ("BatchNormalization", "Einsum")),
-    _float("Gelu", layout=ChannelLayout.KEEPS_BLOCKS, domain=MICROSOFT),
+    # Attention, and turning by rotary positions: what they read is in rows, and their lengths follow from it
+    *(_float(op_type, layout=ChannelLayout.CHANNELS_FIRST) for op_type in ("Attention", "RotaryEmbedding")),
+    *(
+        _float(op_type, layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT)
+        for op_type in ("Attention", "MultiHeadAttention", "RotaryEmbedding")
+    ),
+    _float("GroupQueryAttention", layout=ChannelLayout.CHANNELS_FIRST, shape_inputs=(6,), domain=MICROSOFT),
+    # Products and entries of weights that have few bits already
+    *(
+        _float(op_type, layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT)
+        for op_type in ("MatMulNBits", "GatherBlockQuantized")
+    ),
+    _float("FastGelu", domain=MICROSOFT),
     _float("GridSample", layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT),
 )
 

@@ -276,6 +276,8 @@ EMBEDDING = WeightLayout(0, output_axis=0, axis_attribute="axis")
 """What Gather reads entries of, along its attribute `axis`"""
 LAST_AXIS_SCALE = WeightLayout(1, bias=2, result_axis=-1)
 """[channels]: the scale of LayerNormalization"""
+LAST_AXIS_FACTOR = WeightLayout(1, result_axis=-1)
+"""[channels]: the scale of RMSNormalization, which has no bias"""
 CHANNEL_SCALE = WeightLayout(1, bias=2, result_axis=1)
 """[channels]: the scale of InstanceNormalization"""
 GROUP_SCALE = WeightLayout(1, bias=2)

@@ -61,6 +61,7 @@ from .fusion import (
 from .inlining import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
 from .opset import raise_opset
 from .shapes import clean_shapes, infer_shapes
+from .unfusing import unfuse
 
 Step = Callable[[ir.Model], object]
 
@@ -86,6 +87,7 @@ FIRST: Sequence[Step] = (
 REPEATED: Sequence[Callable[[ir.Model], int]] = (
     lift_constants,
     infer_shapes,
+    unfuse,
     fold_constants,
     take_constant_branches,
     trim_outputs,

@@ -109,12 +109,11 @@ def test_the_output_of_an_operator_that_nobody_knows_stays_of_no_known_type(tmp_
     assert open_prepared(tmp_path / "m.onnx").graph.dtype("h") is None
 
 
-@pytest.mark.parametrize("call", ["FastGelu(a)", "FusedMatMul(a, m)"])
-def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, call: str) -> None:
+def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path) -> None:
     text = (
         "g (float[N, 16, 24, 24] x) => (float[N, 16, 24, 24] y) {"
         "[c1] a = Conv<pads = [1, 1, 1, 1]>(x, w)"
-        f"[c] b = com.microsoft.{call}"
+        "[c] b = com.microsoft.FusedMatMul(a, m)"
         "[c2] y = Conv<pads = [1, 1, 1, 1]>(b, v) }"
     )
     path = saved(tmp_path, text, w=(16, 16, 3, 3), v=(16, 16, 3, 3), m=(24, 24))
@@ -125,10 +124,7 @@ def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, 
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
     nodes = write_quantized(path, profile, tmp_path / "q.onnx", recipe=recipe).plan.nodes
     assert (nodes["c1"].kind, nodes["c2"].kind) == (Kind.QUANTIZED, Kind.QUANTIZED)
-    assert (
-        nodes["c"].reason
-        == f"operator com.microsoft.{call.split('(', maxsplit=1)[0]} is not supported for int8"
-    )
+    assert nodes["c"].reason == "operator com.microsoft.FusedMatMul is not supported for int8"
 
 
 def test_no_shape_is_given_to_a_value_of_unknown_type(

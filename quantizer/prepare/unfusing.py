@@ -1,0 +1,304 @@
+"""Operators of onnxruntime that stand for several are written as these, and are then quantized like them.
+
+Packages ship encoders as onnxruntime's transformer optimizer writes them: the three projections of an
+attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, where nothing
+of them could be quantized. In their place stand the operators that they were made of. What remains of
+`Attention` is `MultiHeadAttention`, which computes the same bit for bit. Others onnxruntime fuses again when
+it loads a model.
+
+Source of what each computes: onnxruntime's docs/ContribOperators.md, and its kernels where that is silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.editing import (
+    ORIGIN,
+    add_initializer,
+    free_name,
+    has_input,
+    origins,
+    rank,
+    sole_user,
+    static_shape,
+    take_over,
+    value_names,
+)
+from ..operators.table import MICROSOFT, product_layout
+
+GELU_IN_ONNX = 20
+"""The first opset with a Gelu."""
+
+
+def unfuse(model: ir.Model) -> int:
+    """Write operators of onnxruntime that stand for several as these; return how many.
+
+    One with an input, output or attribute that the others have not stays as it is.
+    """
+    changed, taken = 0, value_names(model)
+    for node in list(model.graph):
+        if node.domain != MICROSOFT or node.op_type not in _WRITERS:
+            continue
+        write, made = _WRITERS[node.op_type]
+        if any(_is_used(output) for index, output in enumerate(node.outputs) if index not in made):
+            continue
+        results = write(_Parts(node, taken, model.opset_imports.get("", 0)))
+        for index, result in zip(made, results, strict=False):
+            if index < len(node.outputs) and _is_used(node.outputs[index]):
+                take_over(result, node.outputs[index])
+        if results:
+            model.graph.remove(node, safe=True)
+            changed += 1
+    return changed
+
+
+def _is_used(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+class _Parts:
+    """Puts nodes and constants in front of the node that they stand for."""
+
+    def __init__(self, node: ir.Node, taken: set[str], opset: int) -> None:
+        """Begin with nothing; `taken` are the names that there are, `opset` that of the default domain."""
+        assert node.graph is not None
+        self.node, self.opset, self._graph, self._taken = node, opset, node.graph, taken
+
+    def input(self, index: int) -> ir.Value | None:
+        """Return an input, None where it is left out."""
+        return self.node.inputs[index] if has_input(self.node, index) else None
+
+    def add(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        outputs: int = 1,
+        dtype: ir.DataType | None = None,
+        attributes: Sequence[ir.Attr | None] = (),
+    ) -> tuple[ir.Value, ...]:
+        """Add a node; return its outputs, of the type of the node's first unless another is named."""
+        name, kind = self.node.outputs[0].name, self.node.outputs[0].type
+        given = [attribute for attribute in attributes if attribute is not None]
+        made = ir.Node(domain, op_type, inputs, given, num_outputs=outputs)
+        made.name = free_name(f"{self.node.name}_{op_type}", self._taken)
+        made.meta[ORIGIN] = origins((self.node,))
+        for output in made.outputs:
+            output.name = free_name(f"{name}_{op_type}", self._taken)
+            output.type = kind if dtype is None else ir.TensorType(dtype)
+        self._graph.insert_before(self.node, made)
+        return tuple(made.outputs)
+
+    def one(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        dtype: ir.DataType | None = None,
+        attributes: Sequence[ir.Attr | None] = (),
+    ) -> ir.Value:
+        """Add a node with one output, and return it."""
+        return self.add(op_type, *inputs, domain=domain, dtype=dtype, attributes=attributes)[0]
+
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return a new constant."""
+        return add_initializer(self._graph, free_name(f"{self.node.name}_constant", self._taken), array)
+
+    def integers(self, *numbers: int) -> ir.Value:
+        """Return a new constant, a vector of int64."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def number(self, number: float) -> ir.Value:
+        """Return a constant number of the type that the node computes in."""
+        dtype = self.node.outputs[0].dtype or ir.DataType.FLOAT
+        return self.constant(np.array(number, dtype.numpy()))
+
+    def attribute(self, name: str, default: ir.Attr | None = None) -> ir.Attr | None:
+        """Return an attribute of the node, or the default."""
+        return self.node.attributes.get(name, default)
+
+
+Results = Sequence[ir.Value]
+"""What stands for the outputs of a node; none where it has to stay."""
+
+
+# Attention --------------------------------------------------------------------------------------------------
+
+FILLER = -10000.0
+"""What `Attention` adds to masked scores if nothing else is said."""
+
+
+def _attention(parts: _Parts) -> Results:
+    """The projections, and MultiHeadAttention; `past` and `present` are keys and values in one tensor."""
+    node, weights = parts.node, static_shape(parts.input(1))
+    rotates = any(node.attributes.get_int(name, 0) for name in ("do_rotary", "past_present_share_buffer"))
+    if weights is None or len(weights) != 2 or rotates or has_input(node, 6) or _is_packed_mask(node):
+        return ()
+    given = node.attributes.get_ints("qkv_hidden_sizes", ())
+    sizes = tuple(given) if len(given) == 3 else (weights[1] // 3,) * 3
+    if sum(sizes) != weights[1]:
+        return ()
+    projected = parts.one("MatMul", parts.input(0), parts.input(1))
+    if has_input(node, 2):
+        projected = parts.one("Add", projected, parts.input(2))
+    axis = [ir.AttrInt64("axis", -1)]
+    query, key, value = parts.add("Split", projected, parts.integers(*sizes), outputs=3, attributes=axis)
+    past: list[ir.Value | None] = [None, None]
+    if has_input(node, 4):
+        both = parts.add(
+            "Split", parts.input(4), parts.integers(1, 1), outputs=2, attributes=[ir.AttrInt64("axis", 0)]
+        )
+        past = [parts.one("Squeeze", half, parts.integers(0)) for half in both]
+    keeps = len(node.outputs) > 1 and _is_used(node.outputs[1])
+    result, *present = parts.add(
+        "MultiHeadAttention",
+        *(query, key, value, None, parts.input(3), parts.input(5)),
+        *past,
+        domain=MICROSOFT,
+        outputs=3 if keeps else 1,
+        attributes=[
+            parts.attribute("num_heads"),
+            parts.attribute("scale"),
+            parts.attribute("unidirectional"),
+            parts.attribute("mask_filter_value", ir.AttrFloat32("mask_filter_value", FILLER)),
+        ],
+    )
+    if not keeps:
+        return (result,)
+    stacked = [parts.one("Unsqueeze", half, parts.integers(0)) for half in present]
+    return result, parts.one("Concat", *stacked, attributes=[ir.AttrInt64("axis", 0)])
+
+
+def _is_packed_mask(node: ir.Node) -> bool:
+    """Whether the mask has first and last position of each row, which MultiHeadAttention does not read."""
+    mask = static_shape(node.inputs[3]) if has_input(node, 3) else None
+    source = node.inputs[0]
+    batch = None if source is None or source.shape is None else source.shape[0]
+    return mask is not None and len(mask) == 1 and isinstance(batch, int) and mask[0] != batch
+
+
+# Normalisation ----------------------------------------------------------------------------------------------
+
+
+def _skip_layer_normalization(parts: _Parts) -> Results:
+    """(input, skip, scale, shift, bias) -> LayerNormalization(input + bias + skip), and that sum."""
+    return _normalized(parts, "LayerNormalization", (2, 3), parts.input(4))
+
+
+def _skip_simplified_layer_normalization(parts: _Parts) -> Results:
+    """(input, skip, scale, bias) -> SimplifiedLayerNormalization(input + bias + skip), and that sum."""
+    return _normalized(parts, "SimplifiedLayerNormalization", (2,), parts.input(3))
+
+
+def _normalized(parts: _Parts, op_type: str, constants: Sequence[int], bias: ir.Value | None) -> Results:
+    source, skip = parts.input(0), parts.input(1)
+    if bias is not None and _is_product(skip) and not _is_product(source):
+        skip = parts.one("Add", skip, bias)
+    elif bias is not None:
+        source = parts.one("Add", source, bias)
+    total = parts.one("Add", source, skip)
+    return _layer_normalization(parts, op_type, total, *map(parts.input, constants)), total
+
+
+def _is_product(value: ir.Value | None) -> bool:
+    """Whether a product makes a value for one node: then a bias is that of the product."""
+    maker = None if value is None else value.producer()
+    return maker is not None and product_layout(maker) is not None and sole_user(maker.outputs[0]) is not None
+
+
+def _layer_normalization(parts: _Parts, op_type: str, *inputs: ir.Value | None) -> ir.Value:
+    epsilon = parts.attribute("epsilon", ir.AttrFloat32("epsilon", 1e-12))
+    return parts.one(op_type, *inputs, attributes=[ir.AttrInt64("axis", -1), epsilon])
+
+
+def _embed_layer_normalization(parts: _Parts) -> Results:
+    """Entries of up to three tables, their sum, normalised, and how many ones a row of the mask has."""
+    node, ids = parts.node, parts.input(0)
+    counts = len(node.outputs) > 1 and _is_used(node.outputs[1])
+    mask_index_type = node.attributes.get_int("mask_index_type", 1)
+    if rank(ids) != 2 or (counts and (not has_input(node, 7) or mask_index_type != 1)):
+        return ()
+    whole, axis = ir.DataType.INT64, [ir.AttrInt64("axis", 0)]
+    total = parts.one("Gather", parts.input(2), ids, attributes=axis)
+    if has_input(node, 1):
+        total = parts.one("Add", total, parts.one("Gather", parts.input(4), parts.input(1), attributes=axis))
+    positions = parts.input(8)
+    if positions is None:
+        shape = parts.one("Shape", ids, dtype=whole)
+        zero, one = (parts.constant(np.array(number, np.int64)) for number in (0, 1))
+        length = parts.one("Gather", shape, one, dtype=whole, attributes=axis)
+        positions = parts.one("Range", zero, length, one, dtype=whole)
+    total = parts.one("Add", total, parts.one("Gather", parts.input(3), positions, attributes=axis))
+    result = _layer_normalization(parts, "LayerNormalization", total, parts.input(5), parts.input(6))
+    if not counts:
+        return result, result, total
+    mask = parts.one("Cast", parts.input(7), dtype=whole, attributes=[ir.AttrInt64("to", int(whole))])
+    ones = parts.one("Equal", mask, parts.constant(np.array(1, np.int64)), dtype=ir.DataType.BOOL)
+    numbers = parts.one(
+        "Cast", ones, dtype=ir.DataType.INT32, attributes=[ir.AttrInt64("to", int(ir.DataType.INT32))]
+    )
+    count = parts.one(
+        "ReduceSum",
+        numbers,
+        parts.integers(1),
+        dtype=ir.DataType.INT32,
+        attributes=[ir.AttrInt64("keepdims", 0)],
+    )
+    return result, count, total
+
+
+# Functions of one variable ----------------------------------------------------------------------------------
+
+
+def _gelu(parts: _Parts) -> Results:
+    """x / 2 (1 + erf(x / sqrt(2))), of the sum with a bias where there is one."""
+    source = _with_bias(parts)
+    if parts.opset >= GELU_IN_ONNX:
+        return (parts.one("Gelu", source),)
+    error = parts.one("Erf", parts.one("Div", source, parts.number(math.sqrt(2.0))))
+    raised = parts.one("Add", error, parts.number(1.0))
+    return (parts.one("Mul", parts.one("Mul", source, raised), parts.number(0.5)),)
+
+
+def _fast_gelu(parts: _Parts) -> Results:
+    """Gelu with tanh for the error function, of the sum with a bias where there is one.
+
+    Before opset 20 it stays onnxruntime's operator, which that does not make of its parts.
+    """
+    if parts.opset >= GELU_IN_ONNX:
+        return (parts.one("Gelu", _with_bias(parts), attributes=[ir.AttrString("approximate", "tanh")]),)
+    if not has_input(parts.node, 1):
+        return ()
+    return (parts.one("FastGelu", _with_bias(parts), domain=MICROSOFT),)
+
+
+def _quick_gelu(parts: _Parts) -> Results:
+    """x sigmoid(alpha x)."""
+    source, alpha = parts.input(0), parts.node.attributes.get_float("alpha", 1.702)
+    scaled = source if alpha == 1.0 else parts.one("Mul", source, parts.number(alpha))
+    return (parts.one("Mul", source, parts.one("Sigmoid", scaled)),)
+
+
+def _with_bias(parts: _Parts) -> ir.Value | None:
+    if not has_input(parts.node, 1):
+        return parts.input(0)
+    return parts.one("Add", parts.input(0), parts.input(1))
+
+
+_WRITERS: Mapping[str, tuple[Callable[[_Parts], Results], tuple[int, ...]]] = {
+    "Attention": (_attention, (0, 1)),
+    "BiasGelu": (_gelu, (0,)),
+    "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
+    "FastGelu": (_fast_gelu, (0,)),
+    "Gelu": (_gelu, (0,)),
+    "QuickGelu": (_quick_gelu, (0,)),
+    "SkipLayerNormalization": (_skip_layer_normalization, (0, 3)),
+    "SkipSimplifiedLayerNormalization": (_skip_simplified_layer_normalization, (0, 3)),
+}
+"""Operator of onnxruntime's own domain to what writes it, and the outputs that this makes."""
