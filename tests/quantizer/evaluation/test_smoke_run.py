@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation import written_model
 from qprof_onnx.quantizer.evaluation.written_model import smoke_run
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 NOT_RUN = "it was loaded and not run: no inputs could be made up that the float model takes"
 
@@ -77,3 +78,21 @@ def test_a_model_that_does_not_run_is_not_written(tmp_path: Path, monkeypatch: p
     with pytest.raises(ModelError, match="it does not run"):
         write_quantized(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "m.onnx", "p.yaml"]
+
+
+def test_a_large_model_is_loaded_and_not_run_and_the_result_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "net (float[N, 4] x) => (float[N, 4] y) { h = Neg(x)  y = Relu(h) }"
+    onnx.save(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'), tmp_path / "m.onnx"
+    )
+
+    def fails(*_: Any) -> None:
+        raise ModelError("it was run")
+
+    monkeypatch.setattr(written_model, "smoke_run", fails)
+    monkeypatch.setattr(written_model, "MOST_RUN", 100)
+    recipe = load_recipe(None, {"mode": "weight-only"})
+    result = write_quantized(tmp_path / "m.onnx", None, tmp_path / "q.onnx", recipe=recipe)
+    assert any("it was loaded and not run" in note for note in result.notes)
