@@ -23,7 +23,7 @@ from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
 from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
-from .shapes import padded_shapes, shapes_of
+from .shapes import padded_shapes, runs_of, shapes_of
 from .spellings import FLOAT_SPELLINGS, SPELLINGS
 
 
@@ -83,6 +83,11 @@ class CostModel:
         return Sizes(self.graph, shapes_of(self.graph, self.profile))
 
     @cached_property
+    def runs(self) -> Mapping[str, float]:
+        """How often the tensors of inner graphs are computed in one run."""
+        return runs_of(self.graph, self.profile)
+
+    @cached_property
     def fused(self) -> Mapping[str, Fusion]:
         """The float nodes that are parts of others."""
         return fused_nodes(self.graph, self.sizes)
@@ -107,7 +112,10 @@ class CostModel:
     def floating(self) -> dict[str, float]:
         """Microseconds of each node in the float model."""
         layouts, fused = self.float_layouts, self.fused
-        times = {node.name: self.float_time(node, layouts, fused) for node in self.graph.nodes}
+        times = {
+            node.name: self.float_time(node, layouts, fused) * self.runs.get(node.output, 1.0)
+            for node in self.graph.nodes
+        }
         for change in self.float_layouts.changes:
             self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
         return times
@@ -147,12 +155,13 @@ class CostModel:
                 times[node.name] = self.spelled_time(node, entry.implementation)
             else:
                 times[node.name] = self.float_time(node, layouts, fused)
+            times[node.name] *= self.runs.get(node.output, 1.0)
         crossing = set(converted_tensors(self.graph, plan))
         border = self._border(plan)
         for change in layouts.changes:
             time = self.change_time(change.tensor, change.kernel)
             if change.tensor in crossing:
-                border[change.tensor] += time
+                border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
             else:
                 self._charge(times, change.tensor, change.reader, time)
         return Costs(times, dict(self.floating), border, together=self.together)
@@ -296,10 +305,11 @@ class CostModel:
                 continue
             kernel = conversion_of(name, self.graph, plan)
             if kernel:
-                border[name] = self.conversion_time(name, kernel)
+                time = self.conversion_time(name, kernel)
             else:
                 times = [self.conversion_time(name, kernel) for kernel in CONVERSIONS]
-                border[name] = max(times) + self._layout_beside(name)
+                time = max(times) + self._layout_beside(name)
+            border[name] = time * self.runs.get(name, 1.0)
         return border
 
     def _layout_beside(self, name: str) -> float:
@@ -314,7 +324,7 @@ class CostModel:
         """Add the time of a change of layout to the node that makes a tensor, else to its reader."""
         owner = self.graph.maker(tensor) or reader
         if owner:
-            times[owner] = times.get(owner, 0.0) + time
+            times[owner] = times.get(owner, 0.0) + time * self.runs.get(tensor, 1.0)
 
 
 def conversion_of(name: str, graph: Graph, plan: QuantPlan) -> str:
@@ -398,5 +408,5 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Pri
     for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
         before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
         change += (after - before) * costs.border[tensor]
-    integer = model.integer_time(node, NodePlan(Kind.QUANTIZED))
+    integer = model.integer_time(node, NodePlan(Kind.QUANTIZED)) * model.runs.get(node.output, 1.0)
     return Price(costs.integer.get(name, 0.0), integer, change)

@@ -10,9 +10,11 @@ see `shapes_of`.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 
 from ...profiles.records.profile import Profile
+from ..model.graph import subgraphs
 from ..operators.graph import Graph
 from ..plan.channel_groups import CHANNELS, ChannelGroup
 
@@ -29,8 +31,8 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     leading one is the batch, and 1. A tensor that was not profiled, and of whose symbols one is unknown, has
     the shape of the largest operand of its node.
     """
-    samples = max(profile.data.samples, 1)
-    elements = {name: (t.count + t.nan + t.inf) / samples for name, t in profile.tensors.items()}
+    runs = runs_of(graph, profile)
+    elements = {name: _elements(name, profile) / (runs.get(name) or 1.0) for name in profile.tensors}
     symbolic = {
         name: shape for name in graph.values if (shape := _symbolic_shape(name, graph, profile)) is not None
     }
@@ -50,6 +52,33 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
             elif name in symbolic:
                 shapes[name] = _substitute(symbolic[name], sizes, None)
     return shapes
+
+
+def runs_of(graph: Graph, profile: Profile) -> Mapping[str, float]:
+    """Return how often the tensors of inner graphs (of a Loop, Scan or If) are computed in one run, by name.
+
+    The profile counts the elements of all passes together: of a tensor whose shape is known they tell how
+    many there were. Where no tensor of an inner graph has such a shape, or none was profiled, it counts as
+    run once.
+    """
+    runs: dict[str, float] = {}
+    for body in (body for node in graph.nodes for body in subgraphs(node.ir_node)):
+        counted, names = [], [str(value.name) for value in body.inputs]
+        for value in (value for node in body for value in node.outputs if value.name):
+            names.append(str(value.name))
+            dims = [0] if value.shape is None else list(value.shape)
+            each = math.prod(dim if isinstance(dim, int) else 0 for dim in dims)
+            if value.name in profile and each:
+                counted.append(_elements(str(value.name), profile) / each)
+        if counted:
+            runs |= dict.fromkeys(names, statistics.median(counted))
+    return runs
+
+
+def _elements(name: str, profile: Profile) -> float:
+    """Return how many elements of a tensor a sample has."""
+    tensor = profile[name]
+    return (tensor.count + tensor.nan + tensor.inf) / max(profile.data.samples, 1)
 
 
 def padded_shapes(

@@ -15,10 +15,14 @@ from qprof_onnx.quantizer.costs.predicted import (
     price_of,
     total_microseconds,
 )
-from qprof_onnx.quantizer.costs.shapes import shapes_of
+from qprof_onnx.quantizer.costs.shapes import runs_of, shapes_of
 from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.operators.functions import CHAIN
+from qprof_onnx.quantizer.planning.chains import contracted
+from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import Network, network
 
@@ -173,3 +177,28 @@ def test_silu_and_gelu_are_one_operator_each_in_float() -> None:
 def test_free_dimensions_are_filled_from_the_profile(two_convolutions: Network) -> None:
     shapes = shapes_of(two_convolutions.graph, two_convolutions.profile)
     assert shapes["a"] == (1, 32, 6, 6)
+
+
+@pytest.mark.parametrize("passes", [1, 12])
+def test_what_a_loop_computes_costs_as_often_as_it_is_computed(passes: int) -> None:
+    net = network(
+        """a = Erf (x)
+        y = Loop (n, go, a) <body = step (int64 i, bool k, float[1,8,6,6] f) => (bool l, float[1,8,6,6] o) {
+            l = Identity (k) g = Cos (f) o = Sin (g) }>""",
+        {"n": np.array(passes), "go": np.array(True)},
+    )
+    times = table(Erf__float=3.0, Cos__float=5.0, Sin__float=7.0)
+    found = CostModel(net.graph, net.profile, times).floating
+    assert found["Erf_a"] == pytest.approx(3.0)
+    assert (found["Cos_g"], found["Sin_o"]) == pytest.approx((5.0 * passes, 7.0 * passes))
+
+
+def test_a_chain_in_a_loop_is_computed_as_often_as_its_nodes() -> None:
+    net = network(
+        """y = Loop (n, go, x) <body = b (int64 i, bool k, float[1,8,6,6] f) => (bool l, float[1,8,6,6] o) {
+            l = Identity (k) e = Cos (f) g = Sigmoid (e) o = Mul (e, g) }>""",
+        {"n": np.array(5), "go": np.array(True)},
+    )
+    facts = contracted(model_facts(net.prepared, net.profile, load_recipe("onnxruntime-x86")))
+    assert [node.op_type for node in facts.graph.nodes if node.output == "o"] == [CHAIN]
+    assert runs_of(facts.graph, net.profile)["o"] == runs_of(net.graph, net.profile)["o"] == 5.0
