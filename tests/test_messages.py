@@ -38,6 +38,8 @@ JSON = {
     "profiles/records/non_finite.py": "what workers send",
     "quantizer/plan/provenance.py": "estimates in the metadata of a model; what is no JSON is none",
     "profiles/samples/tables.py": "rows of data, members of a shard, columns of a saved data set",
+    "profiles/samples/states.py": "config.json beside a model, of which two numbers are taken",
+    "quantizer/model/folders.py": "genai_config.json of a folder, of which one name is taken",
     "profiles/runner/checkpoint.py": "the first line of a checkpoint",
     "quantizer/search/state.py": "the state of a tuning",
     "quantizer/adjustments/checkpoint.py": "the first line of a checkpoint",

@@ -103,6 +103,11 @@ def length_of(data: object) -> int | None:
     return None
 
 
+def is_indexed(data: object) -> bool:
+    """Whether the items of an object are got by their number, so that few of many can be read."""
+    return hasattr(data, "__getitem__") and not isinstance(data, Mapping)
+
+
 def reader_of(data: object) -> Callable[[], Iterator[object]]:
     """Return a function that gives a fresh iterator over the items of an object.
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from .objects import (
     PreprocessedData,
     Transformed,
     arrays_of,
+    is_indexed,
     iterable_of,
     length_of,
     reader_of,
@@ -235,7 +236,7 @@ def open_samples(
             one input also arrays; or tuples that begin with one of these, such as (x, y). An array is
             anything with `__array__` or `__dlpack__`, and is copied.
         inputs: what the samples must hold.
-        limit: number of samples, from the first; None for all.
+        limit: number of samples, drawn from all of them (`drawn`); None for all.
         by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
             of 1 then takes batches.
         notes: whether what was assumed is noted: not by each of several workers.
@@ -284,7 +285,7 @@ def open_samples(
     samples = open_source(named.source, specs, preprocessing)
     for text in samples.notes if notes else ():
         note(text)
-    samples = samples if limit is None else samples.part(0, limit)
+    samples = samples if limit is None else drawn(samples, limit, notes=notes)
     return replace(samples, iterate=partial(_checked, samples, specs))
 
 
@@ -296,6 +297,36 @@ def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel
     return path if path.is_file() and reader_of_source(source, Preprocessing()).takes == ("text",) else None
 
 
+def drawn(samples: Samples, limit: int, *, notes: bool = True) -> Samples:
+    """Return as many of the samples, spread over all of them; of a stream, whose end is not known, the first.
+
+    Data often lies in order: a folder for each class, the windows of one recording after another, a table
+    sorted by its answer. So the order is cut in as many equal parts, and of each part one sample is drawn, by
+    the place of the part and not at random: the same data and limit give the same samples, and only these are
+    read.
+
+    Args:
+        samples: all of them.
+        limit: how many.
+        notes: whether to note that some were left out.
+    """
+    total = samples.total
+    if total is None or total <= limit:
+        return samples.part(0, limit)
+    if notes:
+        note(f"{samples.source}: {limit} of {total} samples, spread over all of them")
+    return _chosen(samples, drawn_positions(total, limit), drawn=True)
+
+
+def drawn_positions(total: int, limit: int) -> tuple[int, ...]:
+    """Return the positions of `limit` of `total` samples, one in each of as many equal parts, ascending."""
+    edges = [part * total // limit for part in range(limit + 1)]
+    return tuple(
+        start + int.from_bytes(hashlib.blake2b(f"{part}".encode(), digest_size=8).digest()) % (stop - start)
+        for part, (start, stop) in enumerate(pairwise(edges))
+    )
+
+
 def _of_objects(source: DataSource | Transformed, specs: tuple[InputSpec, ...], limit: int | None) -> Samples:
     data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
     if isinstance(data, str | os.PathLike):
@@ -304,25 +335,32 @@ def _of_objects(source: DataSource | Transformed, specs: tuple[InputSpec, ...], 
             return _of_function(name, transform, specs, limit)
         raise DataError(f"{name}: a transform is for objects of Python and module:function; leave it out")
     ranks = [None if spec.shape is None else len(spec.shape) for spec in specs]
-    whole = data if transform is not None else iterable_of(data, ranks)
-    objects = _Objects(NAME, reader_of(whole), transform, specs, limit)
-    count = length_of(whole)
-    return Samples(NAME, count if count is None or limit is None else min(count, limit), objects.read)
+    whole: Any = data if transform is not None else iterable_of(data, ranks)
+    total = length_of(whole)
+    if limit is not None and total is not None and limit < total and is_indexed(whole):
+        positions = drawn_positions(total, limit)
+        items = partial(items_of, NAME, lambda: (whole[at] for at in positions), "repair the data")
+        return Samples(NAME, limit, _Objects(NAME, items, transform, specs, positions).read)
+    objects = _Objects(NAME, reader_of(whole), transform, specs, limit=limit)
+    return Samples(NAME, total if total is None or limit is None else min(total, limit), objects.read)
 
 
-def _chosen(every: Samples, positions: tuple[int, ...]) -> Samples:
+def _chosen(every: Samples, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
     """Return the samples at some positions: only these files are read; of what is no folder or file, all up
-    to the last."""
+    to the last. Those that a limit drew know their positions."""
+
+    def numbered(wanted: Sequence[int]) -> Iterator[tuple[int, Sample]]:
+        if every.pick is not None:
+            return zip(wanted, every.pick(frozenset(wanted)), strict=True)
+        if every.place and every.total is not None:
+            return ((at, sample) for at in wanted for sample in every.iterate(slice(at, at + 1)))
+        found, last = frozenset(wanted), max(wanted, default=-1)
+        samples = enumerate(every.iterate(slice(0, last + 1)))
+        return ((at, sample) for at, sample in samples if at in found)
 
     def read(part: slice) -> Iterator[Sample]:
-        wanted = positions[part]
-        if every.pick is not None:
-            return every.pick(frozenset(wanted))
-        if every.place and every.total is not None:
-            return (sample for at in wanted for sample in every.iterate(slice(at, at + 1)))
-        found, last = frozenset(wanted), max(wanted, default=-1)
-        samples = every.iterate(slice(0, last + 1))
-        return (sample for position, sample in enumerate(samples) if position in found)
+        found = numbered(positions[part])
+        return (replace(sample, position=at) if drawn else sample for at, sample in found)
 
     return replace(every, total=len(positions), iterate=read, pick=None)
 
@@ -331,7 +369,8 @@ def _of_function(
     name: str, transform: Callable[[Any], object] | None, specs: tuple[InputSpec, ...], limit: int | None
 ) -> Samples:
     function = load_function(name)
-    return Samples(name, None, _Objects(name, lambda: items_of(name, function), transform, specs, limit).read)
+    items = partial(items_of, name, function)
+    return Samples(name, None, _Objects(name, items, transform, specs, limit=limit).read)
 
 
 def _checked(samples: Samples, specs: tuple[InputSpec, ...], part: slice) -> Iterator[Sample]:
@@ -339,7 +378,7 @@ def _checked(samples: Samples, specs: tuple[InputSpec, ...], part: slice) -> Ite
     folder = samples.source if os.path.isdir(samples.source) else ""
     for sample in samples.iterate(part):
         arrays = checked_arrays(os.path.join(folder, sample.name), sample.arrays, specs)
-        yield Sample(sample.name, arrays)
+        yield replace(sample, arrays=arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,22 +390,27 @@ class _Objects:
         items: gives a fresh iterator over its items.
         transform: makes a sample of an item; None where an item is one.
         specs: the model's inputs.
-        limit: number of samples, from the first; None for all.
+        positions: of the items among all that there are, where a limit drew them; None where they are the
+            first.
+        limit: how many are taken; None for all.
     """
 
     source: str
     items: Callable[[], Iterator[object]]
     transform: Callable[[Any], object] | None
     specs: tuple[InputSpec, ...]
-    limit: int | None
+    positions: tuple[int, ...] | None = None
+    limit: int | None = None
 
     def read(self, part: slice) -> Iterator[Sample]:
         """Yield some of the samples; only those are transformed and checked."""
-        numbered = islice(enumerate(islice(self.items(), self.limit)), part.start, part.stop, part.step)
-        for number, item in numbered:
+        numbers = count() if self.positions is None else self.positions
+        items = islice(self.items(), self.limit)
+        for number, item in islice(zip(numbers, items), part.start, part.stop, part.step):  # noqa: B905
             name = f"{self.source}[{number}]"
             arrays = arrays_of(name, self._transformed(name, item), [spec.name for spec in self.specs])
-            yield Sample(name, checked_arrays(name, arrays, self.specs))
+            checked = checked_arrays(name, arrays, self.specs)
+            yield Sample(name, checked, None if self.positions is None else number)
 
     def _transformed(self, name: str, item: object) -> object:
         if self.transform is None:

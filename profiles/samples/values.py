@@ -57,12 +57,36 @@ class Sample:
         step: number of the step in its sequence, from 0, where a state goes from step to step; else None.
         next_tokens: of a text, the token that follows each one of the sample, int64 of shape [tokens],
             -1 where it ends; None for what is no text, or goes on after it.
+        position: among all samples, counted from 0, where a limit drew it from them; None where the samples
+            are the first ones, or all.
     """
 
     name: str
     arrays: Mapping[str, npt.NDArray[Any]]
     step: int | None = None
     next_tokens: npt.NDArray[np.int64] | None = None
+    position: int | None = None
+
+    def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
+        """Return the place of its first row in all of the data, which labels are found by.
+
+        Args:
+            rows: of this sample.
+            samples_before: how many samples were read before it.
+            rows_before: how many rows these have.
+
+        Raises:
+            DataError: samples were drawn that have different numbers of rows, so that it is not known.
+        """
+        if self.position is None:
+            return rows_before
+        each = rows_before // samples_before if samples_before else rows
+        if each * samples_before != rows_before or rows > each:
+            raise DataError(
+                f"{self.name}: has {rows} rows, and samples before it have {each}: with a limit, which draws "
+                "from all samples, labels can be found only where all have as many; leave the limit out"
+            )
+        return self.position * each
 
 
 @dataclass(frozen=True)

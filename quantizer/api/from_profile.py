@@ -82,7 +82,7 @@ def write_quantized(
         plan: apply this plan, which a person may have edited, instead of making one.
         accept_retrained: take a profile of the same graph with other weights.
         speed: measure the plan that is made against float, and leave float what is slower in int8.
-        data: samples for rounding "gptq" or "gptaq"; `limit` of them, from the first.
+        data: samples for rounding "gptq" or "gptaq"; `limit` of them, drawn from all.
         limit: None for all.
         check: calibration samples on which the model is run before it is written: where an output is too
             far from float, more nodes stay float.
@@ -115,7 +115,7 @@ def write_quantized(
             kept = None if checkpoint is None else Path(checkpoint)
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:
-            samples = model_samples(speed.data, prepared.model, CHECKED)
+            samples = model_samples(speed.data, prepared.model, CHECKED, notes=False)
         return _write(prepared, planned, files, chosen, facts=facts, check=found, samples=samples or ())
 
     measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
@@ -36,6 +35,8 @@ class Digests:
     Attributes:
         data: the samples.
         rows: digests of the rows of each sample, in order; one of a batch that the model fixes.
+        positions: of the samples in the data, ascending, counted from 0.
+        first_rows: place of the first row of each sample in the data.
         batch: rows that the model fixes for a batch; 1 for none.
         is_cut: whether there may be more samples, that a limit left out.
         sequences: number of the sequence of each sample, where they are steps of sequences; () where each is
@@ -44,9 +45,15 @@ class Digests:
 
     data: WholeData
     rows: tuple[tuple[int, ...], ...]
+    positions: tuple[int, ...]
+    first_rows: tuple[int, ...]
     batch: int = 1
     is_cut: bool = False
     sequences: tuple[int, ...] = ()
+
+    def chosen(self, places: Sequence[int]) -> ChosenSamples:
+        """Return some of the samples, by their places among those that were read."""
+        return ChosenSamples(self.data, tuple(self.positions[place] for place in places))
 
     def identity(self, positions: Sequence[int]) -> DataId:
         """Return the identity of some of the samples, as a profile has it."""
@@ -65,7 +72,7 @@ class Split:
         about: what they are.
         rows_before: of each sample of the whole data that is held out the place of its first row, and how
             many it has; () for another source, whose labels are its own.
-        rows: of the whole data.
+        rows: of the whole data, as far as samples are used.
         batch, is_cut: as of `Digests`.
     """
 
@@ -106,17 +113,28 @@ def read_digests(
     """
     source = open_samples(data, inputs, limit, model=model)
     rows: list[tuple[int, ...]] = []
+    positions, first_rows, count = list[int](), list[int](), 0
     sequences: list[int] = []
     for sample in source:
         sequences.append((sequences[-1] if sequences else -1) + (sample.step in (None, 0)))
-        rows.append(tuple(sample_digests(sample.arrays, inputs)))
+        digests = tuple(sample_digests(sample.arrays, inputs))
+        positions.append(len(rows) if sample.position is None else sample.position)
+        first_rows.append(sample.first_row(len(digests), len(rows), count))
+        rows.append(digests)
+        count += len(digests)
         if progress is not None:
             progress(len(rows), source.total)
     if not rows:
         raise DataError(f"{source.source}: no samples; there is nothing to profile")
-    are_steps = bool(source.state)
-    numbers = tuple(sequences) if are_steps else ()
-    return Digests(data, tuple(rows), fixed_batch(inputs), len(rows) == limit, numbers)
+    return Digests(
+        data,
+        tuple(rows),
+        tuple(positions),
+        tuple(first_rows),
+        fixed_batch(inputs),
+        len(rows) == limit,
+        tuple(sequences) if source.state else (),
+    )
 
 
 def held_out(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
@@ -144,7 +162,7 @@ def held_out(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> 
 def _checked(found: Digests, positions: Sequence[int]) -> ChosenSamples:
     """Return the samples that a model is run on before it is written, drawn by their digests."""
     drawn = sorted(positions, key=lambda place: (_drawn(found.rows[place], b"checked"), place))
-    return ChosenSamples(found.data, tuple(sorted(drawn[:SAMPLES])))
+    return found.chosen(sorted(drawn[:SAMPLES]))
 
 
 def _drawn(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
@@ -159,19 +177,18 @@ def split(found: Digests) -> Split:
     every = tuple(range(len(found.rows)))
     out = held_out(found.rows, found.sequences)
     kept = tuple(sorted(set(every) - set(out)))
-    name, total = source_name(found.data), sum(map(len, found.rows))
+    name, total = source_name(found.data), found.first_rows[-1] + len(found.rows[-1])
     seen = not out
     out = out or every
-    starts = np.cumsum([0, *map(len, found.rows)])
     about = HeldOut(len(out), sum(len(found.rows[i]) for i in out), len(every), seen, name)
     profiled = every if seen else kept
     return Split(
-        ChosenSamples(found.data, profiled),
+        found.chosen(profiled),
         _checked(found, profiled),
         found.identity(profiled),
-        ChosenSamples(found.data, out),
+        found.chosen(out),
         about,
-        tuple((int(starts[i]), len(found.rows[i])) for i in out),
+        tuple((found.first_rows[place], len(found.rows[place])) for place in out),
         total,
         found.batch,
         found.is_cut,
@@ -185,9 +202,8 @@ def split_by_source(found: Digests, other: Digests) -> Split:
     about = HeldOut(
         len(judged), sum(map(len, other.rows)), len(every) + len(judged), seen, source_name(other.data)
     )
-    data = ChosenSamples(found.data, tuple(every))
     return Split(
-        data, _checked(found, every), found.identity(every), ChosenSamples(other.data, tuple(judged)), about
+        found.chosen(every), _checked(found, every), found.identity(every), other.chosen(judged), about
     )
 
 

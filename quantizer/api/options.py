@@ -47,7 +47,7 @@ class QuantizeOptions(EvaluationOptions):
         int | None,
         option(
             "Basic",
-            "Use the first N samples.  [default: all; with --profile 2 for --check-speed]",
+            "Use N samples, spread over all of them.  [default: all; with --profile 2 for --check-speed]",
             metavar="N",
             least=1,
         ),

@@ -71,15 +71,19 @@ class RowCounts:
     only_quantized: int = 0
 
     def added(
-        self, labels: npt.NDArray[np.int64], floats: npt.NDArray[np.int64], quantized: npt.NDArray[np.int64]
+        self,
+        labels: npt.NDArray[np.int64],
+        floats: npt.NDArray[np.int64],
+        quantized: npt.NDArray[np.int64],
+        first: int,
     ) -> RowCounts:
         """Return the counts with the answers of one sample more (classes, one for each of its rows).
 
-        `labels` are those of all the data; the sample's begin at `rows`. A quantized model that gives another
-        number of answers than the float one has none of the sample right. Rows beyond the labels are only
-        counted: the caller compares both numbers at the end, for its message.
+        `labels` are those of all the data; the sample's begin at `first`. A quantized model that gives
+        another number of answers than the float one has none of the sample right. Rows beyond the labels are
+        only counted: the caller compares both numbers at the end, for its message.
         """
-        wanted = labels[self.rows : self.rows + floats.size]
+        wanted = labels[first : first + floats.size]
         f = floats[: wanted.size] == wanted
         q = quantized[: wanted.size] == wanted if quantized.size == floats.size else np.zeros(f.shape, bool)
         return RowCounts(

@@ -276,7 +276,10 @@ def evaluate(
             where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
             answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
             class_labels.check_classes(class_count(float_values[output], axis))
-            rows = rows.added(class_labels.classes, *answers)
+            first = sample.first_row(answers[0].size, samples - 1, rows.rows)
+            if sample.position is not None:
+                class_labels.check_rows(first + answers[0].size, cut=True)
+            rows = rows.added(class_labels.classes, answers[0], answers[1], first)
         if scoring is not None:
             scoring.add(sample, float_values, quantized_values)
         sums = {name: known.added(float_values[name], quantized_values[name]) for name, known in sums.items()}

@@ -54,7 +54,7 @@ class EvaluationOptions:
     """How two models are compared.
 
     Attributes:
-        limit: number of samples used, from the first; None for all.
+        limit: number of samples used, drawn from all of them; None for all.
         scored_output: the output that labels, metric and `class_axis` belong to; None for the first.
         class_axis: None for what the output's operator says (`class_axes`).
         latency: how latency is measured, on as many threads; None leaves it out.
@@ -66,9 +66,9 @@ class EvaluationOptions:
         ConfigError: a number that makes no sense.
     """
 
-    limit: Annotated[int | None, option("Basic", "Use the first N samples only.", metavar="N", least=1)] = (
-        None
-    )
+    limit: Annotated[
+        int | None, option("Basic", "Use N samples, spread over all of them.", metavar="N", least=1)
+    ] = None
     scored_output: Annotated[
         str | None,
         option(

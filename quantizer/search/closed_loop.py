@@ -152,8 +152,7 @@ def checked_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: calibration samples, of which the first `SAMPLES` are run, or as many as leave room for their
-            outputs.
+        data: calibration samples, of which `SAMPLES` are run, or as many as leave room for their outputs.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
@@ -168,7 +167,7 @@ def checked_on_samples(
         return facts, planned
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         session = open_session(str(model), model.name)
-        samples = read_samples(session, planned.model, TuningData(data, limit=count))
+        samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
         del session
         loop = _Loop(samples, class_axes(planned.model, None, None), Path(folder))
         first = loop.tried(facts, planned)

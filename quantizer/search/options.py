@@ -116,7 +116,7 @@ class TuningData:
             None for accuracy where there are labels, and else agreement or correlation.
         holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
         holdout_labels: their labels.
-        limit: number of samples used of each source, from the first; None for all.
+        limit: number of samples used of each source, drawn from all of them; None for all.
     """
 
     data: DataLike
@@ -176,7 +176,7 @@ class SpeedCheckOptions:
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`model_samples`); None for samples
             made up from the profile.
-        limit: number of samples used, from the first; None for those of `QUICK`.
+        limit: number of samples used, drawn from all of them; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """

@@ -181,7 +181,7 @@ class SensitivityRun:
     """How a sensitivity is measured.
 
     Attributes:
-        limit: number of samples used, from the first, which are held in memory; None for all.
+        limit: number of samples used, drawn from all of them, which are held in memory; None for all.
         threads: inside an operator; 0 for all cores.
         class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
         provider: execution provider of onnxruntime that runs the models, in full or short.

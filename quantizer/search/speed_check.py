@@ -186,7 +186,8 @@ def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ..
     specs, count = input_specs(facts.prepared.model), options.limit or QUICK.samples
     if options.data is None:
         return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
-    samples = tuple(sample.arrays for sample in model_samples(options.data, facts.prepared.model, count))
+    read = model_samples(options.data, facts.prepared.model, count, notes=False)
+    samples = tuple(sample.arrays for sample in read)
     if not samples:
         raise DataError(f"{source_name(options.data)}: no samples; there is nothing to measure speed on")
     return samples

@@ -27,7 +27,6 @@ from ..evaluation.metrics.score import (
     open_metric,
     score_of,
 )
-from ..evaluation.metrics.truth import Place
 from ..evaluation.runtimes import run
 from .options import TuningData
 
@@ -193,7 +192,12 @@ def read_split(
 
 
 def read_samples(
-    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
+    session: ort.InferenceSession,
+    model: ir.Model,
+    data: TuningData,
+    side_by_side: int = 1,
+    *,
+    notes: bool = True,
 ) -> ScoringSamples:
     """Read samples, run the float model on them and choose the metric.
 
@@ -202,13 +206,14 @@ def read_samples(
         model: the same.
         data: the samples and the metric; `holdout_data` is ignored.
         side_by_side: samples that run at the same time.
+        notes: whether to note what was assumed of the data.
 
     Raises:
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
         ModelError: there is no such output, or it has no classes.
     """
     specs, limit = input_specs(model), data.limit
-    samples = tuple(model_samples(data.data, model, limit))
+    samples = tuple(model_samples(data.data, model, limit, notes=notes))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
@@ -216,7 +221,7 @@ def read_samples(
     metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
-        found, used = metric.truth(Place(index, sample.name, row, sample), outputs)
+        found, used = metric.truth_of(sample, outputs, index, row)
         truths.append(found)
         row += used
     metric.finish(row, len(samples) == limit)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.tune import command as tune
@@ -215,10 +214,7 @@ def test_another_calibrator_ends_in_commands_that_run() -> None:
     assert chain[0][0] in ("sensitivity", "evaluate")
 
 
-def test_the_limit_goes_on_with_the_labels_of_the_first_samples(here: Path) -> None:
-    rows = 2 * len(np.load(HELD_OUT / "00.npz")["image"])
-    labels = here / "labels.txt"
-    labels.write_text("\n".join(LABELS.read_text().split()[:rows]))
+def test_the_limit_goes_on_with_the_labels_of_all_samples(here: Path) -> None:
     words = (
         "quantize",
         MODEL,
@@ -227,14 +223,14 @@ def test_the_limit_goes_on_with_the_labels_of_the_first_samples(here: Path) -> N
         "--limit",
         "2",
         "--labels",
-        labels,
+        LABELS,
         "-o",
         "q.onnx",
         LATENCY,
     )
     first, *_ = followed(*words)
     assert first[0] == "evaluate"
-    assert first[5:9] == ["--limit", "2", "--labels", str(labels)]
+    assert first[5:9] == ["--limit", "2", "--labels", str(LABELS)]
 
 
 def test_profiles_and_what_is_made_of_them_end_in_commands_that_run(here: Path, profile: Path) -> None:

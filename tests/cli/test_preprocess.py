@@ -43,7 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the digits as pictures of 16 grey values, and their recipe."""
     folder = tmp_path_factory.mktemp("pictures")
     (folder / "photos").mkdir()
+    (folder / "arrays").mkdir()
     for file in sorted((DIGITS / "calibration").glob("*.npz"))[:4]:
+        shutil.copy(file, folder / "arrays")
         for row, digit in enumerate(np.load(file)["image"][:, 0]):
             pixels = np.rint(digit * 16).astype(np.uint8)
             Image.fromarray(pixels).save(folder / "photos" / f"{file.stem}-{row}.png")
@@ -62,8 +64,8 @@ def profile(folder: Path, given: tuple[str, ...]) -> Path:
     return folder / "profile.yaml"
 
 
-def test_pictures_give_the_profile_of_the_same_arrays(profile: Path, tmp_path: Path) -> None:
-    ok("dump-profile", MODEL, "--data", DIGITS / "calibration", "--limit", "4", "-o", tmp_path / "p.yaml")
+def test_pictures_give_the_profile_of_the_same_arrays(folder: Path, profile: Path, tmp_path: Path) -> None:
+    ok("dump-profile", MODEL, "--data", folder / "arrays", "-o", tmp_path / "p.yaml")
     pictures, arrays = qprof.load_profile(profile), qprof.load_profile(tmp_path / "p.yaml")
     assert pictures.data == arrays.data
     assert list(pictures) == list(arrays)

@@ -21,7 +21,7 @@ def profile(tmp_path_factory) -> Path:
 
 
 def run(profile: Path, *options: str):
-    data = ["--data", str(DIGITS / "calibration"), "--limit", "1", "--threads", "1"]
+    data = ["--data", str(DIGITS / "calibration"), "--limit", "2", "--threads", "1"]
     command = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), "--target", TARGET]
     command += [*data, *options]
     return CliRunner().invoke(main, command)
@@ -32,7 +32,7 @@ def test_every_quantized_node_is_in_the_table(profile) -> None:
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()[4:] if line]
     assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
-    assert "quantized nodes, 1 samples; all quantized: SQNR " in result.stdout
+    assert "quantized nodes, 2 samples; all quantized: SQNR " in result.stdout
 
 
 def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:

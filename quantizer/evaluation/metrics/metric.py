@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError
 from ....profiles.samples.objects import DataLike
+from ....profiles.samples.values import Sample
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
 
@@ -103,6 +104,26 @@ class Metric:
     digest: str = ""
     assumed: tuple[str, ...] = ()
     at_random: Callable[[Sequence[Any]], Figures] | None = None
+
+    def truth_of(
+        self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
+    ) -> tuple[Any, int]:
+        """Return the truth about a sample, and how many rows of the file it used.
+
+        Args:
+            sample: which may have been drawn by a limit; then its rows are found by its position.
+            outputs: of the float model on it.
+            samples_before: how many samples were read before it.
+            rows_before: how many rows these have used.
+
+        Raises:
+            DataError: the truth does not fit.
+        """
+        if sample.position is None:
+            return self.truth(Place(samples_before, sample.name, rows_before, sample), outputs)
+        _, rows = self.truth(Place(sample.position, sample.name, 0, sample), outputs)
+        first = sample.first_row(rows, samples_before, rows_before)
+        return self.truth(Place(sample.position, sample.name, first, sample), outputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, row
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric
 from .table import MetricKind, check_metric_name, named_metric
-from .truth import Labels, Place
+from .truth import Labels
 from .user_functions import MetricFunction, user_metric
 
 # From what was asked for to a metric with its truth.
@@ -343,7 +343,7 @@ class ScoreRun:
         """
         metric = self._metric or self._opened(sample, floats)
         self._metric = metric
-        truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row, sample), floats)
+        truth, rows = metric.truth_of(sample, floats, len(self._floats), self._row)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
         self._at_random.append(self._others.scored(metric, truth, floats))

@@ -144,6 +144,23 @@ def test_a_limit_asks_a_generator_for_no_more() -> None:
     assert len(list(used)) == 3
 
 
+def test_a_limit_draws_from_what_has_numbers_and_reads_only_these() -> None:
+    read: list[int] = []
+
+    class Pictures:
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitem__(self, index: int) -> int:
+            read.append(index)
+            return index
+
+    whole = Transformed(Pictures(), lambda index: np.full((1, 3), index, np.float32))
+    samples = list(open_samples(whole, (X,), limit=4))
+    assert [sample.arrays["x"][0, 0] for sample in samples] == read
+    assert [at // 250 for at in read] == [0, 1, 2, 3]
+
+
 def test_the_total_is_known_where_there_is_a_length() -> None:
     assert [open_samples(data, (X,)).total for data in (Loader(Tensor), Stream(), generator())] == [
         4,

@@ -22,8 +22,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import arrays as array_files
-from qprof_onnx.profiles.samples.samples import input_specs, open_samples, rows_of, set_title
-from qprof_onnx.profiles.samples.values import InputSpec
+from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.samples import (
+    drawn_positions,
+    input_specs,
+    open_samples,
+    rows_of,
+    set_title,
+)
+from qprof_onnx.profiles.samples.values import InputSpec, Sample
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
@@ -121,12 +128,36 @@ def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
     assert [s.name for s in open_samples(str(tmp_path), (X,))] == ["a.npy"]
 
 
-def test_limit_takes_the_first(tmp_path: Path) -> None:
-    for number in range(3):
-        np.save(tmp_path / f"{number}.npy", ONE)
-    samples = open_samples(str(tmp_path), (X,), limit=2)
-    assert samples.total == 2
-    assert [s.name for s in samples] == ["0.npy", "1.npy"]
+@given(st.integers(1, 400), st.integers(1, 400))
+def test_a_limit_draws_one_sample_of_each_of_as_many_equal_parts(total: int, limit: int) -> None:
+    limit = min(limit, total)
+    positions = drawn_positions(total, limit)
+    parts = [part * total // limit for part in range(limit + 1)]
+    assert all(a <= at < b for at, a, b in zip(positions, parts[:-1], parts[1:], strict=True))
+
+
+def test_of_folders_of_classes_a_limit_draws_from_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for folder in range(5):
+        (tmp_path / f"{folder}").mkdir()
+        for number in range(20):
+            picture = np.full((4, 4, 3), folder, np.uint8)
+            image.fromarray(picture).save(tmp_path / f"{folder}" / f"{number}.png")
+    x = InputSpec("x", np.dtype(np.float32), (1, 3, 4, 4))
+    (tmp_path / "recipe.yaml").write_text("base: raw\nlayout: nchw\n")
+    data = PreprocessedData(str(tmp_path), str(tmp_path / "recipe.yaml"))
+    samples = list(open_samples(data, (x,), limit=10))
+    assert [sample.name[0] for sample in samples] == list("0011223344")
+    assert "10 of 100 samples, spread over all of them" in caplog.text
+
+
+def test_samples_of_different_sizes_that_were_drawn_have_no_known_rows() -> None:
+    sample = Sample("7.npz", {}, position=7)
+    assert [sample.first_row(4, 0, 0), sample.first_row(4, 2, 8), sample.first_row(3, 2, 8)] == [28, 28, 28]
+    with pytest.raises(DataError, match=r"7\.npz: has 5 rows, and samples before it have 4.*leave the limit"):
+        sample.first_row(5, 2, 8)
 
 
 def test_a_function_gives_feeds_and_is_called_anew(module: Any) -> None:

@@ -145,7 +145,7 @@ def test_no_samples_are_refused() -> None:
 
 
 def test_the_identity_is_that_of_a_profile() -> None:
-    found = Digests("x", ((1, 2), (3,)))
+    found = Digests("x", ((1, 2), (3,)), (0, 1), (0, 2))
     assert (found.identity((0, 1)).samples, int(found.identity((1,)).digest, 16)) == (3, 3)
 
 

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx import parser
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.metrics.metric import Metric, Outputs
 from qprof_onnx.quantizer.evaluation.metrics.score import (
     MetricRequest,
@@ -17,13 +18,20 @@ from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 SIZE = 64
 
 
-def scored(metric: Metric, floats: list[Outputs], quantized: list[Outputs], first: int = 0) -> Score:
-    """Return the score of outputs of samples that begin at an index."""
+def scored(
+    metric: Metric,
+    floats: list[Outputs],
+    quantized: list[Outputs],
+    first: int = 0,
+    samples: list[Sample] | None = None,
+) -> Score:
+    """Return the score of outputs of samples that begin at an index; some metrics read the samples."""
     kept: list[tuple[Any, Any]] = []
     random: list[Any] = []
     row, others = 0, OtherRows()
     for index, (f, q) in enumerate(zip(floats, quantized, strict=True), first):
-        truth, rows = metric.truth(Place(index, f"{index}.npz", row), f)
+        sample = None if samples is None else samples[index - first]
+        truth, rows = metric.truth(Place(index, f"{index}.npz", row, sample), f)
         row += rows
         kept.append((metric.scored(truth, f), metric.scored(truth, q)))
         random.append(others.scored(metric, truth, f))

@@ -10,15 +10,15 @@ def test_accuracy_and_drop_are_percent() -> None:
     assert found.drop_low < 3.0 < found.drop_high
 
 
-def test_a_counts_takes_the_labels_from_where_it_stands() -> None:
+def test_labels_are_those_from_the_first_row_of_a_sample() -> None:
     labels = np.array([1, 2, 3, 4])
-    counts = RowCounts().added(labels, np.array([1, 2]), np.array([1, 0]))
-    counts = counts.added(labels, np.array([0, 0]), np.array([3, 0]))
+    counts = RowCounts().added(labels, np.array([1, 2]), np.array([1, 0]), 0)
+    counts = counts.added(labels, np.array([0, 0]), np.array([3, 0]), 2)
     assert counts == RowCounts(rows=4, both=1, only_float=1, only_quantized=1)
 
 
 def test_another_number_of_answers_counts_as_wrong() -> None:
-    assert RowCounts().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == RowCounts(2, 0, 2, 0)
+    assert RowCounts().added(np.array([1, 1]), np.array([1, 1]), np.array([1]), 0) == RowCounts(2, 0, 2, 0)
 
 
 def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:

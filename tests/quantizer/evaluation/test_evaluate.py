@@ -209,6 +209,19 @@ def test_samples_without_rows_cannot_have_labels(write, samples, tmp_path) -> No
         evaluate(a, a, samples(np.zeros((0, 3))), labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 
+@pytest.mark.parametrize("metric", [None, "top-1"])
+def test_labels_are_those_of_the_samples_that_a_limit_drew(write, samples, tmp_path, metric) -> None:
+    classes = np.random.default_rng(0).integers(0, 3, 24)
+    data = samples(*(np.eye(3)[classes[at : at + 2]] for at in range(0, 24, 2)))
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, classes)))
+    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(9, 0, 0))
+    measuring = EvaluationOptions(limit=5, latency=None, metric=metric)
+    found = evaluate(a, b, data, labels=tmp_path / "labels.txt", measuring=measuring)
+    measured = found.accuracy if metric is None else found.score
+    assert measured is not None
+    assert (found.samples, measured.float_percent if metric is None else measured.float_score) == (5, 100.0)
+
+
 def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
     data = samples(np.eye(3), np.eye(3))
     (tmp_path / "labels.txt").write_text("0\n1\n2\n0\n1\n2\n")

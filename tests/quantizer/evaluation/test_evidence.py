@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
@@ -73,6 +74,10 @@ def numbers(rng: np.random.Generator, count: int) -> Samples:
     return [{"y": rng.normal(size=(1, 3)).astype(np.float32)} for _ in range(count)]
 
 
+def scores_of_tokens(rng: np.random.Generator, count: int) -> Samples:
+    return [{"y": 8.0 * rng.normal(size=(1, 30, 9)).astype(np.float32)} for _ in range(count)]
+
+
 OUTPUTS: dict[str, Callable[[np.random.Generator, int], Samples]] = {
     **dict.fromkeys(("top-1", "top-5"), classes),
     **dict.fromkeys(("f1", "map", "map50"), boxes),
@@ -81,6 +86,7 @@ OUTPUTS: dict[str, Callable[[np.random.Generator, int], Samples]] = {
     **dict.fromkeys(("wer", "cer"), speech),
     **dict.fromkeys(("psnr", "ssim"), pictures),
     **dict.fromkeys(("rmse", "mae", "r2"), numbers),
+    "perplexity": scores_of_tokens,
 }
 """What a model of each metric puts out."""
 
@@ -90,12 +96,16 @@ def asked(name: str, folder: Path) -> str:
     return f"{name}:charset={folder / 'tokens.txt'}" if name in ("wer", "cer") else name
 
 
-def truth_of(name: str, samples: Samples, folder: Path) -> Path | None:
-    """Write the truth that outputs are wholly right by; None for a metric that reads none."""
+def truth_of(name: str, samples: Samples, folder: Path) -> Path | list[Sample] | None:
+    """Write the truth that outputs are wholly right by; None for a metric that reads none. Of perplexity
+    return the samples, whose tokens are the truth."""
     file = folder / ("truth.txt" if name[:3] in ("top", "rec", "mrr", "wer", "cer") else "truth.npy")
     values = [sample["y"] for sample in samples]
     if name == "cosine":
         return None
+    if name == "perplexity":
+        ids = [np.roll(v.argmax(axis=2), 1, axis=1).astype(np.int64) for v in values]
+        return [Sample(f"{at}", {"input_ids": tokens}) for at, tokens in enumerate(ids)]
     if name.startswith("top"):
         file.write_text("\n".join(str(int(v.argmax())) for v in values))
     elif name in ("recall@1", "mrr"):
@@ -121,7 +131,11 @@ def embedded(samples: Samples) -> Samples:
     return [{"y": np.stack([s["y"][0], s["y"][0] + 0.1 * s["y"][1]])} for s in samples]
 
 
-def score(name: str, folder: Path, truth: Path | None, floats: Samples, quantized: Samples) -> Score:
+def score(
+    name: str, folder: Path, truth: Path | list[Sample] | None, floats: Samples, quantized: Samples
+) -> Score:
+    if isinstance(truth, list):
+        return scored(opened(name, floats[0]), floats, quantized, samples=truth)
     return scored(opened(asked(name, folder), floats[0], truth), floats, quantized)
 
 
