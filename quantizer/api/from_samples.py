@@ -30,6 +30,7 @@ from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
+from ..costs.float_regions import is_unprofitable
 from ..evaluation.compare import declared_class_count
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import check_gate
@@ -407,7 +408,8 @@ def _composition(result: QuantizeResult, profile: Profile) -> Composition:
     graph = None if result.made is None else result.made.planned.graph
     share = int8_share(result.plan, graph, profile) if graph is not None and len(profile) else None
     quantized = sum(counts.values()) - counts.get(Kind.FLOAT.value, 0)
-    return Composition(share, quantized, floats, counts.get(Kind.WEIGHT_ONLY.value, 0))
+    stored = counts.get(Kind.WEIGHT_ONLY.value, 0)
+    return Composition(share, quantized, floats, stored, is_unprofitable(result.plan))
 
 
 def _fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:

@@ -443,6 +443,14 @@ UNPROFITABLE = (
 )
 """Reasons of nodes that could be quantized and would save too little time."""
 
+
+def is_unprofitable(plan: QuantPlan) -> bool:
+    """Return whether a plan has no arithmetic in integers because it would save too little time."""
+    entries = plan.nodes.values()
+    about_time = any(entry.stays_float and entry.float_reason.code in UNPROFITABLE for entry in entries)
+    return about_time and not any(entry.kind.counts_as_quantized for entry in entries)
+
+
 PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT8_CONSUMER)
 """Reasons that are about time."""
 

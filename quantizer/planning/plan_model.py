@@ -44,7 +44,7 @@ from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
-from ..costs.float_regions import UNPROFITABLE, predicted_time, saves_too_little, with_prices
+from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
 from ..noise.recurrence import RecurrentScales
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, Node, index
@@ -156,11 +156,9 @@ def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
 
 def _without_integers(plan: QuantPlan) -> Iterator[str]:
     """Yield the remark on a plan without integer arithmetic, where time is the reason."""
-    entries = plan.nodes.values()
-    about_time = any(entry.stays_float and entry.float_reason.code in UNPROFITABLE for entry in entries)
-    if not about_time or any(entry.kind.counts_as_quantized for entry in entries):
+    if not is_unprofitable(plan):
         return
-    stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in entries)
+    stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in plan.nodes.values())
     what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
     yield f"{what}: int8 is predicted to save too little time; --cost-model off quantizes all the same"
 

@@ -50,12 +50,15 @@ class Composition:
         quantized: number of nodes that compute in integers or have quantized weights.
         floats: the nodes that stay float by reason, the most first.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
+        is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
+            of the plan says.
     """
 
     int8_share: float | None
     quantized: int
     floats: tuple[FloatNodes, ...]
     weight_only: int = 0
+    is_unprofitable: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -113,7 +116,7 @@ def alarms_of(parts: Composition, cost: Cost) -> Iterator[str]:
     """Yield what must not go unnoticed: nothing in int8, larger or slower than float."""
     if parts.is_float:
         yield "float kept: nothing is quantized"
-    elif parts.int8_share is not None and parts.int8_share < LEAST_SHARE:
+    elif parts.int8_share is not None and parts.int8_share < LEAST_SHARE and not parts.is_unprofitable:
         only = (
             f"only the weights of {_count(parts.weight_only, 'node')} are"
             if parts.weight_only

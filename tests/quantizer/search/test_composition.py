@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.search.verdict import (
@@ -47,6 +49,7 @@ def test_only_weights_where_arithmetic_was_asked_for_is_an_alarm() -> None:
         "no arithmetic in int8 (0 % of the multiply-adds): only the weights of 3 nodes are quantized"
     )
     assert not list(alarms_of(Composition(None, 3, (), weight_only=3), SMALLER))
+    assert not list(alarms_of(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
     assert list(alarms_of(FLOAT, SMALLER)) == ["float kept: nothing is quantized"]
 
 
