@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ...profiles.base.errors import DataError, PlanError
+from .array_file import is_in_file
 
 # Type aliases of arrays, and of a function of one variable.
 
@@ -234,8 +235,11 @@ def _zero_points_of_type(points: npt.NDArray[Any], qtype: QuantType) -> npt.NDAr
 
 
 def _frozen(array: npt.NDArray[Any], given: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array that nobody writes to: a copy of what is the caller's, or is in a mapped file."""
-    if array.base is not None or (array is given and array.flags.writeable):
+    """Return an array that nobody writes to: a copy of what is the caller's, or is in a mapped file.
+
+    What `ArrayFile` gave is not copied: it is for parameters alone.
+    """
+    if (array.base is not None or (array is given and array.flags.writeable)) and not is_in_file(array):
         array = array.copy()
     array.flags.writeable = False
     return array

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType, quantize
+from .array_file import ArrayFile
 from .quantization_noise import decibels
 from .schema_table import Schema
 from .schemas import choose_arrays, signed_equivalent
@@ -51,6 +52,7 @@ def searched_block_params(
     schema: Schema,
     qtype: QuantType,
     *,
+    room: ArrayFile | None = None,
     level: int = 0,
 ) -> tuple[QuantParams, float]:
     """Return a scale and a zero point for each block of a constant, and the SQNR (dB) that they leave.
@@ -60,6 +62,7 @@ def searched_block_params(
         axis: axis that is divided into blocks, counted from the front; the last block may be smaller.
         block: elements in a block.
         schema, qtype: as for `schemas.channel_params`.
+        room: where scales and zero points are kept; None for a room of their own.
         level: which of `LEVELS`; beyond them numpy. All give the same parameters.
 
     Raises:
@@ -76,7 +79,8 @@ def searched_block_params(
     if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
         qtype = signed_equivalent(qtype)  # one type for all blocks
     grid = shape[0], -(-shape[1] // block), shape[2]
-    scale, point = np.empty(grid, np.float32), np.empty(grid, np.int32)
+    room = room or ArrayFile()
+    scale, point = room.empty(grid, np.float32), room.empty(grid, np.int32)
     shrinks = np.array(SHRINKS if qtype.bits <= MOST_BITS else SHRINKS[:1], np.float32)
     in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
     if level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):

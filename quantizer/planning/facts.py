@@ -16,6 +16,7 @@ from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_pr
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..numerics.affine import TYPES, QuantType
+from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
@@ -48,6 +49,7 @@ class PlanningFacts:
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         cache: calibrated ranges, kept.
+        room: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
@@ -66,6 +68,7 @@ class PlanningFacts:
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     cache: RangeCache
+    room: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
     quieter: Mapping[str, float] = field(default_factory=dict)

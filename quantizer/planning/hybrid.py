@@ -177,7 +177,7 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
         return None
     if _multiplies_activations(graph, node.output):
         return None
-    few, sqnr = table_params(node, table, facts.target, facts.config) or (None, 0.0)
+    few, sqnr = table_params(node, table, facts.target, facts.config, facts.room) or (None, 0.0)
     if few is not None and sqnr >= facts.config.min_sqnr:
         reason = f"embedding table {_shape(table)} in {few.qtype.name}{_blocks(few)}: {sqnr:.1f} dB"
         return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
@@ -317,7 +317,7 @@ def _weight_only(node: Node, choice: Choice, facts: PlanningFacts, bits: int) ->
     """Return a float node with quantized constants of at least `bits`, None where it has none worth it."""
     rule, config, graph = choice.rule, facts.config, facts.graph
     types = facts.target.weight_only.get(node.op_type, ())
-    storage, implementation = WeightStorage(graph, facts.target, config), ""
+    storage, implementation = WeightStorage(graph, facts.target, config, facts.room), ""
     pays = config.mode == "weight-only" or storage.kernel_reads_weight(node)
     if rule is None or not types or not pays or rule.is_lookup:
         return None

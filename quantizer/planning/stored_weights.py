@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
+from ..numerics.array_file import ArrayFile
 from ..numerics.block_scales import searched_block_params
 from ..numerics.quantization_noise import weight_sqnr
 from ..numerics.schemas import SCHEMAS, Schema, channel_params
@@ -62,11 +63,13 @@ class WeightStorage:
         graph: the model.
         target: the runtime.
         config: the settings.
+        room: where the scales of blocks are kept.
     """
 
     graph: Graph
     target: Target
     config: QuantConfig
+    room: ArrayFile
 
     def of(self, node: Node, weight: WeightLayout, array: Floats, bits: int = 0) -> StoredWeight:
         """Return parameters and implementation for one constant.
@@ -132,7 +135,7 @@ class WeightStorage:
         schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
         wide, summed = bits > qtype.bits, weight.blocked_axis(node, array.ndim)
         if qtype.storage in types and not wide and block is not None and summed is not None:
-            return searched_block_params(array, summed, block, schema, qtype)
+            return searched_block_params(array, summed, block, schema, qtype, room=self.room)
         if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
             schema, qtype = symmetric_schema(config), signed_type(self.target, config)
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
@@ -172,7 +175,7 @@ def symmetric_schema(config: QuantConfig) -> Schema:
 
 
 def table_params(
-    node: Node, table: Floats, target: Target, config: QuantConfig
+    node: Node, table: Floats, target: Target, config: QuantConfig, room: ArrayFile
 ) -> tuple[QuantParams, float] | None:
     """Return the parameters of an embedding table in 4 bits, and its SQNR (dB) with them.
 
@@ -191,4 +194,4 @@ def table_params(
     if not first or size is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
         return None
     schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-    return searched_block_params(table, table.ndim - 1, size, schema, qtype)
+    return searched_block_params(table, table.ndim - 1, size, schema, qtype, room=room)

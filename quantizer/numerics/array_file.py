@@ -1,0 +1,60 @@
+"""Large arrays in a temporary file that is mapped into memory, in place of memory of the process's own.
+
+The scales of all blocks of a model stay as long as its plan: 0.25 bytes for a weight, 2 GB for eight billion.
+The system writes such pages out and drops them at will.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LARGE = 1 << 20
+"""Bytes of an array from which it is in the file."""
+
+CHUNK = 64 << 20
+"""Bytes that the file system is asked for at once."""
+
+
+class OwnMap(mmap.mmap):
+    """A mapped file that nothing else has a name for, so that nobody writes to it."""
+
+
+class ArrayFile:
+    """Room for arrays, which are gone with the last of them. It grows as arrays are asked for."""
+
+    def __init__(self) -> None:
+        self._map: OwnMap | None = None
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array, its elements undefined; in memory where it is small, or no file can be had."""
+        count, kind = math.prod(shape), np.dtype(dtype)
+        size = count * kind.itemsize
+        if size < LARGE or not hasattr(os, "posix_fallocate"):
+            return np.empty(shape, kind)
+        if self._map is None or self._used + size > len(self._map):
+            wanted = max(CHUNK, size)
+            try:
+                with tempfile.TemporaryFile(prefix="qprof-") as file:
+                    os.posix_fallocate(file.fileno(), 0, wanted)  # a full disk would end the process later
+                    self._map, self._used = OwnMap(file.fileno(), wanted), 0
+            except OSError:
+                return np.empty(shape, kind)
+        start = self._used
+        self._used += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        return np.frombuffer(self._map, kind, count, start).reshape(shape)
+
+
+def is_in_file(array: npt.NDArray[Any]) -> bool:
+    """Whether an array lies in an `ArrayFile`."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return isinstance(base, OwnMap)
