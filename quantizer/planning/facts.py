@@ -55,6 +55,7 @@ class PlanningFacts:
         usual: nodes that are written in the usual way, whatever way the target has of its own.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that.
+        timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
     """
 
     prepared: PreparedModel
@@ -72,6 +73,7 @@ class PlanningFacts:
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
     quieter: Mapping[str, float] = field(default_factory=dict)
+    timed: bool = False
 
     @property
     def target(self) -> Target:

@@ -144,10 +144,10 @@ def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[Plann
 
 
 def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
-    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time, or
-    where 16 bits are asked for, whose times are not known."""
+    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time,
+    where plans are timed, or where 16 bits are asked for, whose times are not known."""
     facts, predicted = _facts(planned), planned.plan.origin.time
-    if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE:
+    if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE or facts.timed:
         return None
     if facts.config.keep_16bit or TYPES[facts.config.activation_type].bits == 16:
         return None

@@ -6,6 +6,7 @@
    executes otherwise than planned.
 3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
    One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
+   A plan that was predicted to save too little as a whole is one of them.
 4. Where float is faster still, the whole model is left in float: with int8 weights, where these cost no time.
 """
 
@@ -268,12 +269,14 @@ class Change:
         regions: nodes that fall back to float because they are slower in int8.
         floats: further nodes that stay float, each with the reason.
         usual: nodes that are written in the usual way, not in the target's.
+        timed: whether nodes are quantized whose plan was predicted to save too little as a whole.
     """
 
     sentence: str
     regions: tuple[FloatRegion, ...] = ()
     floats: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
+    timed: bool = False
 
     @property
     def key(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -297,7 +300,8 @@ class _Fastest:
         regions = [region for c in changes for region in c.regions]
         floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
         usual = frozenset(name for c in changes for name in c.usual)
-        return plan_from(replace(facts, usual=usual), floats)
+        timed = any(c.timed for c in changes)
+        return plan_from(replace(facts, usual=usual, timed=timed), floats)
 
 
 def _better(
@@ -314,6 +318,17 @@ def _better(
             if bench.compared(state.path, path).speedup_low > 1.0:
                 return _Fastest(planned, path, (*state.changes, change))
     return None
+
+
+def predicted_to_save_too_little(found: Findings) -> Iterator[Change]:
+    """Yield the plan in integers where the model has int8 weights alone since little would be saved."""
+    little = [
+        name
+        for name, entry in found.planned.plan.nodes.items()
+        if entry.stays_float and entry.float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
+    ]
+    if little:
+        yield Change(f"{len(little)} nodes that were predicted to save too little are quantized", timed=True)
 
 
 def slower_regions(found: Findings) -> Iterator[Change]:
@@ -392,6 +407,7 @@ Alternative = Callable[[Findings], Iterable[Change]]
 
 
 ALTERNATIVES: tuple[Alternative, ...] = (
+    predicted_to_save_too_little,
     slower_regions,
     float_neighbours,
     float_as_executed,

@@ -9,6 +9,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.costs import float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.node_times import node_times
@@ -27,10 +28,12 @@ from qprof_onnx.quantizer.search.speed_check import (
     float_neighbours,
     usual_implementation,
 )
+from qprof_onnx.quantizer.targets.cost_table import read_table
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", str(DIGITS / "calibration")
+COSTS = Path(__file__).parents[3] / "configs" / "costs" / "onnxruntime-x86.1.json"
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,24 @@ def test_nothing_changes_when_integers_gain_everywhere(
     changed, found = checked(subject)
     assert (found.trials, found.fallback, found.slower) == (0, (), False)
     assert replace(changed, notes=()) == replace(plan, notes=())
+
+
+@pytest.mark.parametrize(("codes", "kept"), [(50.0, True), (150.0, False)])
+def test_a_plan_that_was_predicted_to_save_too_little_is_timed_and_kept_where_it_is_faster(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, codes: float, kept: bool
+) -> None:
+    recipe = replace(load_recipe(), measured=read_table(COSTS))
+    subject = replace(subject, facts=replace(subject.facts, recipe=recipe))
+    quantized = first_plan(subject)
+    monkeypatch.setattr(float_regions, "LEAST_SAVED", 0.9)
+    plan = first_plan(subject)
+    assert [n for n, e in plan.nodes.items() if e.kind.counts_as_quantized] == []
+    Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, codes))
+    changed, found = checked(subject)
+    assert changed.nodes == (quantized if kept else plan).nodes
+    assert [change for change in found.changes if "save too little are quantized" in change] == [
+        *found.changes[: int(kept)]
+    ]
 
 
 def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
