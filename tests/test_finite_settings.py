@@ -38,9 +38,11 @@ RESULTS = {
     "LstmSettings",
     "Member",
     "OutputQuality",
+    "PredictedTime",
     "Report",
     "SampleRecord",
     "Score",
+    "TokenSums",
     "Work",
 }
 """Records that are no settings of a user."""

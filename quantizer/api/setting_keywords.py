@@ -30,6 +30,8 @@ class Settings(TypedDict, total=False):
     weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
     block_size: int
     weight_only_activations: Literal["int8", "float"]
+    prompt: int
+    answer: int
     granularity: Literal["per-tensor", "per-channel"]
     lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
     scale_sharing: Literal["auto", "unified", "separate"]

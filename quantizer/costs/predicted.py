@@ -23,7 +23,7 @@ from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
 from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
-from .shapes import padded_shapes, runs_of, shapes_of
+from .shapes import Shape, padded_shapes, runs_of, shapes_of
 from .spellings import FLOAT_SPELLINGS, SPELLINGS
 
 
@@ -71,16 +71,18 @@ class CostModel:
         graph: the prepared model.
         profile: its profile.
         table: of the target.
+        shapes: of its tensors in one run; None for what follows from the profile.
     """
 
     graph: Graph
     profile: Profile
     table: CostTable
+    shapes: Mapping[str, Shape] | None = None
 
     @cached_property
     def sizes(self) -> Sizes:
         """The shapes of its tensors in one run."""
-        return Sizes(self.graph, shapes_of(self.graph, self.profile))
+        return Sizes(self.graph, shapes_of(self.graph, self.profile) if self.shapes is None else self.shapes)
 
     @cached_property
     def runs(self) -> Mapping[str, float]:
@@ -223,6 +225,16 @@ class CostModel:
             form = "to-float"
         return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
 
+    def dynamic_time(self, node: Node) -> float:
+        """Return the microseconds of a product that quantizes its activations as they come."""
+        return self.integer_time(node, NodePlan(Kind.DYNAMIC))
+
+    def packed_time(self, node: Node, bits: int) -> float:
+        """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
+        work = work_of(node, self.sizes, integer=False)
+        form = f"packed{bits}"
+        return self._called(self._time(work, form, in_layout=False) + self._reading_weights(node, work, form))
+
     def spelled_time(
         self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
     ) -> float:
@@ -278,8 +290,9 @@ class CostModel:
         elements = self._weight_elements(node) if node.op_type in PRODUCTS else 0
         if not elements:
             return 0.0
-        share = 1.0 if form == "float" else 0.25
-        rate = self.table.microseconds(f"Weights:{form}", (work.sizes[-1], self._weights * share)) or 0.0
+        share = {"float": 1.0, "packed4": 0.16}.get(form, 0.25)  # of 4 bits with scales and zero points
+        known = form if form == "float" else "integer"
+        rate = self.table.microseconds(f"Weights:{known}", (work.sizes[-1], self._weights * share)) or 0.0
         return rate * elements * 4e-6 * share
 
     def _time(self, work: Work, form: str, in_layout: bool) -> float:

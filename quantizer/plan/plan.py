@@ -249,16 +249,29 @@ class PredictedTime:
         float_us: microseconds of the float model.
         planned_us: of the model as it is planned.
         table: runtime, threads and processor of the kernel times that it was predicted from.
+        prompt, answer: tokens of a prompt, which is run together, and of its answer, run one by one, where
+            the model takes tokens and has not seen data: the times above are of all of them. 0 elsewhere.
+        prompt_ratio, answer_ratio: parts of float's time that prompt and answer take; 0 elsewhere.
     """
 
     float_us: float
     planned_us: float
     table: str
+    prompt: int = 0
+    answer: int = 0
+    prompt_ratio: float = 0.0
+    answer_ratio: float = 0.0
 
     @property
     def text(self) -> str:
         """Return it in words."""
         ratio = self.planned_us / self.float_us if self.float_us else 1.0
+        if self.prompt:
+            return (
+                f"{self.prompt_ratio:.2f} of float's time for a prompt of {self.prompt} tokens, "
+                f"{self.answer_ratio:.2f} for each of {self.answer} tokens of an answer, {ratio:.2f} for both"
+                f" ({self.table})"
+            )
         return f"{ratio:.2f} of float's time ({self.table})"
 
 

@@ -239,7 +239,13 @@ def _origin_text(plan: QuantPlan) -> str:
     moves = "".join(entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items())
     parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "moves": moves, "checks": checks}
     found = "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
-    return found if origin.time is None else found + "  time:\n" + block(vars(origin.time), 4)
+    return (
+        found
+        if origin.time is None
+        else found
+        + "  time:\n"
+        + block({name: value for name, value in vars(origin.time).items() if value}, 4)
+    )
 
 
 def _adjustments_text(adjustments: Adjustments) -> str:

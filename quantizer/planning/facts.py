@@ -12,6 +12,7 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
 from ..costs.spellings import FLOAT_SPELLINGS
+from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
@@ -95,6 +96,14 @@ class PlanningFacts:
         """What nodes and conversions take; None without measured times of the target's kernels."""
         table = self.recipe.costs
         return None if table is None else CostModel(self.graph, self.profile, table)
+
+    @cached_property
+    def token_costs(self) -> TokenCosts | None:
+        """What nodes take in a mode without data; None without measured times, or for unknown sizes."""
+        table, config = self.recipe.costs, self.config
+        if table is None:
+            return None
+        return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
 
     @cached_property
     def float_spellings(self) -> Mapping[str, str]:

@@ -152,9 +152,23 @@ def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReaso
         hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy else 0)
         if noisy and hybrid is not None and hybrid.choice.implementation == ROUNDS_IN_KERNEL:
             hybrid = replace(hybrid, choice=replace(hybrid.choice, implementation=RUNTIME_WEIGHTS[1]))
+    if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
+        hybrid = _dynamic(node, choice, facts) or hybrid
     if hybrid is None and unfit is not None:
         return Hybrid(replace(choice, reason=unfit), {})
     return hybrid
+
+
+def _is_faster_dynamic(node: Node, hybrid: Hybrid, facts: PlanningFacts) -> bool:
+    """Whether a weight-only product of 8 bits is predicted to be faster in dynamic int8, for the tokens that
+    were stated. Both kernels round the activations to 8 bits, and both weights are as large."""
+    config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
+    if costs is None or not (config.prompt or config.answer) or config.cost_model == "off":
+        return False
+    if hybrid.choice.implementation != ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
+        return False
+    bits = {params.qtype.bits for params in hybrid.inputs.values()}
+    return bits == {EIGHT_BITS} and costs.is_measured and costs.is_faster_dynamic(node)
 
 
 def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:

@@ -236,6 +236,8 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     if len(facts.profile):
         before = replace(facts.cost_model, graph=facts.prepared.graph, profile=facts.measured)
         plan = replace(plan, origin=replace(plan.origin, time=predicted_time(before, model, plan)))
+    elif facts.token_costs is not None and facts.token_costs.is_measured:
+        plan = replace(plan, origin=replace(plan.origin, time=facts.token_costs.predicted(plan)))
     return replace(planned, plan=plan)
 
 

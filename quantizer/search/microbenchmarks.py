@@ -7,6 +7,7 @@ that of the implementation which a model will have, with all that onnxruntime ma
 
 from __future__ import annotations
 
+import itertools
 import platform
 import statistics
 import tempfile
@@ -15,9 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from onnx import helper, numpy_helper
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
@@ -31,14 +37,14 @@ from ..model.saving import save_model
 from ..numerics.affine import INT8, INT32, UINT8, QuantParams
 from ..operators.graph import Graph, Node, index
 from ..operators.table import CONVERSIONS, Constraint
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
 from ..targets.config import QuantConfig
-from ..targets.cost_table import Conditions, CostTable
+from ..targets.cost_table import LEAST, Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
-from .benchmark_networks import Net, all_nets, memory_nets
+from .benchmark_networks import MOST_PRODUCTS, Net, all_nets, memory_nets
 from .node_costs import find_costs
 from .speed_check import PROCESSORS
 
@@ -72,7 +78,7 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
             points[kernel][sizes].append(time_)
         if progress is not None:
             progress(number, len(nets))
-    for kernel, sizes, time_ in weight_times(target, threads):
+    for kernel, sizes, time_ in (*weight_times(target, threads), *packed_times(target, threads)):
         points[kernel][sizes].append(time_)
     points["Call"][(1.0,)] = [call_time(threads)]
     kernels = {
@@ -247,6 +253,115 @@ def call_time(threads: int) -> float:
                 spent.append((time.perf_counter() - before) * 1e6)
             times.append(min(spent) - sum(node.microseconds for node in nodes))
     return (times[1] - times[0]) / 48
+
+
+PACKED = (64, 256, 1024, 4096)
+"""Rows and columns of weights whose products with packed weights are measured."""
+
+
+def packed_times(target: Target, threads: int) -> Iterable[Timing]:
+    """Yield the times of products with packed weights of 4 and 8 bits, as onnxruntime's MatMulNBits has them.
+
+    With the float and the dynamic product of the same sizes, which ran in turns with them. Blocks of 4
+    bits have 32 elements and zero points, those of 8 bits a whole column: what weight-only plans have
+    unasked. Activations are rounded in the kernel (accuracy_level 4).
+    """
+    if target.weight_implementations.get("MatMul") != ROUNDS_IN_KERNEL:
+        return
+    for inner, columns, rows in itertools.product(PACKED, PACKED, (1, 4, 16, 64, 256)):
+        if inner * columns * rows > MOST_PRODUCTS or max(inner, columns) > 16 * min(inner, columns):
+            continue
+        kinds = ("float", "dynamic", "packed4", "packed8")
+        # What a run costs besides counts where products are small; large weights would crowd the caches.
+        counts = (1, COPIES) if inner * columns * rows < LARGE_PRODUCT else (1,)
+        values = np.random.default_rng(0).normal(size=(rows, inner)).astype(np.float32)
+        spent: dict[tuple[str, int], list[float]] = defaultdict(list)
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            sessions = {}
+            for name, count in itertools.product(kinds, counts):
+                path = Path(folder, f"{name}{count}.onnx")
+                save_model(ir.from_proto(packed_net(inner, columns, name, count)), path)
+                sessions[name, count] = open_session(str(path), name, threads)
+            for _ in range(ROUNDS):
+                for (name, count), session in sessions.items():
+                    sample = {f"x{number}": values for number in range(count)}
+                    outputs = [f"y{number}" for number in range(count)]
+                    before = clock()
+                    run(session, outputs, sample, name)
+                    spent[name, count].append((clock() - before) * 1e6)
+        for name in kinds:
+            least = [min(spent[name, count]) for count in counts]
+            time_ = least[0] if len(least) == 1 else (least[1] - least[0]) / (COPIES - 1)
+            yield f"MatMul:{name}", (float(inner), float(columns), float(rows)), max(time_, LEAST)
+
+
+COPIES = 9
+"""Products of a network of small ones; what all but one take is free of what a run costs besides."""
+
+LARGE_PRODUCT = 4e6
+"""Multiply-adds from which on a product takes far longer than calling it."""
+
+ROUNDS = 30
+"""Runs of each network, in turns."""
+
+
+def packed_net(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
+    """Return products with one weight of `inner` rows, each of an input of its own, of one kind."""
+    rng = np.random.default_rng(1)
+    arrays: dict[str, npt.NDArray[Any]]
+    if kind == "dynamic":
+        arrays = {
+            "w": rng.integers(-127, 128, size=(inner, columns), dtype=np.int8),
+            "s": np.full(columns, 0.01, np.float32),
+        }
+        nodes = [node for i in range(copies) for node in _dynamic_product(i)]
+    elif kind == "float":
+        arrays = {"w": rng.normal(size=(inner, columns)).astype(np.float32)}
+        nodes = [helper.make_node("MatMul", [f"x{i}", "w"], [f"y{i}"]) for i in range(copies)]
+    else:
+        bits = int(kind.removeprefix("packed"))
+        block = 32 if bits == 4 else inner
+        blocks = inner // block
+        arrays = {
+            "w": rng.integers(256, size=(columns, blocks, block * bits // 8), dtype=np.uint8),
+            "s": rng.uniform(0.01, 0.02, columns * blocks).astype(np.float32),
+        }
+        if bits == 4:
+            arrays["z"] = rng.integers(256, size=columns * -(-blocks // 2), dtype=np.uint8)
+        sizes: Any = {"K": inner, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 4}
+        nodes = [
+            helper.make_node("MatMulNBits", [f"x{i}", *arrays], [f"y{i}"], domain="com.microsoft", **sizes)
+            for i in range(copies)
+        ]
+    dtype = onnx.TensorProto.FLOAT
+    x = [helper.make_tensor_value_info(f"x{i}", dtype, ("rows", inner)) for i in range(copies)]
+    y = [helper.make_tensor_value_info(f"y{i}", dtype, ("rows", columns)) for i in range(copies)]
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "products", x, y, weights)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def _dynamic_product(number: int) -> list[onnx.NodeProto]:
+    """Return the nodes of a product that quantizes its activations as they come, as plans have it written."""
+    texts: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+        ("DynamicQuantizeLinear", "x", "q qs qz", {}),
+        ("MatMulInteger", "q w qz", "i", {}),
+        ("Cast", "i", "f", {"to": onnx.TensorProto.FLOAT}),
+        ("Mul", "qs s", "qss", {}),
+        ("Mul", "f qss", "y", {}),
+    )
+    shared = ("w", "s")
+    return [
+        helper.make_node(
+            op,
+            [name if name in shared else f"{name}{number}" for name in inputs.split()],
+            [f"{name}{number}" for name in outputs.split()],
+            **attributes,
+        )
+        for op, inputs, outputs, attributes in texts
+    ]
 
 
 def weight_times(target: Target, threads: int) -> Iterable[Timing]:

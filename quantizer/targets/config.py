@@ -195,6 +195,26 @@ class QuantConfig:
             "int8 (activations rounded in the kernel, a scale for each block), or float (slower).",
         ),
     ] = "int8"
+    prompt: Annotated[
+        int,
+        Meta(ge=0),
+        option(
+            "Calibration and precision",
+            "Tokens of a prompt, which a language model runs together; with --answer: in mode weight-only "
+            "with 8 bits each product is dynamic where that is predicted to be faster for both. 0 for not "
+            "known.",
+            metavar="N",
+        ),
+    ] = 0
+    answer: Annotated[
+        int,
+        Meta(ge=0),
+        option(
+            "Calibration and precision",
+            "Tokens of an answer, which a language model runs one by one; see prompt.",
+            metavar="N",
+        ),
+    ] = 0
     granularity: Annotated[
         Granularity,
         option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),

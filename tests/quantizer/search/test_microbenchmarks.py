@@ -56,3 +56,15 @@ def test_networks_are_the_same_in_every_run() -> None:
 def test_a_target_of_another_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"says nothing about the kernels of target glow; measure on"):
         check_machine(load_recipe("glow").target)
+
+
+def test_products_with_packed_weights_are_timed_beside_float_and_dynamic_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(microbenchmarks, "PACKED", (64,))
+    monkeypatch.setattr(microbenchmarks, "ROUNDS", 2)
+    times = list(microbenchmarks.packed_times(TARGET, 1))
+    kinds = {kernel for kernel, _, _ in times}
+    assert kinds == {f"MatMul:{kind}" for kind in ("float", "dynamic", "packed4", "packed8")}
+    assert {sizes for _, sizes, _ in times} == {(64.0, 64.0, rows) for rows in (1.0, 4.0, 16.0, 64.0, 256.0)}
+    assert all(microseconds > 0 for _, _, microseconds in times)

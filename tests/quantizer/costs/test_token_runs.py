@@ -1,0 +1,134 @@
+"""Prompt and answer are priced apart, and what was stated of them decides between two kernels of one size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.quantizer.costs.token_runs import token_costs
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
+from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+WIDTH = 64
+DECODER = f"""
+<ir_version: 9, opset_import: ["": 17]>
+decoder (int64[batch, new] input_ids, float[batch, past, {WIDTH}] past_key_values)
+    => (float[batch, new, {WIDTH}] logits, float[batch, total, {WIDTH}] present) {{
+    x = Gather (table, input_ids)
+    present = Concat <axis = 1> (past_key_values, x)
+    turned = Transpose <perm = [0, 2, 1]> (present)
+    scores = MatMul (x, turned)
+    read = MatMul (scores, present)
+    logits = MatMul (read, head)
+}}
+"""
+
+
+def prepared(text: str = DECODER) -> PreparedModel:
+    proto = parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name in ("table", "head"):
+        array = rng.normal(size=(WIDTH, WIDTH)).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    return PreparedModel(model, index(model), model_id(model, "decoder.onnx"), ())
+
+
+def costs(**products: tuple[float, float]) -> CostTable:
+    """Return a table with the microseconds of products with constant weights, of one row and of 64."""
+    points: dict[str, tuple[tuple[float, ...], ...]] = {
+        f"MatMul:{form}": tuple(
+            (inner, columns, rows, time)
+            for inner in (1.0, 1e6)
+            for columns in (1.0, 1e6)
+            for rows, time in zip((1.0, 64.0), times, strict=True)
+        )
+        for form, times in products.items()
+    }
+    for kernel, axes in (("MatMul:activations", 3), ("Gather", 2), ("Concat", 2), ("Transpose", 1)):
+        corners = itertools.product((1.0, 1e9), repeat=axes)
+        points[f"{kernel}:float"] = tuple((*corner, 0.05) for corner in corners)
+    return CostTable(Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 1), points)
+
+
+TIMES: Mapping[str, tuple[float, float]] = {
+    "float": (100.0, 1000.0),
+    "packed4": (20.0, 900.0),
+    "packed8": (30.0, 700.0),
+    "dynamic": (40.0, 300.0),
+}
+
+
+def planned(**settings: object) -> QuantPlan:
+    model = prepared()
+    recipe = replace(load_recipe("onnxruntime-x86", settings), measured=costs(**TIMES))
+    return plan_from(model_facts(model, Profile(model.identity, DataId(), {}), recipe)).plan
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "answer"),
+    [
+        ({"mode": "weight-only"}, 0.7, 0.3),
+        ({"mode": "weight-only", "weight_type": "int4", "block_size": 32}, 0.9, 0.2),
+        ({"mode": "dynamic"}, 0.3, 0.4),
+    ],
+)
+def test_a_prompt_and_an_answer_are_predicted_apart(
+    settings: dict[str, object], prompt: float, answer: float
+) -> None:
+    plan = planned(**settings)
+    time = plan.origin.time
+    assert time is not None
+    assert (time.prompt, time.answer) == (64, 64)
+    assert time.prompt_ratio == pytest.approx(prompt, abs=0.01)  # 0.2 us are spent on the other nodes
+    assert time.answer_ratio == pytest.approx(answer, abs=0.01)
+    total = (1000 * prompt + 64 * 100 * answer) / (1000 + 64 * 100)
+    assert time.planned_us / time.float_us == pytest.approx(total, abs=0.01)
+    assert f"{time.answer_ratio:.2f} for each of 64 tokens of an answer" in time.text
+    assert loads(dumps(plan)).origin.time == time
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "kind"),
+    [(64, 1, Kind.DYNAMIC), (64, 100, Kind.WEIGHT_ONLY), (1, 8, Kind.WEIGHT_ONLY), (64, 0, Kind.WEIGHT_ONLY)],
+)
+def test_the_tokens_that_were_stated_decide_between_kernels_of_one_size(
+    prompt: int, answer: int, kind: Kind
+) -> None:
+    plan = planned(mode="weight-only", prompt=prompt, answer=answer)
+    (product,) = (entry for name, entry in plan.nodes.items() if "logits" in name or entry.kind is kind)
+    assert product.kind is kind
+
+
+def test_four_bits_stay_as_they_were_asked_for() -> None:
+    plan = planned(mode="weight-only", weight_type="int4", block_size=32, prompt=64, answer=1)
+    assert not any(entry.kind is Kind.DYNAMIC for entry in plan.nodes.values())
+
+
+def test_the_cache_is_as_long_as_the_tokens_before() -> None:
+    recipe = load_recipe("onnxruntime-x86", {})
+    found = token_costs(prepared().model, costs(**TIMES), recipe.target, prompt=10, answer=4)
+    assert found is not None
+    shapes = [model.sizes.shape("scores") for model in found.models]
+    assert shapes == [(1, 10, 10), (1, 1, 13)]
+
+
+def test_a_model_without_tokens_is_one_run_and_one_of_unknown_sizes_none() -> None:
+    table, target = costs(**TIMES), load_recipe("onnxruntime-x86", {}).target
+    nodes = "{ a = MatMul (x, table) y = MatMul (a, head) }"
+    for dims, runs in (("N, 64", 1), ("1, 64", 1), ("N, T, 64", None)):
+        text = f'<ir_version: 9, opset_import: ["": 17]> g (float[{dims}] x) => (float[] y) {nodes}'
+        found = token_costs(prepared(text).model, table, target)
+        assert (None if found is None else len(found.models)) == runs
