@@ -32,6 +32,7 @@ class Settings(TypedDict, total=False):
     weight_only_activations: Literal["int8", "float"]
     prompt: int
     answer: int
+    kv_cache: Literal["float", "int8"]
     granularity: Literal["per-tensor", "per-channel"]
     lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
     scale_sharing: Literal["auto", "unified", "separate"]

@@ -43,7 +43,7 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
-from .runtimes import ExecutionPlace, Inputs, Session, place_of, run
+from .runtimes import ExecutionPlace, FloatCaches, Inputs, Session, place_of, run
 from .tokens import (
     StateMemory,
     TimedStep,
@@ -351,6 +351,7 @@ def evaluate(
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
+            *(() if latency is None else pair.speed_remarks),
             *(() if metric is None else metric.assumed),
             *_own_states(source.state, sequences, fed_own),
         ),
@@ -436,6 +437,15 @@ class Pair:
     outputs: tuple[str, ...]
     float_outputs: tuple[str, ...]
     threads: int
+
+    @property
+    def speed_remarks(self) -> tuple[str, ...]:
+        """What a measured speed counts besides the model."""
+        if not isinstance(self.quantized_session, FloatCaches):
+            return ()
+        return (
+            "the speed counts the conversion of the cache to int8 and back, which a program does not make",
+        )
 
     def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the float model's outputs by name; raises as `run` does."""

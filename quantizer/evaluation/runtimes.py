@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.numpy_helper
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
@@ -23,6 +24,7 @@ from ...profiles.runtime.providers import (
     new_session,
     new_session_options,
 )
+from ..operators.caches import ATTENTION, PLACES
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -70,6 +72,8 @@ def open_session(
 ) -> ort.InferenceSession:
     """Return a session with all graph optimisations.
 
+    One of a model that keeps its cache of keys and values in int8 takes and returns that in float.
+
     Args:
         model: path, or the bytes of a model without external data.
         name: what errors call it.
@@ -83,9 +87,13 @@ def open_session(
     """
     chosen = session_options(threads) if options is None else options
     try:
-        return new_session(model, chosen, provider)
+        session = new_session(model, chosen, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
+    if all(value.type != INT8_TENSOR for value in session.get_inputs()):
+        return session
+    caches = stored_caches(model)
+    return cast(ort.InferenceSession, FloatCaches(session, caches)) if caches else session
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
@@ -101,6 +109,83 @@ def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, w
         raise ModelError(
             f"{where}: {runtime} cannot run it: {first_line(error)}; check model and sample"
         ) from error
+
+
+INT8_TENSOR, FLOAT_TENSOR = "tensor(int8)", "tensor(float)"
+"""Types as onnxruntime writes them."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output, as sessions of onnxruntime describe it."""
+
+    name: str
+    type: str
+    shape: Sequence[int | str | None] = ()
+
+
+class FloatCaches:
+    """A session whose model keeps keys and values in int8, which it takes and returns in float.
+
+    So it is compared with the float model on the same samples. Every other attribute is that of the session.
+    """
+
+    def __init__(self, session: ort.InferenceSession, caches: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """Take the session, and the scales of inputs and outputs by name, as `stored_caches` gives them."""
+        self._session, self.caches = session, caches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Return the inputs, those that hold the cache as float."""
+        return [self._as_float(value) for value in self._session.get_inputs()]
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Return the outputs, those that hold the cache as float."""
+        return [self._as_float(value) for value in self._session.get_outputs()]
+
+    def _as_float(self, value: Any) -> Any:
+        return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.caches else value
+
+    def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
+        """Return the values of outputs for the arrays of one sample by input name."""
+        names = list(output_names or (value.name for value in self._session.get_outputs()))
+        given = {name: self._quantized(name, array) for name, array in inputs.items()}
+        found = self._session.run(names, given, run_options)
+        pairs = zip(names, found, strict=True)
+        return [a.astype(np.float32) * self.caches[n] if n in self.caches else a for n, a in pairs]
+
+    def _quantized(self, name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        if name not in self.caches:
+            return array
+        steps = np.rint(array.astype(np.float32) / self.caches[name])
+        return np.asarray(np.clip(steps, -128.0, 127.0), np.int8)
+
+
+def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the scales of inputs and outputs that hold keys and values in int8, by name.
+
+    Each broadcasts with (batch, heads, steps, elements of a head). Those of a GroupQueryAttention whose
+    scales are no constants are left out.
+
+    Args:
+        model: path, or the bytes of a model.
+    """
+    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    caches: dict[str, npt.NDArray[np.float32]] = {}
+    for node in proto.graph.node:
+        if node.op_type != ATTENTION:
+            continue
+        heads = next((a.i for a in node.attribute if a.name == "kv_num_heads"), 1)
+        for place in PLACES:
+            scale = constants.get(node.input[place.scale]) if place.scale < len(node.input) else None
+            if scale is not None:
+                array = onnx.numpy_helper.to_array(scale).astype(np.float32)
+                found = array.reshape(()) if array.size == 1 else array.reshape(1, heads, 1, -1)
+                caches |= {node.input[place.past]: found, node.output[place.present]: found}
+    return caches
 
 
 class Session(Protocol):
@@ -176,14 +261,6 @@ def _open_onnxruntime(path: str, name: str, provider: str, threads: int) -> Sess
     return opened
 
 
-@dataclass(frozen=True)
-class _Value:
-    """An input or output, as sessions of onnxruntime describe it."""
-
-    name: str
-    type: str
-
-
 class _OpenVinoSession:
     """A compiled model with the methods of a session that comparing needs."""
 
@@ -191,17 +268,17 @@ class _OpenVinoSession:
 
     def __init__(self, compiled: Any, outputs: Sequence[str]) -> None:
         self._request = compiled.create_infer_request()
-        self._inputs = [_Value(value.any_name, _type(value)) for value in compiled.inputs]
+        self._inputs = [Value(value.any_name, _type(value)) for value in compiled.inputs]
         # A tensor may have several names, where OpenVINO left nodes out between them.
         pairs = zip(outputs, compiled.outputs, strict=True)
-        self._outputs = [_Value(name, _type(value)) for name, value in pairs]
+        self._outputs = [Value(name, _type(value)) for name, value in pairs]
         self._places = {name: at for at, name in enumerate(outputs)}
 
-    def get_inputs(self) -> Sequence[_Value]:
+    def get_inputs(self) -> Sequence[Value]:
         """Return the inputs in the model's order."""
         return self._inputs
 
-    def get_outputs(self) -> Sequence[_Value]:
+    def get_outputs(self) -> Sequence[Value]:
         """Return the outputs in the model's order."""
         return self._outputs
 

@@ -43,6 +43,7 @@ class ExchangeFormat:
         known: how: run where the tool, or a reader of its format, was run on such files; by rule where the
             format is held to its documents alone. With what that was, and its version.
         loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
+        has_caches: whether the scales of keys and values are in it.
         is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
     """
 
@@ -56,6 +57,7 @@ class ExchangeFormat:
     known: str
     loses: tuple[Loss, ...] = ()
     is_symmetric: bool = False
+    has_caches: bool = False
 
     def load(self) -> ModuleType:
         """Return its module."""
@@ -221,6 +223,17 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
         "listed with the reason",
         "by rule: burn-tensor 0.22's source and documentation",
+    ),
+    ExchangeFormat(
+        "kv-scales",
+        "scales of the int8 cache of a decoder as JSON, by layer (kv_cache int8)",
+        "parameters",
+        ".json",
+        "kv_scales",
+        "",
+        "only the scales of keys and values are written",
+        "by rule: onnxruntime's documentation of GroupQueryAttention, which has them as inputs",
+        has_caches=True,
     ),
 )
 

@@ -18,6 +18,7 @@ from ..model.graph import check_scopes
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
 from ..targets.forms import FORMS
+from .caches import write_caches
 from .padded_channels import padded_channels
 from .sub_pixel import write_as_convolutions
 from .written import Lowered, write_equalization
@@ -32,8 +33,9 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         plan: the plan of this model, verified.
 
     Returns:
-        A model with the same graph inputs and outputs: names, order, element types. Its metadata say where
-        it comes from (`Provenance`), and which channels are equalized.
+        A model with the same graph inputs and outputs: names, order, element types but those of a cache of
+        keys and values that the plan has in int8. Its metadata say where it comes from (`Provenance`), and
+        which channels are equalized.
 
     Raises:
         ConfigError: the form of the plan does not exist.
@@ -67,6 +69,7 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
     padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
     rewritten = write_as_convolutions(padded, padded_plan)
     lowered = rewritten.in_original_names(lower_model(rewritten.model, rewritten.plan))
+    write_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -222,7 +222,9 @@ def noise_sources(
     """
     for node in activations.graph.nodes:
         entry = plan.nodes[node.name]
-        if entry.kind in ON_CODES:
+        if entry.kind in ON_CODES or (
+            entry.kind is Kind.FLOAT and entry.inputs
+        ):  # a cache of keys and values
             yield from _conversions(node, flow, plan, activations)
         if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
             yield from _results(node, flow, plan, activations)

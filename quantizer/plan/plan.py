@@ -155,7 +155,8 @@ class NodePlan:
         because: why it stays float (required for FLOAT; of WEIGHT_ONLY, why nothing else became of it), or a
             remark in words, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
-            stored in: there the lowering converts on that edge alone.
+            stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
+            its cache of keys and values.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
             For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish
             as sums and products that saturate, with a gate of 8 bits), or "fused" (the nodes of a chain

@@ -22,6 +22,7 @@ from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.float_regions import Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel
+from ..operators.caches import PLACES
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of
@@ -33,6 +34,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesErro
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from ..targets.target import FLOAT, QUANTIZED
+from .caches import with_int8_caches
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
 from .hybrid import Hybrid, all_float, find_hybrids, with_int8_weights
@@ -185,7 +187,13 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         facts, choices, groups, {name: hybrid.inputs for name, hybrid in hybrids.items()}
     )
     nodes = {n.name: _node_plan(facts, n, choices[n.name], parameters) for n in facts.graph.nodes}
-    notes = (*facts.notes, *_note_16_bits(facts, choices, parameters), *_note_retyped(parameters))
+    nodes = with_int8_caches(facts, nodes)
+    notes = (
+        *facts.notes,
+        *_note_int8_caches(facts, nodes),
+        *_note_16_bits(facts, choices, parameters),
+        *_note_retyped(parameters),
+    )
     return QuantPlan(
         facts.identity,
         facts.recipe.config,
@@ -208,6 +216,20 @@ def kinds(
         choices = select(facts, floats, start_everywhere=start_everywhere)
     hybrids = find_hybrids(facts, choices, floats)
     return choices | {name: hybrid.choice for name, hybrid in hybrids.items()}, hybrids
+
+
+def _note_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
+    """Return a remark when the model takes and returns int8 where it took and returned float."""
+    kept = [
+        node for node in facts.graph.nodes if nodes[node.name].kind is Kind.FLOAT and nodes[node.name].inputs
+    ]
+    if not kept:
+        return ()
+    names = [kept[0].input(place.past) for place in PLACES]
+    return (
+        f"keys and values of {len(kept)} attentions are int8: the model takes and returns {', '.join(names)} "
+        "and so on in int8, times the scales that its attentions read",
+    )
 
 
 def _note_16_bits(

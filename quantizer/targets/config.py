@@ -215,6 +215,14 @@ class QuantConfig:
             metavar="N",
         ),
     ] = 0
+    kv_cache: Annotated[
+        Literal["float", "int8"],
+        option(
+            "Calibration and precision",
+            "Keys and values that a decoder keeps from step to step (past_key_values, present): float, or "
+            "int8 with a calibrated scale for each tensor, where the target's attention reads that.",
+        ),
+    ] = "float"
     granularity: Annotated[
         Granularity,
         option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),

@@ -270,6 +270,10 @@ class Target:
             "GatherBlockQuantized of onnxruntime), in forms qdq and qoperator."
         ),
     ] = field(default_factory=dict)
+    int8_caches: Annotated[
+        tuple[str, ...],
+        Meta(description="Operator types that read and extend a cache of keys and values in int8."),
+    ] = ()
     folds: Annotated[
         Literal["nothing", "arithmetic", "conversions"],
         Meta(

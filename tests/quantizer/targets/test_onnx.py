@@ -19,6 +19,7 @@ from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.shapes import IN_DEFAULT_DOMAIN
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -43,7 +44,10 @@ def evaluated(model: ir.Model, arrays: Mapping[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("form", "op_type"),
-    [*(("qdq", op_type) for op_type in VECTORS), *(("qoperator", op_type) for op_type in SOME)],
+    [
+        *(("qdq", op_type) for op_type in VECTORS if op_type not in IN_DEFAULT_DOMAIN),
+        *(("qoperator", op_type) for op_type in SOME),
+    ],
 )
 def test_every_operator_is_quantized_and_runs_in_the_reference_evaluator(form: str, op_type: str) -> None:
     recipe = load_recipe("onnx", {"min_output_sqnr": 0.0, "form": form})

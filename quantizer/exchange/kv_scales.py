@@ -1,0 +1,54 @@
+"""Scales of the keys and values that a decoder keeps, as JSON for runtimes with a cache of their own.
+
+    {"kv_cache": {"dtype": "int8", "zero_point": 0, "layers": [
+        {"node": NAME, "past_key": INPUT, "present_key": OUTPUT, "k_scale": 0.037,
+                       "past_value": INPUT, "present_value": OUTPUT, "v_scale": 0.03}, ...]}}
+
+A layer is an attention, in the order of the graph; a key is its int8 times the scale. `k_scale` and `v_scale`
+are the names of onnxruntime's GroupQueryAttention and of the checkpoints that vLLM reads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ...profiles.base.errors import ConfigError
+from ..operators.caches import PLACES
+from ..operators.graph import index
+from ..plan.plan import Kind
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..plan.plan import QuantPlan
+
+
+def recognises(data: bytes) -> bool:
+    """Tell whether a file is of this format: it is written alone."""
+    return False
+
+
+def write(plan: QuantPlan, model: ir.Model) -> str:
+    """Return the scales of the caches that a plan has in int8.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    graph, layers = index(model), []
+    for node in graph.nodes:
+        entry = plan.nodes[node.name]
+        layer: dict[str, str | float] = {}
+        for word, place in zip(("key", "value"), PLACES, strict=True):
+            params = entry.inputs.get(place.past) if entry.kind is Kind.FLOAT else None
+            if params is not None:
+                layer[f"past_{word}"], layer[f"present_{word}"] = (
+                    node.input(place.past),
+                    node.outputs[place.present],
+                )
+                layer[f"{word[0]}_scale"] = params.tensor_scale
+        if layer:
+            layers.append({"node": node.name, **layer})
+    if not layers:
+        raise ConfigError("the plan keeps no keys and values in int8; make it with --kv-cache int8")
+    return json.dumps({"kv_cache": {"dtype": "int8", "zero_point": 0, "layers": layers}}, indent=2) + "\n"
