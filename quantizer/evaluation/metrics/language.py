@@ -44,14 +44,14 @@ def perplexity(source: MetricSource) -> Metric:
                 "choose another with --output"
             )
         scores, truths = _aligned(values, tokens)
-        lost = every = 0.0
+        lost = 0.0
         for start in range(0, len(truths), ROWS):
             part = scores[start : start + ROWS].astype(np.float64)
             total = np.logaddexp.reduce(part, axis=1)
             own = truths[start : start + ROWS]
             lost += float((total - part[np.arange(len(own)), own]).sum())
-            every += float((total - part.mean(axis=1)).sum())
-        return np.array([begins, lost, len(truths), every])
+        # Who knows nothing of the text gives every token the same probability.
+        return np.array([begins, lost, len(truths), len(truths) * np.log(values.shape[-1])])
 
     def figures(kept: Sequence[Floats]) -> Figures:
         return _figures(kept, 1, source.output_name)
@@ -69,7 +69,7 @@ def perplexity(source: MetricSource) -> Metric:
 
 
 def _figures(kept: Sequence[Floats], column: int, output: str) -> Figures:
-    """Return the perplexity; in column 1 of the text, in column 3 of tokens drawn evenly."""
+    """Return the perplexity; in column 1 that of the model, in column 3 of who knows nothing."""
     rows = np.stack(list(kept))
     texts = np.maximum(np.cumsum(rows[:, 0]) - 1, 0).astype(np.intp)
     sums = np.zeros((int(texts.max()) + 1, 2))

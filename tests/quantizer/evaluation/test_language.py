@@ -126,6 +126,27 @@ def test_without_a_state_the_next_ids_of_a_sample_are_the_truth(folder: Path) ->
     assert found.quantized_score == pytest.approx(stepped.quantized_score, rel=1e-6)
 
 
+def test_a_model_that_knows_nothing_of_the_text_has_nothing_to_lose(folder: Path) -> None:
+    score = compared(folder, metric="perplexity").score  # random weights on random letters
+    assert score is not None
+    assert score.chance == pytest.approx(11)
+    assert score.is_at_chance
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(11, 6)).astype(np.float32)
+    same = " ".join(["a b c d"] * 6)
+    (folder / "lines.txt").write_text("\n".join([same] * 6) + "\n")
+    head = np.zeros((11, 11), np.float32)
+    for letter in range(4):
+        head[letter, (letter + 1) % 4] = 8
+    reached, *_ = np.linalg.lstsq(table, head, rcond=None)
+    for name in ("float.onnx", "other.onnx"):
+        written(folder / name, table * 4, reached.astype(np.float32) / 4)
+    known = compared(folder, metric="perplexity").score
+    assert known is not None
+    assert known.float_score < 11
+    assert not known.is_at_chance
+
+
 def test_perplexity_needs_scores_of_tokens(folder: Path) -> None:
     with pytest.raises(QprofError, match="no next token of output 'logits' is known"):
         compared(folder, "prompt: 1\ndecode: 0\nmax_length: 1", metric="perplexity")
