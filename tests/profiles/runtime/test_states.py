@@ -9,9 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.records.profile import ModelId
+from qprof_onnx.profiles.records.store import dumps
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.states import model_samples
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import sample_digests, set_title
@@ -37,6 +42,29 @@ decoder (int64[batch, new] input_ids, int64[batch, total] attention_mask,
     logits = MatMul (flat, head)
 }
 """
+GENAI = """
+<ir_version: 9, opset_import: ["": 21, "com.microsoft": 1]>
+decoder (int64[batch, new] input_ids, int64[batch, total] attention_mask,
+         float[batch, 1, past, 8] past_key_values__0__key, float[batch, 1, past, 8] past_key_values__0__value)
+    => (float[batch, new, 8] logits, float[batch, 1, total, 8] present__0__key,
+        float[batch, 1, total, 8] present__0__value)
+<int64[1] one = {1}, int64 place = {1}> {
+    x = Gather (table, input_ids)
+    q = MatMul (x, wq)
+    k = MatMul (x, wk)
+    v = MatMul (x, wv)
+    held = ReduceSum <keepdims = 0> (attention_mask, one)
+    before = Sub (held, one)
+    lengths = Cast <to = 6> (before)
+    sizes = Shape (attention_mask)
+    all = Gather (sizes, place)
+    total = Cast <to = 6> (all)
+    read, present__0__key, present__0__value = com.microsoft.GroupQueryAttention <num_heads = 2,
+        kv_num_heads = 1> (q, k, v, past_key_values__0__key, past_key_values__0__value, lengths, total)
+    logits = MatMul (read, head)
+}
+"""
+"""As onnxruntime-genai's builder spells attention."""
 RECURRENT = """
 <ir_version: 9, opset_import: ["": 17]>
 net (float[N, 4] sound, float[2, N, 3] state) => (float[N, 3] y, float[2, N, 3] stateN) {
@@ -175,6 +203,20 @@ def test_an_answer_is_the_most_likely_token_after_each_other(folder: Path, decod
     assert all(sample.next_tokens is None for sample in samples[1:])
 
 
+def test_steps_of_a_decoder_as_genai_spells_it_give_what_the_whole_text_gives(folder: Path) -> None:
+    rng = np.random.default_rng(3)
+    sizes = {"table": (8, 4), "wq": (4, 16), "wk": (4, 8), "wv": (4, 8), "head": (16, 8)}
+    weights = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    model = made(GENAI, **weights)
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    whole, *_ = texts(folder, model, "decode: 0")
+    steps = [s for s in texts(folder, model, "prompt: 2; decode: 9") if ":1[" in s.name]
+    expected = session.run(["logits"], dict(whole.arrays))[0]
+    found = [session.run(["logits"], dict(step.arrays))[0] for step in steps]
+    assert [step.arrays["input_ids"].shape[1] for step in steps] == [2, 1, 1, 1, 1]
+    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_names_that_do_not_fit_are_refused_with_those_that_are_there(folder: Path, decoder: ir.Model) -> None:
     text = refusal(folder, decoder, "state: {present.*: past_kv.*}")
     assert "recipe.yaml: state: no input is called 'past_kv.*'" in text
@@ -225,3 +267,13 @@ def test_whole_recordings_are_no_steps_and_refused(tmp_path: Path, recurrent: ir
     recipe.write_text("reader: array\nrows: whole\nstate: {stateN: state}\n")
     with pytest.raises(QprofError, match=r"a\.npy: is no step of a sequence"):
         list(model_samples(PreprocessedData(str(tmp_path), str(recipe)), recurrent))
+
+
+def test_profiles_of_shards_of_steps_are_the_profile_of_all(folder: Path, decoder: ir.Model) -> None:
+    whole = texts(folder, decoder)
+    identity = ModelId("s", "w", 17)
+    profile = calibrate(decoder, whole, identity, RunSettings(threads=2, channels="off"))
+    shards = [calibrate(decoder, whole.part(start, None, 3), identity) for start in range(3)]
+    merged = shards[2].merged(shards[0]).merged(shards[1])
+    assert dumps(merged) == dumps(profile)
+    assert profile.data.samples == 11
