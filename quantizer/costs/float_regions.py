@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
-from ..plan.plan import Kind, NodePlan, PredictedTime, QuantPlan
+from ..plan.plan import PLAIN_LAYOUT, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from ..targets.cost_table import LEAST
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
@@ -413,6 +413,7 @@ def saves_too_little(after: CostModel, plan: QuantPlan, predicted: PredictedTime
     if not quantized:
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
+    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in after.plain}
     adjustments = replace(plan.adjustments, padded_channels={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     other = total_microseconds(after.costs(in_float), after.graph, in_float)

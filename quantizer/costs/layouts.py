@@ -53,7 +53,9 @@ class Layouts:
     absorbed: frozenset[str] = frozenset()
 
 
-def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str]) -> Layouts:
+def layouts_of(
+    graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str], plain: Container[str] = ()
+) -> Layouts:
     """Return the layouts of a model.
 
     Args:
@@ -61,10 +63,12 @@ def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Con
         sizes: the shapes of its tensors.
         quantized: names of the nodes that compute on integers.
         fused: names of the float nodes that are parts of others.
+        plain: names of the nodes that are written so that they keep no blocks (`PLAIN_LAYOUT`).
     """
     blocked: set[str] = set()
     for node in graph.nodes:
-        if makes_blocks(node, sizes, quantized) or _keeps_blocks(node, sizes, blocked, quantized, fused):
+        keeps = node.name not in plain and _keeps_blocks(node, sizes, blocked, quantized, fused)
+        if keeps or makes_blocks(node, sizes, quantized):
             blocked.add(node.output)
     last = _channels_last(graph, quantized, blocked)
     changes = list(_changes(graph, sizes, quantized, (blocked, last)))

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...profiles.records.profile import Profile
 from ..numerics.affine import UINT8, QuantParams
+from ..operators.facts import ChannelLayout
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import channel_groups
-from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
+from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
 from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
@@ -59,6 +60,12 @@ DEFAULT = "Neg"
 SOME = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
 
+MOSTLY_EMPTY = 2.0
+"""Channels that a tensor has in blocks for each of its own, from which leaving blocks early is tried."""
+
+LEAST_SAVED_US = 2.0
+"""Microseconds that it has to save: the predicted times of small nodes are wrong by as much."""
+
 FEWEST = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
 
@@ -72,12 +79,14 @@ class CostModel:
         profile: its profile.
         table: of the target.
         shapes: of its tensors in one run; None for what follows from the profile.
+        spellings: ways of writing nodes that the runtime gains by and the form has.
     """
 
     graph: Graph
     profile: Profile
     table: CostTable
     shapes: Mapping[str, Shape] | None = None
+    spellings: tuple[str, ...] = ()
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -113,14 +122,43 @@ class CostModel:
     @cached_property
     def floating(self) -> dict[str, float]:
         """Microseconds of each node in the float model."""
-        layouts, fused = self.float_layouts, self.fused
+        return self._floating(())
+
+    @cached_property
+    def plain(self) -> frozenset[str]:
+        """The float nodes that are faster in the layout of the model, by name.
+
+        In blocks of channels onnxruntime computes 16 channels where the model has one.
+        """
+        chosen: frozenset[str] = frozenset()
+        time, layouts = sum(self.floating.values()), self.float_layouts
+        for node in self.graph.nodes if PLAIN_LAYOUT in self.spellings else ():
+            keeps = node.facts.layout is ChannelLayout.KEEPS_BLOCKS and node.name not in self.fused
+            empty = self._share_of_blocks(node.output) >= MOSTLY_EMPTY
+            if keeps and empty and node.output in layouts.blocked:
+                other = sum(self._floating(chosen | {node.name}).values())
+                if other < time - LEAST_SAVED_US:
+                    chosen, time = chosen | {node.name}, other
+                    layouts = layouts_of(self.graph, self.sizes, (), self.fused, chosen)
+        return chosen
+
+    def _floating(self, plain: Collection[str]) -> dict[str, float]:
+        """Return the microseconds of each node in float, some of them written to keep no blocks."""
+        layouts, fused = layouts_of(self.graph, self.sizes, (), self.fused, plain), self.fused
         times = {
             node.name: self.float_time(node, layouts, fused) * self.runs.get(node.output, 1.0)
             for node in self.graph.nodes
         }
-        for change in self.float_layouts.changes:
+        for change in layouts.changes:
             self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
+        for name in plain:
+            times[name] += self._view_time
         return times
+
+    @cached_property
+    def _view_time(self) -> float:
+        """Microseconds of a Reshape, which moves nothing."""
+        return self._called(self.table.microseconds("Reshape:float", (1.0,)) or 0.0)
 
     def sizes_of(self, plan: QuantPlan) -> Sizes:
         """Return the shapes as a plan has the model written: with more channels where it pads them."""
@@ -146,7 +184,8 @@ class CostModel:
         fused = {
             n: fusion for n, fusion in self.fused.items() if (quantized | apart).isdisjoint(fusion.parts)
         }
-        layouts = layouts_of(self.graph, self.sizes, quantized, fused)
+        plain = {name for name, entry in plan.nodes.items() if entry.implementation == PLAIN_LAYOUT}
+        layouts = layouts_of(self.graph, self.sizes, quantized, fused, plain)
         times: dict[str, float] = {}
         sizes = self.sizes_of(plan)
         for node in self.graph.nodes:
@@ -157,6 +196,7 @@ class CostModel:
                 times[node.name] = self.spelled_time(node, entry.implementation)
             else:
                 times[node.name] = self.float_time(node, layouts, fused)
+                times[node.name] += self._view_time if node.name in plain else 0.0
             times[node.name] *= self.runs.get(node.output, 1.0)
         crossing = set(converted_tensors(self.graph, plan))
         border = self._border(plan)
@@ -166,7 +206,7 @@ class CostModel:
                 border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, dict(self.floating), border, together=self.together)
+        return Costs(times, self._floating(self.plain), border, together=self.together)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""

@@ -267,6 +267,19 @@ def with_clip(task: Task) -> bool:
     return float_node(task)
 
 
+def in_plain_layout(task: Task) -> bool:
+    """Write a float node behind a Reshape that keeps the shape: blocks of channels end before it."""
+    node, emitter = task.node, task.emitter
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
+    value = emitter.floating(source, node)
+    assert value.shape is not None
+    same = emitter.constant(f"{emitter.name(result)}_shape", np.zeros(len(value.shape), np.int64))
+    made = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
+    node.replace_input_with(0, emitter.add("Reshape", [value, same], made, node))
+    return float_node(task)
+
+
 def as_sum(task: Task) -> bool:
     """Write a float Add as Sum, which is the same."""
     task.node.op_type = "Sum"

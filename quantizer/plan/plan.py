@@ -90,10 +90,13 @@ FUSED_CHAIN = "fused"
 WRITTEN_OUT_SOFTMAX = ("exp-sum", "exp-sum-max")
 """Softmax as exponentials over their sum: of clipped values, and of those less the largest."""
 
+PLAIN_LAYOUT = "plain-layout"
+"""A float node behind a Reshape to the shape that there is, which ends onnxruntime's blocks of channels."""
+
 IMPLEMENTATIONS = (
     *("runtime", "sigmoid", "portable", "saturating", FUSED_CHAIN),
     *("integer", "leaky-relu", "channels-last", SUB_PIXEL),
-    *("folded", "runtime-float", "clip", "sum", *WRITTEN_OUT_SOFTMAX),
+    *("folded", "runtime-float", "clip", "sum", PLAIN_LAYOUT, *WRITTEN_OUT_SOFTMAX),
 )
 """Ways of writing a node that the plan can ask for."""
 

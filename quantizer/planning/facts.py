@@ -24,6 +24,7 @@ from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph
 from ..operators.operands import match_nodes
+from ..plan.plan import PLAIN_LAYOUT
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.prepare import PreparedModel, fix_shapes
@@ -95,7 +96,8 @@ class PlanningFacts:
     def cost_model(self) -> CostModel | None:
         """What nodes and conversions take; None without measured times of the target's kernels."""
         table = self.recipe.costs
-        return None if table is None else CostModel(self.graph, self.profile, table)
+        ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
+        return None if table is None else CostModel(self.graph, self.profile, table, spellings=ways)
 
     @cached_property
     def token_costs(self) -> TokenCosts | None:
@@ -108,11 +110,12 @@ class PlanningFacts:
     @cached_property
     def float_spellings(self) -> Mapping[str, str]:
         """How nodes are written where they are float: otherwise than usual where that costs less."""
-        names = [name for name in self.target.spellings if name in FLOAT_SPELLINGS]
         model = self.cost_model
-        if model is None or not names or self.config.form not in RUNTIME_FORMS:
+        if model is None:
             return {}
-        found = {node.name: model.float_spelling(node, names) for node in self.graph.nodes}
+        names = [name for name in model.spellings if name in FLOAT_SPELLINGS]
+        found = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
+        found |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
         return {name: how for name, how in found.items() if how}
 
     @cached_property

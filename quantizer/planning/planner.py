@@ -29,7 +29,7 @@ from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.operands import operator_of
 from ..operators.table import MICROSOFT, Constraint
-from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, PlanOrigin, QuantPlan
+from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
@@ -529,7 +529,10 @@ def _implementation(
     if choice.kind is Kind.FLOAT:
         if _is_fused_after_conversion(node, facts, parameters):
             return FUSED_CHAIN
-        return facts.float_spellings.get(node.name) or _float_implementation(facts, node, parameters)
+        spelled = facts.float_spellings.get(node.name, "")
+        if spelled == PLAIN_LAYOUT and node.input(0) in parameters.tensors:
+            spelled = ""  # what it reads is in no blocks: it is stored quantized
+        return spelled or _float_implementation(facts, node, parameters)
     by_name = FORMS[facts.config.form].names_kernels
     if by_name and MICROSOFT not in facts.target.domains and choice.quantized:
         return _in_standard_operators(node, choice)

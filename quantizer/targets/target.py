@@ -142,12 +142,14 @@ class Target:
         ),
     ] = field(default_factory=dict)
     spellings: Annotated[
-        tuple[Literal["fused", "exp-sum", "exp-sum-max"], ...],
+        tuple[Literal["fused", "plain-layout", "exp-sum", "exp-sum-max"], ...],
         Meta(
             description="Further ways in which nodes may be written, each where the table of kernel times "
             "says that it is faster: fused for SiLU and GELU as one operator of the runtime's own, in "
-            "float; exp-sum and exp-sum-max for a float Softmax along an axis that is not the last as "
-            "exponentials over their sum, of clipped values or of those less the largest."
+            "float; plain-layout for float nodes of a few channels after a convolution, which are computed "
+            "in whole blocks of channels otherwise; exp-sum and exp-sum-max for a float Softmax along an "
+            "axis that is not the last as exponentials over their sum, of clipped values or of those less "
+            "the largest."
         ),
     ] = ()
     unsigned_activations: Annotated[

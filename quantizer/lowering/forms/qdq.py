@@ -48,6 +48,8 @@ FLOAT         clip            the same, and a Clip without bounds before the Qua
 FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that
                               takes several times as long as Add and LayerNormalization. Nor does it fuse it
                               with a quantized MatMul into a float Gemm
+FLOAT         plain-layout    behind a Reshape to the shape that there is: onnxruntime keeps the blocks of
+                              channels of a float Conv no longer, which it would compute whole
 FLOAT         fused           one operator of onnxruntime's own for the chain, behind a DequantizeLinear:
                               there onnxruntime does not find the chain any more
 FLOAT         exp-sum         Softmax as Clip, Exp, ReduceSum, Div, where the profile shows that the Clip
@@ -88,6 +90,7 @@ from ..task import (
     float_node,
     folded_weight,
     fused,
+    in_plain_layout,
     portable_table,
     softmax_written_out,
     tanh_through_sigmoid,
@@ -121,6 +124,7 @@ WRITERS: Writers = {
     (Kind.FLOAT, ""): float_node,
     (Kind.FLOAT, "clip"): with_clip,
     (Kind.FLOAT, "sum"): as_sum,
+    (Kind.FLOAT, "plain-layout"): in_plain_layout,
     (Kind.FLOAT, "fused"): fused,
     (Kind.FLOAT, "exp-sum"): partial(softmax_written_out, largest=False),
     (Kind.FLOAT, "exp-sum-max"): partial(softmax_written_out, largest=True),
