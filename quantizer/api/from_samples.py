@@ -409,7 +409,8 @@ def _composition(result: QuantizeResult, profile: Profile) -> Composition:
     share = int8_share(result.plan, graph, profile) if graph is not None and len(profile) else None
     quantized = sum(counts.values()) - counts.get(Kind.FLOAT.value, 0)
     stored = counts.get(Kind.WEIGHT_ONLY.value, 0)
-    return Composition(share, quantized, floats, stored, is_unprofitable(result.plan))
+    caches = result.plan.int8_caches
+    return Composition(share, quantized, floats, stored, caches, is_unprofitable(result.plan))
 
 
 def _fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, FloatCaches, Inputs, Session, place_of, run
 from .tokens import (
+    RunNumbered,
     StateMemory,
     TimedStep,
     TokenAgreement,
@@ -306,8 +307,7 @@ def evaluate(
     latency = None
     if measuring.latency is not None:
         latency = measure(
-            lambda at: pair.run_float(timed[at].arrays, timed[at].name),
-            lambda at: pair.run_quantized(timed[at].arrays, timed[at].name),
+            *pair.programs(timed),
             len(timed),
             replace(measuring.latency, threads=pair.threads),
         )
@@ -316,8 +316,7 @@ def evaluate(
         token_speed(
             name,
             steps,
-            lambda step: pair.run_float(step.arrays, step.name),
-            lambda step: pair.run_quantized(step.arrays, step.name),
+            *pair.programs([step.sample for step in steps]),
             replace(measuring.latency, threads=pair.threads),
         )
         for name, steps in timed_steps.items()
@@ -351,7 +350,6 @@ def evaluate(
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
-            *(() if latency is None else pair.speed_remarks),
             *(() if metric is None else metric.assumed),
             *_own_states(source.state, sequences, fed_own),
         ),
@@ -438,15 +436,6 @@ class Pair:
     float_outputs: tuple[str, ...]
     threads: int
 
-    @property
-    def speed_remarks(self) -> tuple[str, ...]:
-        """What a measured speed counts besides the model."""
-        if not isinstance(self.quantized_session, FloatCaches):
-            return ()
-        return (
-            "the speed counts the conversion of the cache to int8 and back, which a program does not make",
-        )
-
     def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the float model's outputs by name; raises as `run` does."""
         values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
@@ -456,6 +445,24 @@ class Pair:
         """Return the quantized model's outputs by name; raises as `run` does."""
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
+
+    def programs(self, samples: Sequence[Sample]) -> tuple[RunNumbered, RunNumbered]:
+        """Return what runs the float and the quantized model on a sample, given its number, to be timed.
+
+        A cache in int8 is handed over as a program does, without a conversion.
+        """
+
+        def run_float(at: int) -> object:
+            return self.run_float(samples[at].arrays, samples[at].name)
+
+        def run_quantized(at: int) -> object:
+            where = f"{self.quantized_name}, sample {samples[at].name}"
+            return run(session, self.outputs, given[at], where)
+
+        session, given = self.quantized_session, [sample.arrays for sample in samples]
+        if isinstance(session, FloatCaches):
+            session, given = session.session, [session.quantized(arrays) for arrays in given]
+        return run_float, run_quantized
 
 
 HERE = ExecutionPlace("onnxruntime", CPU)

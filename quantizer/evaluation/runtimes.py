@@ -132,35 +132,36 @@ class FloatCaches:
 
     def __init__(self, session: ort.InferenceSession, caches: Mapping[str, npt.NDArray[np.float32]]) -> None:
         """Take the session, and the scales of inputs and outputs by name, as `stored_caches` gives them."""
-        self._session, self.caches = session, caches
+        self.session, self.caches = session, caches
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+        return getattr(self.session, name)
 
     def get_inputs(self) -> Sequence[Any]:
         """Return the inputs, those that hold the cache as float."""
-        return [self._as_float(value) for value in self._session.get_inputs()]
+        return [self._as_float(value) for value in self.session.get_inputs()]
 
     def get_outputs(self) -> Sequence[Any]:
         """Return the outputs, those that hold the cache as float."""
-        return [self._as_float(value) for value in self._session.get_outputs()]
+        return [self._as_float(value) for value in self.session.get_outputs()]
 
     def _as_float(self, value: Any) -> Any:
         return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.caches else value
 
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
         """Return the values of outputs for the arrays of one sample by input name."""
-        names = list(output_names or (value.name for value in self._session.get_outputs()))
-        given = {name: self._quantized(name, array) for name, array in inputs.items()}
-        found = self._session.run(names, given, run_options)
+        names = list(output_names or (value.name for value in self.session.get_outputs()))
+        found = self.session.run(names, self.quantized(inputs), run_options)
         pairs = zip(names, found, strict=True)
         return [a.astype(np.float32) * self.caches[n] if n in self.caches else a for n, a in pairs]
 
-    def _quantized(self, name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        if name not in self.caches:
-            return array
-        steps = np.rint(array.astype(np.float32) / self.caches[name])
-        return np.asarray(np.clip(steps, -128.0, 127.0), np.int8)
+    def quantized(self, inputs: Inputs) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the arrays of one sample as the model itself takes them."""
+        given = dict(inputs)
+        for name in given.keys() & self.caches.keys():
+            steps = np.rint(given[name].astype(np.float32) / self.caches[name])
+            given[name] = np.clip(steps, -128.0, 127.0).astype(np.int8)
+        return given
 
 
 def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:

@@ -15,7 +15,7 @@ from .latency import measure
 from .options import LatencySettings
 from .runtimes import Inputs
 
-RunSample = Callable[[Sample], object]
+RunNumbered = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class TimedStep:
 def token_speed(
     of: str,
     steps: Sequence[TimedStep],
-    run_float: RunSample,
-    run_quantized: RunSample,
+    run_float: RunNumbered,
+    run_quantized: RunNumbered,
     settings: LatencySettings,
 ) -> TokenSpeed:
     """Return the tokens a second of both models, in turns, by the time of the thread that runs them.
@@ -198,12 +198,12 @@ def token_speed(
     Args:
         of: "prompt" or "answer".
         steps: what is run, at least one.
-        run_float, run_quantized: run a model on a sample.
+        run_float, run_quantized: run a model on the sample of a step, given the number of that.
         settings: rounds, seconds and threads.
     """
     latency = measure(
-        lambda at: run_float(steps[at].sample),
-        lambda at: run_quantized(steps[at].sample),
+        run_float,
+        run_quantized,
         len(steps),
         settings,
         clock=time.thread_time if settings.threads == 1 else time.perf_counter,

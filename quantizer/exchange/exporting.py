@@ -77,9 +77,7 @@ def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> t
         "{} equalized activation{s}": len(adjusted.equalization),
         "{} activation{s} with padded channels": len(adjusted.padded_channels),
         "parameters of {} single use{s}": sum(len(n.inputs) for n in nodes if n.kind is not Kind.FLOAT),
-        "scales of keys and values of {} attention{s}": sum(
-            bool(n.inputs) for n in nodes if n.kind is Kind.FLOAT and not entry.has_caches
-        ),
+        "scales of keys and values of {} attention{s}": 0 if entry.has_caches else plan.int8_caches,
         "{} weight{s} with a scale for each block": _lost_blocks(entry, len(blocks), len(kernels)),
         "scales of {} bias{es}": sum(p.qtype is INT32 for p in plan.tensors.values())
         * ("scales of biases" in entry.loses),

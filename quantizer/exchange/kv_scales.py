@@ -50,5 +50,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
         if layer:
             layers.append({"node": node.name, **layer})
     if not layers:
-        raise ConfigError("the plan keeps no keys and values in int8; make it with --kv-cache int8")
+        raise ConfigError(
+            "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"
+        )
     return json.dumps({"kv_cache": {"dtype": "int8", "zero_point": 0, "layers": layers}}, indent=2) + "\n"

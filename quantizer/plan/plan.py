@@ -381,6 +381,11 @@ class QuantPlan(Presented):
 
             save_plan(self, path)
 
+    @property
+    def int8_caches(self) -> int:
+        """How many attentions keep their keys and values in int8."""
+        return sum(entry.kind is Kind.FLOAT and bool(entry.inputs) for entry in self.nodes.values())
+
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
         """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""
         return self.nodes[node].inputs.get(position, self.tensors.get(tensor))

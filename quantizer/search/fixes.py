@@ -175,6 +175,7 @@ class FixSearch:
         kinds = [entry.kind for entry in planned.plan.nodes.values()]
         share = int8_share(planned.plan, planned.graph, self.facts.profile)
         parts = Composition(share, len(kinds) - kinds.count(Kind.FLOAT), (), kinds.count(Kind.WEIGHT_ONLY))
+        parts = replace(parts, caches=planned.plan.int8_caches)
         if is_no_gain(parts, Cost(result.float_bytes, result.quantized_bytes, result.latency)):
             return None
         outputs = output_grades(result.outputs, self.limits)

@@ -68,7 +68,7 @@ class OutputGrade:
 
     Attributes:
         output: its name.
-        kind: what it is, in words.
+        kind: what it is, in words; "" of one that is not float.
         sqnr: in dB; of detections that of the worst group of channels; None where nothing could be compared.
         needed: dB from which on it is good.
         agreement: share of equal answers, where the largest value of the output is one.
@@ -92,14 +92,16 @@ class OutputGrade:
     @property
     def text(self) -> str:
         """Return what was measured, and what is needed."""
+        count = self.other_lengths
+        lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
+        if not self.kind and self.agreement is not None:
+            return f"output '{self.output}': {100 * self.agreement:.1f} % of the elements the same{lengths}"
         if self.sqnr is None:
             return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
         measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
         needs = f"{self.kind} need{'s'[: self.kind.startswith('a')]} {self.needed:.0f}"
-        count = self.other_lengths
-        lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
         return f"output '{self.output}': {measured}{where}, {needs}{same}{lengths}"
 
 
@@ -123,15 +125,17 @@ def output_grades(results: Iterable[OutputResult], limits: NoiseLimits) -> tuple
     """Return the grades of the outputs that were compared and are no states, the worst first.
 
     Args:
-        results: of the outputs; those that are not float have no SQNR and are left out.
+        results: of the outputs; those that are not float have no SQNR, and count where no output is float.
         limits: of the model.
     """
-    needed = needed_sqnr(limits)
+    needed, results = needed_sqnr(limits), list(results)
     graded = [
         _output_grade(result, limits.kinds[result.name], float(needed[result.name]))
         for result in results
         if result.is_float and result.name in needed
     ]
+    if not any(result.is_float for result in results):
+        graded = [_integer_grade(result, result.agreement) for result in results if result.agreement]
     return tuple(sorted(graded, key=lambda grade: (-ORDER[grade.grade], grade.margin)))
 
 
@@ -144,6 +148,14 @@ def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> Outp
     share = None if same is None else same.ratio
     grade = graded(sqnr, needed, same)
     return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, grade, result.shape_mismatches)
+
+
+def _integer_grade(result: OutputResult, same: Agreement) -> OutputGrade:
+    """Return the grade of tokens or classes; "none" where many differ, which need not be worse ones."""
+    grade: Grade = "none"
+    if same.total >= LEAST_ANSWERS and same.ratio >= SAME_FAIR:
+        grade = "good" if same.ratio >= SAME_GOOD else "fair"
+    return OutputGrade(result.name, "", None, 0.0, same.ratio, grade, result.shape_mismatches)
 
 
 def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:

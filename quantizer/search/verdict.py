@@ -50,6 +50,7 @@ class Composition:
         quantized: number of nodes that compute in integers or have quantized weights.
         floats: the nodes that stay float by reason, the most first.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
+        caches: number of float nodes that keep keys and values in int8; none of `quantized`.
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
             of the plan says.
     """
@@ -58,12 +59,14 @@ class Composition:
     quantized: int
     floats: tuple[FloatNodes, ...]
     weight_only: int = 0
+    caches: int = 0
     is_unprofitable: bool = False
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing is gained by integers: no arithmetic, and no weights."""
-        return not self.quantized or (self.int8_share == 0.0 and not self.weight_only)
+        """Whether nothing is gained by integers: no arithmetic, no weights and no cache."""
+        none = not self.quantized or (self.int8_share == 0.0 and not self.weight_only)
+        return none and not self.caches
 
     @property
     def text(self) -> str:
@@ -120,6 +123,8 @@ def alarms_of(parts: Composition, cost: Cost) -> Iterator[str]:
         only = (
             f"only the weights of {_count(parts.weight_only, 'node')} are"
             if parts.weight_only
+            else f"only keys and values of {_count(parts.caches, 'node')} are"
+            if parts.caches
             else "hardly anything is"
         )
         yield f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"

@@ -53,6 +53,13 @@ def test_only_weights_where_arithmetic_was_asked_for_is_an_alarm() -> None:
     assert list(alarms_of(FLOAT, SMALLER)) == ["float kept: nothing is quantized"]
 
 
+def test_a_cache_in_int8_is_a_gain_beside_float_weights() -> None:
+    parts = replace(FLOAT, caches=2)
+    assert not is_no_gain(parts, SMALLER)
+    (alarm,) = alarms_of(parts, SMALLER)
+    assert alarm.endswith("only keys and values of 2 nodes are quantized")
+
+
 def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
     assert brings_nothing(FLOAT, SMALLER)
     assert brings_nothing(HALF, Cost(100, 110, None))

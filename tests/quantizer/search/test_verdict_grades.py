@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from qprof_onnx.quantizer.evaluation.compare import Agreement
-from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded
+from qprof_onnx.quantizer.evaluation.compare import Agreement, OutputResult
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
+from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded, output_grades
+
+from ..networks import network
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,21 @@ def test_an_output_is_good_from_what_it_needs_on_and_fair_with_twice_the_error(
 def test_an_output_of_another_length_is_graded_by_its_common_part_and_says_so() -> None:
     grade = OutputGrade("y", "values", 25.0, 20.0, None, "good", 2)
     assert grade.text == "output 'y': 25.0 dB, values need 20, of another length on 2 samples"
+
+
+@pytest.mark.parametrize(
+    ("same", "total", "grade"),
+    [(997, 1000, "good"), (985, 1000, "fair"), (800, 1000, "none"), (50, 50, "none")],
+)
+def test_a_model_that_returns_tokens_alone_is_graded_by_how_many_are_the_same(
+    same: int, total: int, grade: Grade
+) -> None:
+    result = OutputResult("t", "int64", None, None, Agreement("equal", same, total, same / total), 3)
+    net = network("y = Relu (x)", {})
+    (found,) = output_grades([result], NoiseLimits(net.graph, net.profile, {}, None, ()))
+    assert found.grade == grade
+    share = f"{100 * same / total:.1f} % of the elements the same"
+    assert found.text == f"output 't': {share}, of another length on 3 samples"
 
 
 def test_noise_without_signal_is_poor() -> None:
