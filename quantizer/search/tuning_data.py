@@ -252,12 +252,18 @@ def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringS
     """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
 
     Which of the two is held out is drawn at random: alternating would split data in a regular order (classes
-    in turn) by class.
+    in turn) by class. The steps of a sequence stay together.
 
     Raises:
         DataError: there are fewer than two samples.
     """
-    count = len(samples.samples)
+    units: list[list[int]] = []
+    for number, sample in enumerate(samples.samples):
+        if sample.step and units:
+            units[-1].append(number)
+        else:
+            units.append([number])
+    count = len(units)
     if count < 2:
         raise DataError(
             "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
@@ -267,8 +273,8 @@ def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringS
     second: list[int] = []
     for begin in range(0, count - 1, 2):
         swap = draw.random() < 0.5
-        first.append(begin + swap)
-        second.append(begin + (not swap))
+        first += units[begin + swap]
+        second += units[begin + (not swap)]
     if count % 2:
-        second.append(count - 1)
+        second += units[-1]
     return samples.subset(first), samples.subset(second)

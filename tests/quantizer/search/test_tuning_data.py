@@ -42,6 +42,14 @@ def test_halves_share_no_sample_and_lose_none() -> None:
     assert any(halves(whole, seed)[0].indices != first.indices for seed in range(4))
 
 
+def test_steps_of_a_sequence_go_into_one_half() -> None:
+    whole = read()
+    steps = tuple(replace(sample, step=number % 3) for number, sample in enumerate(whole.samples))
+    first, second = halves(replace(whole, samples=steps), 5)
+    assert sorted([*first.indices, *second.indices]) == list(whole.indices)
+    assert not {i // 3 for i in first.indices} & {i // 3 for i in second.indices}
+
+
 def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("1\n2\n")
     with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
