@@ -317,9 +317,9 @@ quantized. Float moves four times the bytes, which the times of kernels that run
 models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error
 (DECISIONS.md, 29)."""
 
-LEAST_US = 2.0
-"""Microseconds that a region has to save: what the calls of a quantization and a dequantization take beyond
-the times of a table, whose clock has whole microseconds."""
+LEAST_US = 1.0
+"""Microseconds that a region has to save: the clock that the times of a table are from has no shorter ones.
+Small regions are many in a transformer: with 2 each of a matcher's lost what it saved (DECISIONS.md, 29)."""
 
 LEAST_SAVED = 0.05
 """Part of float's time that a plan has to save, or the model keeps float arithmetic: with less, every
