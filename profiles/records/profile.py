@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -390,7 +390,7 @@ def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
             measured.setdefault(name, []).append(noise)
     pooled = {}
     for name, noises in measured.items():
-        rows = [astuple(noise) for noise in noises]
+        rows = [(noise.signal, noise.activation_noise, noise.weight_noise) for noise in noises]
         known = [tuple(figure is not None for figure in row) for row in rows]
         most = max(known, key=sum)
         columns = zip(*(row for row, kind in zip(rows, known, strict=True) if kind == most), strict=True)

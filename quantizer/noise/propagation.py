@@ -447,7 +447,8 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
     gains = NoiseGains(graph, profile, opset)
     if not samples:
         return gains
-    measured, pooled = _measured(gains, samples), pooled_noise(samples)
+    pooled = pooled_noise(samples)
+    measured = _measured(gains, samples, pooled)
     rounding, weights = {}, {}
     steep = tuple(_steep(gains, measured))
     for node in graph.nodes:
@@ -510,14 +511,16 @@ LOST = 10.0
 plan: between products that stay float no plan rounds what the copy rounds."""
 
 
-def _measured(gains: NoiseGains, samples: Sequence[SampleNoise]) -> dict[str, Floats]:
+def _measured(
+    gains: NoiseGains, samples: Sequence[SampleNoise], pooled: Mapping[str, TensorNoise]
+) -> dict[str, Floats]:
     """Return the measured noise in each tensor, [3, samples + 1], the last column for all samples together.
 
     The rows are what its own rounding added, what it had before that, and what it had where weights were
     rounded; NaN where that was not measured. All are scaled to the signal of the profile: of a few samples
     noise is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
     """
-    clipped, pooled = clip_outputs(gains.graph), pooled_noise(samples)
+    clipped = clip_outputs(gains.graph)
     unknown, found = TensorNoise(None, None, None), {}
     for name, together in pooled.items():
         profiled = clipped.get(name, name)

@@ -108,18 +108,19 @@ def _within_budget(
     graph, profile = estimator.activations.graph, estimator.activations.profile
     compared = [name for name in limits.compared if estimator.gains.powers.get(name)]
     judged = tuple(dict.fromkeys([*estimator.gains.judged(), *compared]))
-    flow = noise_flow(estimator.gains_of(plan), judged)
-    allowed = np.array([limits.allowed(name) for name in flow.outputs])
+    allowed = np.array([limits.allowed(name) for name in judged])
     noisy: dict[str, FloatReason] = {
         name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
         for name, step in before_steps(graph, limits.steps).items()
         if plan.nodes[name].kind is not Kind.FLOAT
     }
     plan = maker.make(noisy) if noisy else plan
-    decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in flow.outputs]
+    decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in judged]
     quieter = 10.0 ** (-np.array(decibels) / 10.0)
-    while flow.outputs:
+    while True:
         flow = noise_flow(estimator.gains_of(plan), judged)
+        if not judged:
+            break
         noise = estimator.by_node(flow, plan)
         total = sum(noise.values(), np.zeros(len(flow.outputs)))
         if (total <= allowed).all() and (quieter < 1.0).any():
