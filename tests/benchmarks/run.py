@@ -39,6 +39,7 @@ STAGES = {
     "conformance": "conformance",
     "scale": "scale",
     "calibration": "calibration",
+    "dump-profile": "whole_command",
     "counter": "counter",
     "cluster": "cluster",
     "unbreakable": "unbreakable",
