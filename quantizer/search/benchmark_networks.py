@@ -23,6 +23,12 @@ OPSET = 21
 MOST_PRODUCTS = 300e6
 """Multiply-adds of one node: a few milliseconds."""
 
+WIDTHS = (32, 128, 384, 1536)
+"""Rows and columns of the weights of products."""
+
+ROWS = (1, 4, 16, 64, 256, 1024)
+"""Rows of their activations."""
+
 SIDES = (1, 3, 7, 14, 28, 56, 112)
 
 ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
@@ -237,8 +243,7 @@ def other_convolutions() -> Iterator[Net]:
 
 def products() -> Iterator[Net]:
     """Matrix products with a constant and with two activations."""
-    widths, heights = (32, 128, 384, 1536), (1, 4, 16, 64, 256, 1024)
-    for (a, b), rows in itertools.product(itertools.combinations_with_replacement(widths, 2), heights):
+    for (a, b), rows in itertools.product(itertools.combinations_with_replacement(WIDTHS, 2), ROWS):
         if a * b * rows <= MOST_PRODUCTS:
             for op in ("MatMul", "Gemm"):
                 net = Net(f"{op} {a}-{b} {rows}", (rows, a))

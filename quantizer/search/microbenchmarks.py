@@ -44,7 +44,7 @@ from ..targets.config import QuantConfig
 from ..targets.cost_table import LEAST, Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
-from .benchmark_networks import MOST_PRODUCTS, Net, all_nets, memory_nets
+from .benchmark_networks import MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
 from .node_costs import find_costs
 from .speed_check import PROCESSORS
 
@@ -255,21 +255,17 @@ def call_time(threads: int) -> float:
     return (times[1] - times[0]) / 48
 
 
-PACKED = (64, 256, 1024, 4096)
-"""Rows and columns of weights whose products with packed weights are measured."""
-
-
 def packed_times(target: Target, threads: int) -> Iterable[Timing]:
     """Yield the times of products with packed weights of 4 and 8 bits, as onnxruntime's MatMulNBits has them.
 
     With the float and the dynamic product of the same sizes, which ran in turns with them. Blocks of 4
-    bits have 32 elements and zero points, those of 8 bits a whole column: what weight-only plans have
-    unasked. Activations are rounded in the kernel (accuracy_level 4).
+    bits have 32 elements and zero points, those of 8 bits are as long as they can be, as weight-only
+    plans have them unasked. Activations are rounded in the kernel (accuracy_level 4).
     """
     if target.weight_implementations.get("MatMul") != ROUNDS_IN_KERNEL:
         return
-    for inner, columns, rows in itertools.product(PACKED, PACKED, (1, 4, 16, 64, 256)):
-        if inner * columns * rows > MOST_PRODUCTS or max(inner, columns) > 16 * min(inner, columns):
+    for inner, columns, rows in itertools.product(WIDTHS, WIDTHS, ROWS):
+        if inner * columns * rows > MOST_PRODUCTS:
             continue
         kinds = ("float", "dynamic", "packed4", "packed8")
         # What a run costs besides counts where products are small; large weights would crowd the caches.
@@ -283,7 +279,7 @@ def packed_times(target: Target, threads: int) -> Iterable[Timing]:
                 path = Path(folder, f"{name}{count}.onnx")
                 save_model(ir.from_proto(packed_net(inner, columns, name, count)), path)
                 sessions[name, count] = open_session(str(path), name, threads)
-            for _ in range(ROUNDS):
+            for _ in range(ROUNDS_IN_TURNS):
                 for (name, count), session in sessions.items():
                     sample = {f"x{number}": values for number in range(count)}
                     outputs = [f"y{number}" for number in range(count)]
@@ -302,7 +298,7 @@ COPIES = 9
 LARGE_PRODUCT = 4e6
 """Multiply-adds from which on a product takes far longer than calling it."""
 
-ROUNDS = 30
+ROUNDS_IN_TURNS = 30
 """Runs of each network, in turns."""
 
 
@@ -321,7 +317,7 @@ def packed_net(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelPr
         nodes = [helper.make_node("MatMul", [f"x{i}", "w"], [f"y{i}"]) for i in range(copies)]
     else:
         bits = int(kind.removeprefix("packed"))
-        block = 32 if bits == 4 else inner
+        block = 32 if bits == 4 else inner & -inner  # a power of two that divides it
         blocks = inner // block
         arrays = {
             "w": rng.integers(256, size=(columns, blocks, block * bits // 8), dtype=np.uint8),

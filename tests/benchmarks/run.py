@@ -46,6 +46,7 @@ STAGES = {
     "object-store": "object_store",
     "large-model": "large_model",
     "large-decoder": "large_decoder",
+    "token-times": "token_times",
 }
 """Name -> module in `stages/`; a module is imported only when its stage is asked for: each needs other
 packages.

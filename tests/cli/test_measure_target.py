@@ -26,7 +26,7 @@ def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
     monkeypatch.setattr(microbenchmarks, "all_nets", lambda: (net,))
     monkeypatch.setattr(microbenchmarks, "memory_nets", lambda: ())
-    monkeypatch.setattr(microbenchmarks, "PACKED", ())
+    monkeypatch.setattr(microbenchmarks, "WIDTHS", ())
     monkeypatch.setattr(microbenchmarks, "check_machine", lambda target: None)
     path = tmp_path / "costs.json"
     result = CliRunner().invoke(main, ["measure-target", "onnxruntime-x86", "-o", str(path)])

@@ -61,10 +61,12 @@ def test_a_target_of_another_machine_is_refused() -> None:
 def test_products_with_packed_weights_are_timed_beside_float_and_dynamic_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(microbenchmarks, "PACKED", (64,))
-    monkeypatch.setattr(microbenchmarks, "ROUNDS", 2)
+    monkeypatch.setattr(microbenchmarks, "WIDTHS", (64,))
+    monkeypatch.setattr(microbenchmarks, "ROUNDS_IN_TURNS", 2)
     times = list(microbenchmarks.packed_times(TARGET, 1))
     kinds = {kernel for kernel, _, _ in times}
     assert kinds == {f"MatMul:{kind}" for kind in ("float", "dynamic", "packed4", "packed8")}
-    assert {sizes for _, sizes, _ in times} == {(64.0, 64.0, rows) for rows in (1.0, 4.0, 16.0, 64.0, 256.0)}
+    assert {sizes for _, sizes, _ in times} == {
+        (64.0, 64.0, rows) for rows in (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+    }
     assert all(microseconds > 0 for _, _, microseconds in times)
