@@ -225,10 +225,10 @@ def _note_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> tu
     ]
     if not kept:
         return ()
-    names = [kept[0].input(place.past) for place in PLACES]
+    names = ", ".join(kept[0].input(place.past) for place in PLACES)
     return (
-        f"keys and values of {len(kept)} attentions are int8: the model takes and returns {', '.join(names)} "
-        "and so on in int8, times the scales that its attentions read",
+        f"keys and values of {len(kept)} node{'s'[: len(kept) > 1]} are int8: the model takes {names} and so "
+        "on, and returns them, in int8, times the scales that these nodes read",
     )
 
 
