@@ -462,14 +462,15 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
                 of_weights += gains.transmitted(node, by_weights[-1]) or 0.0
             for index, name in enumerate(() if node in steep else node.inputs):
                 if gains.powers.get(name) and name in measured:
-                    injected, before, by_weights = np.nan_to_num(measured[name])
+                    # NaN, what was not measured of an input, leaves the ratio unknown.
+                    injected, before, by_weights = measured[name]
                     coloured, white = gains.coloured(node, index, name, result), gains.white(node, index)
                     of_rounding += coloured * before + (coloured if white is None else white) * injected
                     of_weights += coloured * float(by_weights[-1])
             if node.facts is CHAIN_RULE:
                 of_rounding += _inside_chain(gains, node, samples, pooled)
             _, found, found_of_weights = measured[result]
-            seen = ~np.isnan(found[:-1])
+            seen = ~np.isnan(found[:-1]) & ~np.isnan(of_rounding[:-1])
             rounding[result] = float(_ratio(found, of_rounding)[:-1][seen].mean()) if seen.any() else 1.0
             if node in steep:  # of all samples: what it makes of a level, it makes for values of all of them
                 together = float(_ratio(found[-1:], of_rounding[-1:])[0])
