@@ -142,6 +142,11 @@ class CostModel:
                     layouts = layouts_of(self.graph, self.sizes, (), self.fused, chosen)
         return chosen
 
+    @cached_property
+    def _written(self) -> dict[str, float]:
+        """Microseconds of each node in float, written as is fastest."""
+        return self._floating(self.plain) if self.plain else self.floating
+
     def _floating(self, plain: Collection[str]) -> dict[str, float]:
         """Return the microseconds of each node in float, some of them written to keep no blocks."""
         layouts, fused = layouts_of(self.graph, self.sizes, (), self.fused, plain), self.fused
@@ -206,7 +211,7 @@ class CostModel:
                 border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, self._floating(self.plain), border, together=self.together)
+        return Costs(times, dict(self._written), border, together=self.together)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
