@@ -29,6 +29,7 @@ class Settings(TypedDict, total=False):
     weight_schema: Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
     weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
     block_size: int
+    fit_size: str
     weight_only_activations: Literal["int8", "float"]
     prompt: int
     answer: int

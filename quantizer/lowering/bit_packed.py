@@ -25,7 +25,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..numerics.affine import QuantParams, quantize
+from ..numerics.affine import QuantParams
 from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import UNBLOCKED
@@ -80,12 +80,11 @@ def _product(task: Task) -> bool:
         )
 
     def packed(weight: Array) -> Bytes:
-        if params.block_size is not None:
-            return packed_blocks(weight, params, grid[1] * per_row).reshape(*grid, per_row)
-        quantized = _unsigned(quantize(weight, params), params)
-        padded = np.zeros((outputs, grid[1] * block), np.uint8)
-        padded[:, :size] = quantized.T if axes.input == 0 else quantized
-        return _pack(padded, bits).reshape(*grid, per_row)
+        blocked = params
+        if params.block_size is None:  # a channel is a block as long as it
+            scale, point = (np.broadcast_to(each, outputs) for each in (params.scale, params.zero_point))
+            blocked = QuantParams(scale, point, params.qtype, axes.input, max(size, 2))
+        return packed_blocks(weight, blocked, grid[1] * per_row).reshape(*grid, per_row)
 
     inputs: list[ir.Value | None] = [emitter.floating(data, node)]
     inputs += _operands(task, value, _Packed(params, axes.input, (*grid, per_row), packed, grid, by_block))

@@ -380,7 +380,7 @@ static PyObject *pack(PyObject *module, PyObject *args) {
         if (tile == NULL || quantized == NULL) {
             PyErr_NoMemory();
         } else if (scale.len != count * (Py_ssize_t)sizeof(float) || point.len != count * (Py_ssize_t)sizeof(int32_t) ||
-                   (bits != 4 && bits != 8) || w.block % 2 || pitch < (w.size * bits + 7) / 8 ||
+                   (bits != 4 && bits != 8) || (bits == 4 && w.block % 2) || pitch < (w.size * bits + 7) / 8 ||
                    out.len != columns * pitch) {
             PyErr_SetString(PyExc_ValueError, "the arrays do not fit the weight");
         } else {

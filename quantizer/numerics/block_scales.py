@@ -18,9 +18,9 @@ import numpy.typing as npt
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType, quantize
 from .array_file import ArrayFile
-from .quantization_noise import decibels
+from .quantization_noise import decibels, weight_sqnr
 from .schema_table import Schema
-from .schemas import choose_arrays, signed_equivalent
+from .schemas import channel_params, choose_arrays, signed_equivalent
 
 try:
     from . import _blocks
@@ -92,6 +92,28 @@ def searched_block_params(
     if not finite:
         raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
     return QuantParams(scale.reshape(-1), point.reshape(-1), qtype, axis, block), decibels(signal, noise)
+
+
+def channel_params_and_sqnr(
+    weight: npt.NDArray[np.floating], axis: int | None, schema: Schema, qtype: QuantType
+) -> tuple[QuantParams, float]:
+    """Return `schemas.channel_params` of a constant, and the SQNR (dB) that they leave.
+
+    The channels of a matrix are blocks as long as its other axis: so it is read once, without a copy.
+
+    Args:
+        weight: the constant, any shape.
+        axis: of the channels; None for one scale.
+        schema, qtype: as there; the type has more than `MOST_BITS`.
+
+    Raises:
+        ModelError, PlanError: as there.
+    """
+    if weight.ndim != 2 or axis not in (0, 1) or qtype.bits <= MOST_BITS or not weight.size:
+        params = channel_params(weight, axis, schema, qtype)
+        return params, weight_sqnr(weight, params)
+    params, sqnr = searched_block_params(weight, 1 - axis, weight.shape[1 - axis], schema, qtype)
+    return QuantParams(params.scale, params.zero_point, params.qtype, axis), sqnr
 
 
 def _is_turned(weight: npt.NDArray[np.generic]) -> bool:
@@ -179,7 +201,7 @@ def packed_blocks(
 
     Args:
         weight: the constant, any shape.
-        params: with an even block size.
+        params: in blocks, of an even number of elements where they have 4 bits.
         pitch: bytes of a column: of the elements along the axis of the blocks. What is beyond is 0.
         level: see `searched_block_params`.
 

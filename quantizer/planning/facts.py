@@ -51,6 +51,7 @@ class PlanningFacts:
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         cache: calibrated ranges, kept.
+        wide: nodes whose weights have 8 bits where 4 were asked for (`size_budget.wide_nodes`).
         room: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
@@ -71,6 +72,7 @@ class PlanningFacts:
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     cache: RangeCache
+    wide: frozenset[str] = frozenset()
     room: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()

@@ -13,7 +13,8 @@ What the selection left in float is looked at once more, in this order:
    loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
    `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below its
-   limit of noise otherwise; in mode "dynamic" those whose kernel computes with the quantized weight.
+   limit of noise otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose kernel
+   computes with the quantized weight.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
    when it loads the model, and where the noise budget allows (`noise_budget.plan_with_int8_weights`).
 
@@ -32,6 +33,7 @@ import onnx_ir as ir
 
 from ..noise.value_paths import upstream
 from ..numerics.affine import INT8, QuantParams, quantize
+from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
 from ..operators.facts import Arithmetic, KernelSizes
@@ -44,6 +46,7 @@ from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from .candidates import Choice
 from .facts import PlanningFacts
+from .size_budget import LEAST_TABLE
 from .stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
 
 LEAST_WEIGHT = 1024
@@ -53,8 +56,6 @@ LEAST_RECURRENT = 16384
 """Elements of both weights of an LSTM from which it is dynamic unasked. Measured with onnxruntime 1.31 on
 AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,768, 2.0 at 131,072, 2.9 at
 524,288; for one sequence and for eight at once."""
-LEAST_TABLE = 16384
-"""Fewest elements of an embedding table that is quantized whatever the mode."""
 KERNELS_OF_A_TABLE = 3
 """Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
 MOST_FOR_A_TABLE = 0.02
@@ -149,7 +150,7 @@ def _hybrid(node: Node, choice: Choice, facts: PlanningFacts, floats: FloatReaso
         hybrid = None if unfit else _dynamic(node, choice, facts)
     if hybrid is None and facts.config.mode in DATA_FREE:
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
-        hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy else 0)
+        hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy or node.name in facts.wide else 0)
         if noisy and hybrid is not None and hybrid.choice.implementation == ROUNDS_IN_KERNEL:
             hybrid = replace(hybrid, choice=replace(hybrid.choice, implementation=RUNTIME_WEIGHTS[1]))
     if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
@@ -191,12 +192,13 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
         return None
     if _multiplies_activations(graph, node.output):
         return None
-    few, sqnr = table_params(node, table, facts.target, facts.config, facts.room) or (None, 0.0)
+    few, sqnr = None, 0.0
+    if node.name not in facts.wide:
+        few, sqnr = table_params(node, table, facts.target, facts.config, facts.room) or (None, 0.0)
     if few is not None and sqnr >= facts.config.min_sqnr:
         reason = f"embedding table {_shape(table)} in {few.qtype.name}{_blocks(few)}: {sqnr:.1f} dB"
         return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
-    params = channel_params(table, axis, symmetric_schema(facts.config), INT8)
-    sqnr = weight_sqnr(table, params)
+    params, sqnr = channel_params_and_sqnr(table, axis, symmetric_schema(facts.config), INT8)
     if sqnr < (facts.config.min_sqnr or TABLE_SQNR) or _is_dear_to_read(node, facts):
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"

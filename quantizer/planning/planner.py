@@ -41,6 +41,7 @@ from .hybrid import Hybrid, all_float, find_hybrids, with_int8_weights
 from .noise_budget import PlanMaker, estimated_prices, plan_within_noise_budget
 from .parameters import Parameters, choose_parameters, touches_16_bits
 from .shared_scales import find_groups, shared_scales
+from .size_budget import wide_nodes
 
 NO_FLOATS: FloatReasons = {}
 
@@ -62,6 +63,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
+    facts = replace(facts, wide=wide_nodes(facts, lambda narrow: decide(narrow, floats)))
     model = facts.cost_model
 
     def make(noisy: FloatReasons) -> QuantPlan:

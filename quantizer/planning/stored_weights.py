@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
-from ..numerics.block_scales import searched_block_params
-from ..numerics.quantization_noise import weight_sqnr
-from ..numerics.schemas import SCHEMAS, Schema, channel_params
+from ..numerics.block_scales import channel_params_and_sqnr, searched_block_params
+from ..numerics.schemas import SCHEMAS, Schema
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
@@ -139,8 +138,7 @@ class WeightStorage:
         if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
             schema, qtype = symmetric_schema(config), signed_type(self.target, config)
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        params = channel_params(array, axis, schema, qtype)
-        return params, weight_sqnr(array, params)
+        return channel_params_and_sqnr(array, axis, schema, qtype)
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:

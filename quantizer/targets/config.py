@@ -51,6 +51,28 @@ def _decibels(name: str, value: float | None) -> None:
         )
 
 
+LEAST = "least"
+"""The size of a model whose weights all have the type that was asked for."""
+
+_UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def size_in_bytes(text: str) -> int:
+    """Return the bytes of a size such as 900MB or 1.5GiB; 0 for `LEAST`.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    if text == LEAST:
+        return 0
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
+    if found is None or found[2] not in _UNITS or float(found[1]) == 0.0:
+        raise MalformedError(
+            f"fit_size '{text}' is no size", f"write it as 900MB, or {LEAST}; units: {', '.join(_UNITS)}"
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
 def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input.
 
@@ -187,6 +209,18 @@ class QuantConfig:
             check=_block_size,
         ),
     ] = 0
+    fit_size: Annotated[
+        str,
+        option(
+            "Basic",
+            "Most that the model may take, such as 900MB, in mode weight-only with weights of 4 bits: as "
+            "many of them as fit have 8, those with the most noise for their size (measured, where there "
+            "is a profile); least for none. By default those are embedding tables, and the product after "
+            "which there is no other weight.",
+            metavar="SIZE",
+            check=lambda text: size_in_bytes(text) if text else None,
+        ),
+    ] = ""
     weight_only_activations: Annotated[
         Literal["int8", "float"],
         option(

@@ -54,9 +54,15 @@ TYPES = [
 ]
 
 
+LEAST = {"fit_size": "least"}
+"""4 bits in tables and last products too."""
+
+
 def plan_of(model: ir.Model, **settings: object) -> QuantPlan:
     identity = model_id(model, "net.onnx")
-    recipe = load_recipe(None, {"mode": "weight-only", "weight_only_activations": "float", **settings})
+    recipe = load_recipe(
+        None, {"mode": "weight-only", "weight_only_activations": "float", **LEAST, **settings}
+    )
     plan = plan_alone(model, Profile(identity, DataId(), {}), recipe)
     verify_plan(plan, index(model), identity)
     return plan

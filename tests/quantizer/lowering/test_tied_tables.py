@@ -25,9 +25,14 @@ from ..networks import plan_alone
 
 WORDS, WIDTH = 600, 256
 SETTINGS = [
-    {"weight_type": "int4"},
-    {"weight_type": "uint4", "form": "qoperator", "block_size": 64},
-    {"weight_type": "int4", "weight_schema": "symmetric", "weight_only_activations": "float"},
+    {"weight_type": "int4", "fit_size": "least"},
+    {"weight_type": "uint4", "form": "qoperator", "block_size": 64, "fit_size": "least"},
+    {
+        "weight_type": "int4",
+        "weight_schema": "symmetric",
+        "weight_only_activations": "float",
+        "fit_size": "least",
+    },
     {"weight_type": "int8"},
     {"weight_type": "int8", "weight_only_activations": "float"},
 ]

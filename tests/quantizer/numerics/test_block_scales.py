@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.numerics.block_scales import LEVELS, packed_blocks, searched_block_params
+from qprof_onnx.quantizer.numerics.block_scales import (
+    LEVELS,
+    channel_params_and_sqnr,
+    packed_blocks,
+    searched_block_params,
+)
 from qprof_onnx.quantizer.numerics.quantization_noise import weight_sqnr
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_arrays
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_arrays
 
 WEIGHT = np.random.default_rng(0).standard_t(5, (64, 24)).astype(np.float32)
 
@@ -106,3 +111,13 @@ def test_blocks_searched_in_parts_have_the_same_scales(monkeypatch: pytest.Monke
     whole = numpys(level=len(LEVELS))
     monkeypatch.setattr("qprof_onnx.quantizer.numerics.block_scales.CHUNK", 100)
     assert numpys(level=len(LEVELS)) == whole
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("schema", ["symmetric", "symmetric-power2", "asymmetric"])
+def test_channels_have_the_parameters_that_cover_them(axis: int | None, schema: str) -> None:
+    weight = np.random.default_rng(2).standard_t(4, (70, 33)).astype(np.float32)
+    for array in (weight, np.ascontiguousarray(weight.T).T):
+        found, sqnr = channel_params_and_sqnr(array, axis, SCHEMAS[schema], TYPES["int8"])
+        assert found == channel_params(array, axis, SCHEMAS[schema], TYPES["int8"])
+        assert sqnr == pytest.approx(weight_sqnr(array, found), abs=1e-3)

@@ -183,7 +183,7 @@ def test_a_table_whose_entries_are_normalised_first_is_an_embedding() -> None:
 
 
 def test_a_table_of_four_bits_keeps_the_sqnr_that_is_asked_for() -> None:
-    settings = {"mode": "weight-only", "weight_type": "int4", "min_sqnr": 30.0}
+    settings = {"mode": "weight-only", "weight_type": "int4", "min_sqnr": 30.0, "fit_size": "least"}
     assert plan_of(model_of(), profiled=False, **settings).tensors["t"].qtype.name == "int8"
 
 
@@ -220,7 +220,7 @@ def test_weights_have_their_figures() -> None:
 
 def test_four_bits_have_a_scale_for_each_block() -> None:
     model = model_of()
-    plan = plan_of(model, profiled=False, mode="weight-only", weight_type="int4")
+    plan = plan_of(model, profiled=False, mode="weight-only", weight_type="int4", fit_size="least")
     params = plan.tensors["w"]
     assert (params.qtype.name, params.axis, params.block_size, len(params.scale)) == ("int4", 0, 32, 64)
     assert (plan.tensors["t"].qtype.name, plan.tensors["t"].axis) == ("int4", 1)
@@ -238,7 +238,7 @@ def test_a_block_that_does_not_divide_is_halved_where_no_operator_takes_it(
     width: int, form: str, expected: int | None
 ) -> None:
     sizes = {**SIZES, "t": (ROWS, width), "w": (width, 64)}
-    settings = {"mode": "weight-only", "weight_type": "int4", "form": form}
+    settings = {"mode": "weight-only", "weight_type": "int4", "form": form, "fit_size": "least"}
     plan = plan_of(model_of(sizes=sizes), profiled=False, **settings)
     assert plan.tensors["w"].block_size == expected
     assert plan.tensors["w"].qtype.name == ("int8" if expected is None else "int4")

@@ -1,0 +1,132 @@
+"""Which weights have 8 bits where 4 were asked for: the ends of a language model, or what fits a size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.errors import ConfigError, MalformedError
+from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.measure import measure_noise
+from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.targets.config import size_in_bytes
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import plan_alone
+
+WORDS, WIDTH = 512, 64
+IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6]])
+DECODER = """e = Gather (table, ids) a = MatMul (e, first) b = Tanh (a) c = MatMul (b, second) d = Add (e, c)
+    t = Transpose <perm = [1, 0]> (table) y = MatMul (d, t)"""
+
+
+def decoder(second: float = 1.0) -> ir.Model:
+    """Return a prepared model with a tied table; `second` scales what its second matrix adds."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (int64[1, N] ids) => (float[1, N, {WORDS}] y)
+        {{ {DECODER} }}"""
+    )
+    rng = np.random.default_rng(1)
+    arrays = {
+        "table": rng.standard_normal((WORDS, WIDTH)),
+        "first": rng.standard_normal((WIDTH, 256)) / 8.0,
+        "second": second * rng.standard_normal((256, WIDTH)) / 16.0,
+    }
+    for name, array in arrays.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    return prepare(ir.from_proto(proto)).model
+
+
+def plan_of(model: ir.Model, *, profiled: bool = False, **settings: object) -> QuantPlan:
+    identity = model_id(model, "net.onnx")
+    profile = None
+    if profiled:
+        samples = [("0", Sample("0", {"ids": IDS}))]
+        names = [name for name, value in index(model).values.items() if value.producer() is not None]
+        profile = replace(
+            calibrate(model, [sample for _, sample in samples], identity),
+            noise=measure_noise(model, names, samples, 1),
+        )
+    recipe = load_recipe(None, {"mode": "weight-only", "weight_type": "int4", **settings})
+    return plan_alone(model, profile or Profile(identity, DataId(), {}), recipe)
+
+
+def bits(plan: QuantPlan) -> dict[str, int]:
+    return {name: params.qtype.bits for name, params in plan.tensors.items()}
+
+
+def size(model: ir.Model, plan: QuantPlan) -> int:
+    return len(ir.to_proto(lower(model, plan).model).SerializeToString())
+
+
+def test_table_and_last_product_have_8_bits_and_the_rest_4() -> None:
+    assert bits(plan_of(decoder())) == {"table": 8, "first": 4, "second": 4, "t": 8}
+
+
+def test_a_model_without_a_table_has_4_bits_in_its_last_product_too() -> None:
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[1, 64] x) => (float[1, 64] y)
+        <float[64, 64] w> { y = MatMul (x, w) }"""
+    )
+    del proto.graph.input[1:]
+    array = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(array, "w"))
+    assert bits(plan_of(prepare(ir.from_proto(proto)).model)) == {"w": 4}
+
+
+def test_the_least_size_has_4_bits_throughout() -> None:
+    assert set(bits(plan_of(decoder(), fit_size="least")).values()) == {4}
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+def test_a_model_takes_no_more_than_it_may(profiled: bool) -> None:
+    model = decoder()
+    sizes = []
+    for kilobytes in (57, 62, 75, 95, 200):
+        plan = plan_of(model, profiled=profiled, fit_size=f"{kilobytes}kB")
+        sizes.append(size(model, plan))
+        assert sizes[-1] <= 1000 * kilobytes
+    assert sizes == sorted(sizes)
+    assert set(bits(plan).values()) == {8}
+
+
+def test_what_is_stored_once_has_the_same_bits() -> None:
+    for kilobytes in (57, 62, 75, 95):
+        found = bits(plan_of(decoder(), fit_size=f"{kilobytes}kB"))
+        assert found["table"] == found["t"]
+
+
+@pytest.mark.parametrize(("second", "widened"), [(0.01, False), (100.0, True)])
+def test_bits_go_where_the_measured_noise_is(second: float, *, widened: bool) -> None:
+    plan = plan_of(decoder(second), profiled=True, fit_size="63kB")  # room for one of the two matrices
+    assert (bits(plan)["second"] == 8) == widened
+
+
+def test_a_size_that_4_bits_exceed_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"with 4 bits throughout the model takes 0\.0\d+ MB; give more"):
+        plan_of(decoder(), fit_size="10kB")
+
+
+def test_a_size_is_for_weights_of_4_bits() -> None:
+    with pytest.raises(ConfigError, match="add --mode weight-only --weight-type int4"):
+        plan_of(decoder(), weight_type="int8", fit_size="1MB")
+
+
+@pytest.mark.parametrize("text", ["", "900", "-3MB", "0MB", "900mb", "MB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(MalformedError, match="is no size"):
+        size_in_bytes(text)
+
+
+def test_sizes_have_units() -> None:
+    assert size_in_bytes("900MB") == 900_000_000
+    assert size_in_bytes("1.5 GiB") == 3 << 29
