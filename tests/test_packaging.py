@@ -117,19 +117,20 @@ def test_the_source_distribution_holds_what_a_compiler_reads(source: Path) -> No
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"profiles/observers/{name}" for name in ("_counter.c", "_channels.c", "_platform.h")} <= names
+    assert "quantizer/numerics/_blocks.c" in names
 
 
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="a free-threaded Python has no limited API"
 )
 @pytest.mark.skipif(not shutil.which("cc"), reason="no compiler here")
-def test_the_wheel_has_compiled_counters_for_every_python_without_debugging_information(wheel: Path) -> None:
+def test_the_wheel_has_compiled_kernels_for_every_python_without_debugging_information(wheel: Path) -> None:
     assert "-cp311-abi3-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         modules = {
             info.filename: archive.read(info) for info in archive.infolist() if "abi3" in info.filename
         }
-    assert {Path(name).name.split(".")[0] for name in modules} == {"_counter", "_channels"}
+    assert {Path(name).name.split(".")[0] for name in modules} == {"_counter", "_channels", "_blocks"}
     assert not any(b".debug_info" in content for content in modules.values())
 
 
