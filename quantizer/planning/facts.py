@@ -57,7 +57,7 @@ class PlanningFacts:
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
-            seen to need that.
+            seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
     """
 

@@ -117,6 +117,7 @@ def _within_budget(
     plan = maker.make(noisy) if noisy else plan
     decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in judged]
     quieter = 10.0 ** (-np.array(decibels) / 10.0)
+    allowed, quieter = allowed * np.maximum(quieter, 1.0), np.minimum(quieter, 1.0)
     while True:
         flow = noise_flow(estimator.gains_of(plan), judged)
         if not judged:

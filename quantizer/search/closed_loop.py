@@ -1,14 +1,18 @@
 """A plan is run before it is called done; where an output is too far from float, a more careful one is taken.
 
     plan ─► written ─► run on 8 + 8 calibration samples ─► every output is near enough (`output_shift`): done
-                                  │
+                                  │                                 │
+                                  │                                 └─► far nearer, and nodes are float for
+                                  │                                     their noise: bolder plans
                                   └─► more careful plans, the fastest first, until one holds on both halves
 
 An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
 is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are of two kinds: a few nodes
 in float, those whose noise as measured is worth most of their time; and a tighter noise budget of the output
-that is too far off. A plan is taken only if what it gains is worth its time, by the target's table of kernel
-times and not by the clock: the same samples give the same plan wherever kernels compute the same.
+that is too far off. Bolder ones have noise budgets raised by what was measured to be to spare; they are held
+to half of what an output may be off, and to the SQNR that the verdict asks for. A plan is taken only if what
+it gains is worth its time, by the target's table of kernel times and not by the clock: the same samples give
+the same plan wherever kernels compute the same.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .engine import CANNOT
 from .fallback_nodes import blamed_on_nodes
+from .grades import needed_sqnr
 from .options import TuningData
 from .output_shift import OutputShift, output_shifts
 from .quality import int8_share
@@ -64,6 +69,16 @@ MOST_NODES = 24
 WORTH = 0.08
 """Least share of the noise power that a more careful plan removes for each hundredth of float's time that it
 takes longer (DECISIONS.md, 68)."""
+
+ROOM = 0.5
+"""Share of what an output may be off that bolder plans may use: 6 dB are left for samples that nobody ran."""
+
+BOLDER = (2.0, 1.0, 0.5)
+"""By how many times the decibels that are to spare noise budgets are raised: an estimate that was too careful
+once is so of what is quantized next."""
+
+LEAST_GAIN = 0.02
+"""Share of float's time that a bolder plan has to save."""
 
 WORSE = 1.1
 """How much further off an output may be on the samples that confirm."""
@@ -171,9 +186,7 @@ def checked_on_samples(
         del session
         loop = _Loop(samples, class_axes(planned.model, None, None), Path(folder))
         first = loop.tried(facts, planned)
-        best = first
-        if not first.holds:
-            best = loop.more_careful(first)
+        best = loop.bolder(first) if first.holds else loop.more_careful(first)
     return best.facts, _with_checks(best, first, len(samples.samples))
 
 
@@ -232,6 +245,31 @@ class _Loop:
         if holding:
             return min(holding, key=lambda found: found.time)
         return min([first, *better], key=lambda found: found.excess)
+
+    def bolder(self, first: _Tried) -> _Tried:
+        """Return the fastest of the plans that give more nodes to integers, or the first where none pays.
+
+        Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
+        """
+        floats = [entry for entry in first.planned.plan.nodes.values() if entry.stays_float]
+        about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
+        is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
+        spare = -20.0 * math.log10(max(first.excess / ROOM, 1e-3))
+        if not is_noisy or spare < LEAST_DB:
+            return first
+        outputs, needed = [shift.output for shift in first.shifts], needed_sqnr(first.facts.noise_limits)
+        for times in BOLDER:  # the most first
+            decibels = dict.fromkeys(outputs, -math.floor(2.0 * times * spare) / 2.0)
+            facts = replace(first.facts, quieter={**first.facts.quieter, **decibels})
+            try:
+                found = self.tried(facts, plan_from(facts))
+            except CANNOT:
+                continue
+            shifts = (*found.chosen, *found.confirmed)
+            within = _worst(shifts) <= ROOM and all(s.sqnr >= needed.get(s.output, 0.0) for s in shifts)
+            if within and found.time <= first.time - LEAST_GAIN:
+                return found
+        return first
 
     def _better(self, first: _Tried, candidates: Iterable[PlanningFacts]) -> list[_Tried]:
         """Return the plans that are better than the first, as far as the fastest that holds."""
@@ -325,7 +363,13 @@ def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:
     plan = replace(plan, notes=tuple(note for note in plan.notes if note not in expected))
     planned = replace(best.planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
     notes = []
-    if best is not first:
+    if best is not first and first.holds:
+        worst = max(best.shifts, key=lambda shift: shift.excess)
+        notes.append(
+            f"run on {samples} calibration samples, less noise than estimated: more nodes are quantized "
+            f"({worst.text}), for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
+        )
+    elif best is not first:
         worst = max(first.shifts, key=lambda shift: shift.excess)
         after = next(shift for shift in best.shifts if shift.output == worst.output)
         notes.append(

@@ -68,12 +68,14 @@ class OutputShift:
         measure: what `value` is.
         value: the figure, 0 for equal outputs; infinite where quantized values are not finite.
         limit: above which the output is too far off.
+        sqnr: of all its elements, in dB.
     """
 
     output: str
     measure: Measure
     value: float
     limit: float
+    sqnr: float
 
     @property
     def excess(self) -> float:
@@ -129,16 +131,18 @@ def _shift(
 ) -> OutputShift:
     kind = limits.kinds.get(name, "values")
     finite = all(np.isfinite(q).all() for q in theirs)
+    signal = float(sum(np.square(f).sum() for f in mine))
+    share = float(sum(np.square(q - f).sum() for f, q in zip(mine, theirs, strict=True))) / (signal or 1.0)
+    sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
     probabilities = _as_probabilities(kind, mine, classes)
     if probabilities is not None:
         moved = _moved([probabilities(f) for f in mine], [probabilities(q) for q in theirs])
-        return OutputShift(name, Measure.MOVED, moved if finite else math.inf, MOST_MOVED)
+        return OutputShift(name, Measure.MOVED, moved if finite else math.inf, MOST_MOVED, sqnr)
     if kind == "embedding" and (noise := _cosine_noise(mine, theirs)) is not None:
-        return OutputShift(name, Measure.COSINES, noise if finite else math.inf, MOST_COSINE_NOISE)
-    signal = float(sum(np.square(f).sum() for f in mine))
-    share = float(sum(np.square(q - f).sum() for f, q in zip(mine, theirs, strict=True))) / (signal or 1.0)
+        return OutputShift(name, Measure.COSINES, noise if finite else math.inf, MOST_COSINE_NOISE, sqnr)
     most = min(limits.allowed(name), 1e6) * NOISE_SLACK
-    return OutputShift(name, Measure.NOISE, math.sqrt(share) if finite else math.inf, math.sqrt(most))
+    noise = math.sqrt(share) if finite else math.inf
+    return OutputShift(name, Measure.NOISE, noise, math.sqrt(most), sqnr)
 
 
 # What an output means --------------------------------------------------------------------------------------

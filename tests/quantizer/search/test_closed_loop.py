@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, output_shift
 from qprof_onnx.quantizer.targets import machine
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -51,6 +56,21 @@ def test_where_an_output_moves_too_far_more_nodes_stay_float_until_it_holds(tmp_
     assert check.value <= check.limit
     assert floats(after) > floats(before)
     assert any("the first plan was too noisy" in note for note in after.plan.notes)
+
+
+def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: Path) -> None:
+    """A plan with far less noise than it may have stands for an estimate that was too careful."""
+    path = DIGITS / "model.onnx"
+    profile = qprof.profile(path, DIGITS / "calibration")
+    recipe = load_recipe()
+    asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
+    facts = replace(model_facts(open_prepared(path), profile, asked), quieter={"logits": 10.0})
+    planned = plan_from(facts)
+    _, bolder = closed_loop.checked_on_samples(facts, planned, path, DIGITS / "calibration")
+    assert bolder.plan.origin.checks[0].value <= closed_loop.ROOM * bolder.plan.origin.checks[0].limit
+    kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
+    assert kinds[1] < kinds[0]
+    assert any("less noise than estimated: more nodes are quantized" in note for note in bolder.plan.notes)
 
 
 @pytest.mark.usefixtures("demanding")
