@@ -59,7 +59,8 @@ def write_checked(
 ) -> WrittenModel:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    One of more than `MOST_RUN` bytes is loaded and not run, which a note says.
+    One of more than `MOST_RUN` bytes that was made without a profile, so that the float model never ran here,
+    is loaded and not run, which a note says.
 
     Args:
         model: the quantized model.
@@ -75,22 +76,23 @@ def write_checked(
     temporary = save_model(model, output, external, batch)
     name = f"{output} (not written, quantized from {original})"
     options, size = session_options(1), batch.size(temporary)
-    if size > MOST_RUN:
+    only_loaded = size > MOST_RUN and not elements
+    if only_loaded:
         options.add_session_config_entry("session.disable_prepacking", "1")
     session = open_session(_loadable(temporary), name, options=options)
     note = (
         f"it was loaded and not run: to run it takes as much memory again as its {size / 1e9:.1f} GB of "
         "weights; 'qprof evaluate' runs it on samples"
-        if size > MOST_RUN
+        if only_loaded
         else smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     )
     return WrittenModel(temporary, size, () if note is None else (note,))
 
 
 MOST_RUN = 512 << 20
-"""Bytes of a model that is run once. The weights of a larger one onnxruntime would lay out anew in memory, or
-be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a word); it is loaded, which maps them from the
-file."""
+"""Bytes of a model that is run once, profile or not. The weights of a larger one onnxruntime would lay out
+anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a word); it is loaded, which maps
+them from the file."""
 
 
 def _loadable(file: Path) -> str | bytes:
