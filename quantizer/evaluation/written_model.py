@@ -91,8 +91,8 @@ def write_checked(
 
 MOST_RUN = 512 << 20
 """Bytes of a model that is run once, profile or not. The weights of a larger one onnxruntime would lay out
-anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a word); it is loaded, which maps
-them from the file."""
+anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a word); it is loaded, which
+maps them from the file."""
 
 
 def _loadable(file: Path) -> str | bytes:
