@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -173,7 +174,10 @@ def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
     Args:
         model: path, or the bytes of a model.
     """
-    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    if isinstance(model, bytes):
+        proto, folder = onnx.load_from_string(model), ""
+    else:  # weights in other files stay there
+        proto, folder = onnx.load(model, load_external_data=False), str(Path(model).parent)
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     caches: dict[str, npt.NDArray[np.float32]] = {}
     for node in proto.graph.node:
@@ -183,7 +187,7 @@ def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
         for place in PLACES:
             scale = constants.get(node.input[place.scale]) if place.scale < len(node.input) else None
             if scale is not None:
-                array = onnx.numpy_helper.to_array(scale).astype(np.float32)
+                array = onnx.numpy_helper.to_array(scale, folder).astype(np.float32)
                 found = array.reshape(()) if array.size == 1 else array.reshape(1, heads, 1, -1)
                 caches |= {node.input[place.past]: found, node.output[place.present]: found}
     return caches

@@ -678,6 +678,12 @@ def _normalise(b: Builder, x: str) -> Made:
     return listed(b.one("LpNormalization", [x], axis=-1, p=2))
 
 
+@recipe("SimplifiedLayerNormalization")
+def _root_mean_square(b: Builder, x: str) -> Made:
+    shape = b.shape(x)
+    return listed(b.one("SimplifiedLayerNormalization", [x, b.weight(shape[-1])], axis=-1)) if shape else None
+
+
 @recipe("BatchNormalization", "Dropout", "Identity")
 def _inference(b: Builder, x: str) -> Made:
     if b.chance(0.3):

@@ -41,6 +41,9 @@ ALLOWED = {
     ("quantizer/exchange", "add_functions", "ir.to_proto"): "one function, to compare it with another",
     ("quantizer/search", "measured", "ir.from_proto"): "networks that measure-target builds",
     ("quantizer/search", "call_time", "ir.from_proto"): "the same",
+    ("quantizer/search", "packed_times", "ir.from_proto"): "the same",
+    ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",
+    ("quantizer/evaluation", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
     ("quantizer/evaluation", "_executed", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
     ("quantizer/evaluation", "_open_openvino", "onnx.load"): "names of outputs, which OpenVINO may lose",
     (

@@ -62,6 +62,7 @@ config:
   weight_schema: symmetric
   weight_type: int8
   block_size: 0
+  fit_size: ""
   weight_only_activations: int8
   prompt: 0
   answer: 0
