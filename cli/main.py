@@ -17,32 +17,43 @@ from ..profiles.base.improvement import improvement
 from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell
 from .interruptions import EndedError, Interruptions
 
-# Name -> short help, in the order of use. The command is `command` in the module of the same name with
-# underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
-# the commands' own.
-COMMANDS = {
-    "dump-profile": "Run a model on samples and record what flows through it.",
-    "join": "Join the parts of a model, and functions of other files, into one model.",
-    "split": "Write the parts of a joined model as quantized files, by the plan of the whole.",
-    "merge": "Merge the profiles of shards of the data into the profile of all of it.",
-    "quantize": "Write a quantized model from a float model and its profile, or from samples.",
-    "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
-    "compare-layers": "List the SQNR of each tensor in graph order.",
-    "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
-    "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
-    "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
-    "report": "Write a report of a quantized model: noise, tensors, graph, prices, and what to try.",
-    "rules": "Print the operator reference: what becomes of each operator on a target.",
-    "targets": "List the runtimes that qprof can quantize for.",
-    "measure-target": "Measure what the kernels of TARGET cost on this machine.",
-    "show": "Print a profile or a plan as a table.",
-    "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
-    "import-profile": "Write the ranges that a calibrator of another tool recorded as a profile.",
-    "import-plan": "Write the scales, zero points and weights that another tool chose as a plan.",
-    "export": "Write a profile or a plan as a file of another tool.",
-    "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
-    "instrument": "Write a model with a QuantizationProfile node on every activation.",
+# Heading -> name -> short help, in the order of `qprof --help`. The command is `command` in the module of the
+# same name with underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares
+# the texts with the commands' own.
+COMMAND_GROUPS = {
+    "Everyday": {
+        "quantize": "Quantize a model, from samples or from its profile.",
+        "evaluate": "Compare a quantized model with its float one.",
+        "report": "Write a page about a quantized model, and what to try.",
+    },
+    "Profile once": {
+        "dump-profile": "Run a model on samples and record what flows through it.",
+        "merge": "Merge profiles of parts of the data into one of all.",
+        "diff": "Compare two profiles of a model, the largest drift first.",
+        "show": "Print a profile or a plan as a table.",
+    },
+    "Look closer": {
+        "compare-layers": "List the SQNR of each tensor in graph order.",
+        "sensitivity": "Rank the quantized nodes by the noise that each adds.",
+        "explain": "Explain a tensor's parameters, or why a node is float.",
+        "tune": "Find and verify the best plan that meets a target.",
+    },
+    "Other tools, models of several files": {
+        "import-profile": "Read another tool's calibrated ranges as a profile.",
+        "import-plan": "Read another tool's quantized model as a plan.",
+        "export": "Write a profile or a plan as a file of another tool.",
+        "join": "Join the parts of a model into one model.",
+        "split": "Write the parts of a joined model as quantized files.",
+    },
+    "Reference": {
+        "targets": "List the runtimes that qprof can quantize for.",
+        "rules": "Print how each operator is handled on a target.",
+        "measure-target": "Measure what the kernels of TARGET cost on this machine.",
+        "schema": "Print the JSON Schema of a file or of a result.",
+        "instrument": "Write a model that records its own activations.",
+    },
 }
+COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
 READER_GONE = 141
 """Exit code, as if SIGPIPE had ended the process."""
@@ -63,9 +74,8 @@ Exit codes:
 
 \b
 Example:
-  qprof dump-profile model.onnx --data samples/ -o profile.yaml
-  qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
-  qprof evaluate model.onnx model.int8.onnx --data heldout/
+  qprof quantize model.onnx --data samples/ -o model.int8.onnx --report report/
+  qprof evaluate model.onnx model.int8.onnx --data heldout/ --labels labels.txt
 """
 
 
@@ -115,9 +125,16 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing one."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the list of commands under their headings, without importing one."""
+        for heading, commands in COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                width = max(map(len, COMMANDS))
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and the options of the group after them."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; wrong usage becomes one line in the style of every other error."""
@@ -251,8 +268,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     help="Show the version.",
 )
 def main(debug: bool) -> None:
-    """Profile-guided post-training quantization of ONNX models: profile once, quantize many.
+    """Profile-guided post-training quantization of ONNX models.
 
-    Every command has a longer help with an example: qprof COMMAND --help.
+    Each command has a help of its own, with an example: qprof COMMAND --help.
     """
     gc.set_threshold(*COLLECT)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 def command(
     old: Path, new: Path, *, worst: int | None, as_json: bool, report: Path | None, **options: Any
 ) -> None:
-    """Compare two profiles of a model, tensor by tensor, the largest drift first.
+    """Compare two profiles of a model, the largest drift first.
 
     Range growth is the factor by which OLD's range would have to grow to hold NEW's data, clipping rate the
     share of that data that OLD's parameters clip (the baseline: of OLD's own data). The histograms are

@@ -114,7 +114,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare a quantized model with the float one: quality, size and speed.
+    """Compare a quantized model with its float one.
 
     Runs both on the same samples. A gate that is not met, or not proven, ends with exit code 1. Without
     --labels, boxes, masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @custom_ops_option
 @json_option
 def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_json: bool) -> None:
-    """Explain the parameters of a tensor, or why a node is quantized or float.
+    """Explain a tensor's parameters, or why a node is float.
 
     Of a tensor: its parameters; with --model and --profile the observed range, the share of clipped values,
     the calibrator and what follows; the tensors that share its scale, which of them set the common range,

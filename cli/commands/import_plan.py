@@ -20,7 +20,7 @@ from ..options import DATA, EXISTING, MODEL, NEW, FileCommand
 @click.option("--form", type=click.Choice(FORMS), help="Output format; that of SOURCE by default.")
 @click.option("-o", "--output", required=True, type=NEW, metavar="PLAN.yaml", help="Plan to write.")
 def command(source: Path, model: Path, target: str | None, form: str | None, output: Path) -> None:
-    """Write the scales, zero points and weights that another tool chose as a plan.
+    """Read another tool's quantized model as a plan.
 
     SOURCE is a quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators,
     dynamic or weight-only), AIMET's encodings, QNN's quantization_overrides.json, or TensorQuantOverrides

@@ -20,7 +20,7 @@ from ..options import EXISTING, MODEL, NEW, FileCommand
     help="Take the ranges that the other tool chose, even where its file has histograms.",
 )
 def command(file: Path, model: Path, output: Path, chosen_ranges: bool) -> None:
-    """Write the ranges that a calibrator of another tool recorded as a profile.
+    """Read another tool's calibrated ranges as a profile.
 
     FILE is onnxruntime's calibration.json, calibration.cache or calibration.flatbuffers, TensorRT's
     calibration cache, or Glow's YAML; it is told by its content. All commands with --profile take such a file

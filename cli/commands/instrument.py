@@ -16,9 +16,10 @@ from ..options import NEW, FileCommand, model_argument
     "-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Instrumented model to write."
 )
 def command(model: Path, output: Path) -> None:
-    """Write a model with a QuantizationProfile node on every activation.
+    """Write a model that records its own activations.
 
-    The node is an ONNX function of standard operators: the written model runs in onnxruntime as it is, opens
+    Every activation gets a QuantizationProfile node, an ONNX function of standard operators: the model that
+    is written runs in onnxruntime as it is, opens
     in every viewer, and returns the original outputs bit for bit. qprof dump-profile does not need it.
 
     \b

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def command(
     models: tuple[Path, ...], functions: tuple[Path, ...], connect: tuple[str, ...], output: Path
 ) -> None:
-    """Join the parts of a model, and functions of other files, into one model.
+    """Join the parts of a model into one model.
 
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
     qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are

@@ -15,7 +15,7 @@ from ..options import EXISTING, NEW, FileCommand
 @click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
 @click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a note.")
 def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) -> None:
-    """Merge the profiles of shards of the data into the profile of all of it.
+    """Merge profiles of parts of the data into one of all.
 
     The merged profile is, byte for byte, the one that qprof dump-profile writes for all the samples at once,
     whatever the order of the shards. All must be of one model. The same samples in two of them are an error,

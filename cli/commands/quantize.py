@@ -98,7 +98,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Write a quantized model from a float model and its profile, or from samples.
+    """Quantize a model, from samples or from its profile.
 
     With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
     for the next time), a quarter is held out, the result is judged on these, and what to try is told. A

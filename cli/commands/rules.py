@@ -19,7 +19,7 @@ from ..options import FileCommand, json_option, target_option
 )
 @json_option
 def command(target: str | None, form: str, as_json: bool) -> None:
-    """Print the operator reference: what becomes of each operator on a target.
+    """Print how each operator is handled on a target.
 
     An operator that is not listed stays float, with the reason in the plan. --format markdown prints the page
     quantizer/OPERATORS.md, for all targets or the one that is given.

@@ -10,7 +10,7 @@ from ..console import echo, print_table
 @click.command("schema")
 @click.argument("name", required=False, metavar="[NAME]")
 def command(name: str | None) -> None:
-    """Print the JSON Schema of a file or of a result; without NAME the names.
+    """Print the JSON Schema of a file or of a result.
 
     Editors complete and check a configuration file or a plan with it; programs that read what --json prints
     can check it. A result says in its key format which schema it follows.

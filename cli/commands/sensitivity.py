@@ -85,7 +85,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Rank the quantized nodes by how much noise each adds to the outputs.
+    """Rank the quantized nodes by the noise that each adds.
 
     Ranked by the SQNR of the outputs with only this node quantized; beside it the dB that are recovered when
     only this node is kept float, and --keep-float options to copy. 8 samples unless --limit says otherwise.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "-o", "--output", required=True, type=FolderWritten(()), metavar="DIR", help="Folder for the files."
 )
 def command(model: Path, plan: Path, output: Path) -> None:
-    """Write the parts of a joined model as quantized files, by the plan of the whole.
+    """Write the parts of a joined model as quantized files.
 
     MODEL.onnx was written by qprof join, and PLAN.yaml by qprof quantize or tune with --save-plan. DIR gets
     PART.int8.onnx for each part, with the inputs and outputs of the part's float file. One after the other

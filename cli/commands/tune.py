@@ -80,7 +80,7 @@ def command(
     report: Path | None,
     **options: Any,
 ) -> None:
-    """Find the best plan that meets a quality target, and verify it on held-out samples.
+    """Find and verify the best plan that meets a target.
 
     The target: the score drops by at most --max-drop percentage points. The score is top-1 accuracy with
     --labels, or your own with --metric: a function of a list of outputs (dicts by name) and of the samples'

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from qprof_onnx.cli.main import main
+from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.api import profiling as pipeline
 
@@ -44,7 +44,7 @@ def test_help_lists_the_exit_codes_and_an_example() -> None:
     result = qprof("--help")
     assert result.exit_code == 0
     assert "130  interrupted with Ctrl-C" in result.output
-    assert "  qprof dump-profile model.onnx --data samples/ -o profile.yaml" in result.output
+    assert "  qprof quantize model.onnx --data samples/ -o model.int8.onnx" in result.output
 
 
 def test_version_names_the_program() -> None:
@@ -202,3 +202,11 @@ def test_a_reader_that_goes_away_is_no_error_message() -> None:
     process.stderr.close()
     assert process.wait() == 141
     assert errors == b""
+
+
+def test_help_lists_the_commands_of_every_day_first_each_on_one_line() -> None:
+    lines = qprof("--help").output.splitlines()
+    first = lines.index("Everyday:")
+    assert [line.split()[0] for line in lines[first + 1 : first + 4]] == ["quantize", "evaluate", "report"]
+    listed = lines[first : lines.index("Options:")]
+    assert sum(line.startswith("  ") for line in listed) == len(COMMANDS)
