@@ -21,6 +21,7 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError
 from ..profiles.base.options import Group, Option, options_of
+from ..quantizer.api.precision import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions
 from ..quantizer.targets.config import QuantConfig
 from .console import add_finding, echo, keep_stdout_free, note_arguments, note_values, tell
@@ -519,11 +520,27 @@ target_option = record_options(QuantConfig, "target", shows_defaults=False)
 
 setting_options = option_list(
     option(
+        "--as",
+        "precision",
+        group="Basic",
+        type=Name(lambda: PRECISION_NAMES),
+        help="int8, int8-dynamic, weight-only-8, weight-only-4, or mixed (weights of 4 and 8 bits within "
+        "--max-size).  [default: int8]",
+    ),
+    option(
         "--config",
         group="Basic",
         type=EXISTING,
         metavar="FILE",
         help="YAML file of settings, or of a target of your own; options overrule it.",
+    ),
+    option(
+        "--set",
+        "lines",
+        group="Basic",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="One line of such a file, as in calibrator=kl or runtime.operators.Conv=[float]. Repeatable.",
     ),
     record_options(QuantConfig, shows_defaults=False),
     option(
@@ -534,7 +551,7 @@ setting_options = option_list(
         help="Times of the kernels on your machine (qprof measure-target), instead of the target's own.",
     ),
 )
-"""Add --target, --config and an option for each setting; `taken_recipe` takes what was given."""
+"""Add --as, --target, --config, --set and an option for each setting; `taken_recipe` takes what was given."""
 
 
 def taken_recipe(options: dict[str, Any]) -> Recipe | None:
@@ -546,18 +563,25 @@ def taken_recipe(options: dict[str, Any]) -> Recipe | None:
     Raises:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
-    names = ("config", "costs", *options_of(QuantConfig))
+    names = ("precision", "config", "lines", "costs", *options_of(QuantConfig))
     asked = given({name: options.pop(name) for name in names if name in options})
     if not asked:
         return None
-    from ..quantizer.targets.loading import load_recipe
+    from ..quantizer.targets.loading import load_recipe, parsed_lines
 
     source, costs = asked.pop("config", None), asked.pop("costs", None)
+    settings, runtime = parsed_lines(asked.pop("lines", ()))
+    word = asked.pop("precision", None)
+    asked = {**settings, **asked}
+    if word is not None:
+        size = options.get("gate_max_size")
+        text = asked.get("fit_size") if size is None else f"{size / 1000:.3f}kB"
+        asked = settings_with(precision_named(word, text, "--as"), asked, f"--as {word}")
     if source is not None and "target" in asked:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"
         )
-    recipe = load_recipe(source or asked.pop("target", None), asked)
+    recipe = load_recipe(source or asked.pop("target", None), asked, runtime)
     if costs is not None:
         from ..quantizer.targets.cost_table import read_table
 

@@ -19,8 +19,8 @@ def command(model: Path, output: Path) -> None:
     """Write a model that records its own activations.
 
     Every activation gets a QuantizationProfile node, an ONNX function of standard operators: the model that
-    is written runs in onnxruntime as it is, opens
-    in every viewer, and returns the original outputs bit for bit. qprof dump-profile does not need it.
+    is written runs in onnxruntime as it is, opens in every viewer, and returns the original outputs bit for
+    bit. qprof dump-profile does not need it.
 
     \b
     Example:

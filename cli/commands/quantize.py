@@ -12,6 +12,7 @@ import click
 from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_text
 from ...quantizer.api.options import OF_JUDGING, QuantizeOptions
+from ...quantizer.api.precision import MIXED, PRECISIONS
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
 from ..console import (
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     "quantize",
     cls=GroupedCommand,
     everyday=(
-        *("data", "profile", "output", "target", "schema", "labels", "metric", "preprocess", "limit"),
-        *("gate_max_accuracy_drop", "check_speed", "keep_float", "config", "report"),
+        *("data", "profile", "output", "precision", "target", "labels", "metric", "preprocess", "limit"),
+        *("gate_max_accuracy_drop", "check_speed", "keep_float", "config", "lines", "report"),
     ),
 )
 @model_argument
@@ -101,17 +102,19 @@ def command(
     """Quantize a model, from samples or from its profile.
 
     With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
-    for the next time), a quarter is held out, the result is judged on these, and what to try is told. A
-    profile needs no samples, but for --check-speed and --rounding gptq or gptaq; --mode dynamic needs none.
+    for the next time), a quarter is held out, the result is judged on these, and what to try is told.
+    --as int8-dynamic and --as weight-only-8 or weight-only-4 need neither.
 
     \b
     Examples:
       qprof quantize model.onnx --data samples/ --labels labels.txt -o model.int8.onnx
-      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
+      qprof quantize model.onnx --as weight-only-4 -o model.int4.onnx
     """
     from ...quantizer.api.quantize import quantize
     from ...quantizer.search.options import SpeedCheckOptions
 
+    is_mixed = options["precision"] == MIXED
     recipe = taken_recipe(options)
     asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
     limits = given(options, Gate, "gate_")
@@ -120,6 +123,8 @@ def command(
         asked["gate"] = Gate(**limits)
         speed: dict[str, Any] = {}
     else:
+        if is_mixed:  # the size is that of the plan, and no gate
+            limits.pop("max_size", None)
         sampled = {"data": data, **asked, **limits}
         _check_purposes({k: v for k, v in sampled.items() if v is not None}, recipe, check_speed=check_speed)
         speed = {"data": data, "limit": asked.get("limit"), "min_speedup": limits.get("min_speedup")}
@@ -306,14 +311,23 @@ def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, st
 
 
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
-    """Yield the words of the command line without settings that a fix changes, and --fix."""
+    """Yield the words of the command line without settings that a fix changes, and --fix; where it changes
+    one that --as stands for, the others in its place."""
     known = options_of(QuantConfig)
     changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
     changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given
     words = iter(arguments)
     for word in words:
         name, _, value = word.partition("=")
-        if name not in (*changed, "--fix"):
+        if name == "--as":
+            value = value or next(words, "")
+            meant = PRECISIONS[value].settings if value in PRECISIONS else {}
+            flags = {known[key].flag: text for key, text in meant.items() if text is not None}
+            kept = [
+                text for flag, setting in flags.items() if flag not in changed for text in (flag, setting)
+            ]
+            yield from kept if flags.keys() & changed else ("--as", value)
+        elif name not in (*changed, "--fix"):
             yield word
         elif not value:
             next(words, None)

@@ -149,7 +149,7 @@ def _profile_for(
         raise ConfigError(
             f"{model_path}: mode {recipe.config.mode} needs a profile or samples: give --data DIR, which "
             "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
-            f"makes; or use a mode without either ({', '.join(DATA_FREE)})"
+            "makes; or ask for what needs neither: --as int8-dynamic, weight-only-8 or weight-only-4"
         )
     return Profile(prepared.identity, DataId(), {}), ()
 

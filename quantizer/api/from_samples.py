@@ -85,7 +85,13 @@ CHOSEN = (
 
 
 def quantize_from_samples(
-    model: Path, data: DataLike, output: Path, recipe: Recipe | None, options: QuantizeOptions
+    model: Path,
+    data: DataLike,
+    output: Path,
+    recipe: Recipe | None,
+    options: QuantizeOptions,
+    *,
+    profile_file: Path | None = None,
 ) -> QuantizeResult:
     """Profile, plan and write a model, judge it on samples that were held out, and try fixes.
 
@@ -96,6 +102,7 @@ def quantize_from_samples(
             given for.
         recipe: settings and target; None for the default target's.
         options: on what it is judged, and what follows.
+        profile_file: where the profile is kept; None for beside the model.
 
     Returns:
         The result, with `judged`.
@@ -114,7 +121,10 @@ def quantize_from_samples(
                     f"{source_name(source)}: random values meet no limit; give samples as the model will see "
                     "them, or no limit"
                 )
-        profile_file = None if recipe.config.mode in DATA_FREE else file_beside(output, "profile")
+        if recipe.config.mode in DATA_FREE:
+            profile_file = None
+        elif profile_file is None:
+            profile_file = file_beside(output, "profile")
         plan_file = Path(options.save_plan) if options.save_plan else file_beside(output, "plan")
         read = FilesRead((model,), (labels,), (data, holdout))
         check_outputs([output, plan_file, profile_file, options.checkpoint], read)

@@ -7,47 +7,81 @@ those where there are samples alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast, overload
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.improvement import left_out_steps
 from ...profiles.base.tool import notes_once
-from ...profiles.records.profile import Profile
-from ...profiles.samples.objects import DataSource
+from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation.options import QUICK
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
+from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
-from .keywords import QuantizeKeywords, TargetLike, sorted_keywords
+from .keywords import PathLike, QuantizeKeywords, SortedKeywords, TargetLike, sorted_keywords
 from .options import OF_JUDGING, QuantizeOptions
+from .precision import Precision, precision_named, settings_with
 from .results import QuantizeResult, quantized_name
-from .sources import in_memory, samples_of
+from .sources import in_memory, names_samples, samples_of
+
+
+@overload
+def quantize(
+    model: ModelLike,
+    profile: ProfileLike | DataSource | None = None,
+    output: PathLike | None = None,
+    *,
+    target: TargetLike | None = None,
+    config: Precision | str | None = None,
+    plan: PlanLike | None = None,
+    data: DataSource | None = None,
+    **options: Unpack[QuantizeKeywords],
+) -> QuantizeResult: ...
+
+
+@overload
+def quantize(
+    model: ModelLike,
+    profile: ProfileLike | DataSource | None = None,
+    output: PathLike | None = None,
+    *,
+    target: TargetLike | None = None,
+    config: Mapping[str, Precision | str],
+    plan: PlanLike | None = None,
+    data: DataSource | None = None,
+    **options: Unpack[QuantizeKeywords],
+) -> dict[str, QuantizeResult]: ...
 
 
 def quantize(
     model: ModelLike,
-    profile: ProfileLike | None = None,
-    output: str | os.PathLike[str] | None = None,
+    profile: ProfileLike | DataSource | None = None,
+    output: PathLike | None = None,
     *,
     target: TargetLike | None = None,
+    config: Precision | str | Mapping[str, Precision | str] | None = None,
     plan: PlanLike | None = None,
     data: DataSource | None = None,
     **options: Unpack[QuantizeKeywords],
-) -> QuantizeResult:
-    """Quantize a float model with its profile, with a plan, or with samples alone.
+) -> QuantizeResult | dict[str, QuantizeResult]:
+    """Quantize a float model with samples, with its profile, or with a plan.
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        profile: path or object; not needed with a plan, nor in mode "dynamic" or "weight-only".
-        output: where to write the quantized model; None for nowhere.
+        profile: path or object; not needed with samples or a plan, nor where no activation is calibrated. In
+            its place samples may stand: an object, a folder, a function, a URL; a file is a profile.
+        output: where to write the quantized model; None for nowhere. With several configurations a folder.
         target: the runtime that the model is for (`target_names`), a configuration file, or a `Recipe`.
+        config: `Int8()` (the default), `Int8Dynamic()`, `WeightOnly(bits=4)` or `Mixed(max_size="900MB")`, or
+            a word of the command line, such as "weight-only-4". A mapping of names to them makes a model of
+            each, from one profile.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. Without a profile and a plan they are profiled, some are held out, and
             the result is judged on these; with one they are for `rounding="gptq"` or `"gptaq"`.
@@ -56,20 +90,17 @@ def quantize(
 
     Returns:
         The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `notes`; `save(path)` writes the model;
-        and `verdict`, where it was judged.
+        and `verdict`, where it was judged. For a mapping of configurations a result for each name.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    if profile is not None and not isinstance(profile, str | os.PathLike | Profile):
-        raise ConfigError(
-            f"profile: is a {type(profile).__name__}; give a profile, or its path; samples go to data="
-        )
+    if names_samples(profile):
+        if data is not None:
+            raise ConfigError("data: samples were given twice; leave out those in the place of the profile")
+        data, profile = cast("DataSource", profile), None
     given = sorted_keywords("quantize", options, QuantizeKeywords)
-    recipe = given.recipe(target)
-    if plan is not None and recipe is not None:
-        raise ConfigError("plan: holds its own settings; give no others, and no target")
     latency = {} if "latency" not in given.others else {"latency": QUICK if given.others["latency"] else None}
     how = QuantizeOptions(**{**given.others, **latency})
     samples = None if data is None else samples_of(data, how.transform, how.preprocess)
@@ -79,8 +110,66 @@ def quantize(
             f"{min(unused)}: is for data without a profile, where the result is judged; leave it out, or "
             "call evaluate"
         )
+    call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, target)
+    if not isinstance(config, Mapping):
+        return _quantize_as(call, _recipe(given, target, config), output)
+    for name, value in (("save_plan", how.save_plan), ("checkpoint", how.checkpoint), ("plan", plan)):
+        if value is not None:
+            raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
+    if wrong := next((name for name in config if not name or name != Path(name).name), None):
+        raise ConfigError(f"config: '{wrong}' is no name of a file; give one without a folder")
+    results = {}
+    with nullcontext(output) if output is not None else temporary_folder() as folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, one in config.items():
+            file = Path(folder) / (name if name.endswith(".onnx") else f"{name}.onnx")
+            written, kept = None if output is None else file, Path(folder) / "profile.yaml"
+            results[name] = _quantize_as(call, _recipe(given, target, one), written, kept)
+    return results
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What does not change from one configuration of a call to the next."""
+
+    model: ModelLike
+    profile: ProfileLike | None
+    plan: PlanLike | None
+    samples: DataLike | None
+    how: QuantizeOptions
+    target: TargetLike | None
+
+
+def _recipe(
+    given: SortedKeywords, target: TargetLike | None, config: Precision | str | None
+) -> Recipe | None:
+    """Return settings and target of a call; None where none were given."""
+    if config is None:
+        return given.recipe(target)
+    if isinstance(config, str):
+        config = precision_named(config, given.settings.get("fit_size"), "config")
+    elif not isinstance(config, Precision):
+        raise ConfigError(
+            f"config: is a {type(config).__name__}; give Int8(), Int8Dynamic(), WeightOnly(bits=4) or "
+            'Mixed(max_size="900MB")'
+        )
+    settings = settings_with(config, given.settings, type(config).__name__)
+    own = settings.pop("target", None)
+    if own is not None and target is not None:
+        raise ConfigError(f"target: {own} stands in the configuration too; leave one out")
+    return replace(given, settings=settings).recipe(target if own is None else own)
+
+
+def _quantize_as(
+    call: _Call, recipe: Recipe | None, output: PathLike | None, profile_file: Path | None = None
+) -> QuantizeResult:
+    """Quantize with one configuration; the profile of samples is kept in `profile_file`, or beside the
+    output."""
+    model, profile, plan, samples, how = call.model, call.profile, call.plan, call.samples, call.how
+    if plan is not None and recipe is not None:
+        raise ConfigError("plan: holds its own settings; give no others, and no target")
     timed = None if how.speed is None else how.speed.data
-    read = FilesRead((model,), (profile, plan, target), (samples, timed))
+    read = FilesRead((model,), (profile, plan, call.target), (samples, timed))
     check_outputs([output, how.save_plan, how.checkpoint], read)
     with (
         notes_once(),
@@ -88,8 +177,8 @@ def quantize(
         model_file(model) as path,
         _output_file(output, path) as written,
     ):
-        if alone and samples is not None:
-            result = quantize_from_samples(path, samples, written, recipe, how)
+        if samples is not None and profile is None and plan is None:
+            result = quantize_from_samples(path, samples, written, recipe, how, profile_file=profile_file)
         else:
             result = write_quantized(
                 path,

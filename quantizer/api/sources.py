@@ -13,8 +13,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.records.profile import Profile
 from ...profiles.runtime.external_weights import load_weights
+from ...profiles.samples.functions import is_function
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
+from ...profiles.samples.random_samples import is_random
+from ...profiles.samples.storage import is_url
 from ..model.files import temporary_folder
 
 LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
@@ -40,6 +44,15 @@ def samples_of(
             )
         return PreprocessedData(os.fspath(data), os.fspath(preprocess))
     return data if transform is None else Transformed(data, transform)
+
+
+def names_samples(source: object) -> bool:
+    """Whether what is given in the place of a profile is samples: objects, a folder, a function, a URL or
+    random values. A file is a profile; samples in one are given as `data`."""
+    if isinstance(source, str | os.PathLike):
+        text = os.fspath(source)
+        return os.path.isdir(text) or is_url(text) or is_random(text) or is_function(text)
+    return source is not None and not isinstance(source, Profile)
 
 
 @contextmanager

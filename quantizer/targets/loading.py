@@ -19,7 +19,7 @@ parsed, then resolved (`resolved`: what one setting decides about another), then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...profiles.base.conversion import read_fields, read_record
-from ...profiles.base.errors import ConfigError, MalformedError, not_one_of
+from ...profiles.base.errors import ConfigError, MalformedError, not_one_of, unknown_key
 from ...profiles.base.output_files import read_text
 from ...profiles.base.strict_yaml import parse
 from ...profiles.base.tool import note
@@ -103,7 +103,11 @@ def _processors() -> Processors:
     return {target.name: target.processors for target in packaged_targets()}
 
 
-def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Recipe:
+def load_recipe(
+    source: str | Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    runtime: Mapping[str, Any] | None = None,
+) -> Recipe:
     """Return the settings of a packaged target or of a file, overruled by `overrides`.
 
     It is noted which target "auto" stands for here, and, where nobody named a target, that the default is not
@@ -113,11 +117,20 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
         source: name of a packaged target, "auto" for this machine's, or path of a YAML file; None for the
             default target.
         overrides: values for fields of `QuantConfig`; None values are ignored.
+        runtime: facts about the runtime, over those of the file; entries of a mapping one by one.
 
     Raises:
         ConfigError: no such target or file, unknown keys, values that are not allowed.
     """
     where, file, why = _file_of(source)
+    if runtime:
+        _told(OPTIONS, lambda: read_fields(runtime, Target, "runtime", without=IDENTITY))
+        known = file.runtime or {}
+        merged = {
+            name: {**known.get(name, {}), **value} if isinstance(value, Mapping) else value
+            for name, value in runtime.items()
+        }
+        file = replace(file, runtime={**known, **merged}, verified=None)
     target = _told(where, lambda: _target(file))
     if doubt := why or ("" if source is not None else _default_doubt(target)):
         note(doubt)
@@ -127,6 +140,42 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
     config, filled_in = resolved({**given, "target": target.name, **chosen}, target, chosen)
     config = check_config(config, target, OPTIONS if chosen else where)
     return Recipe(config, target, filled_in, why)
+
+
+def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return settings and facts about the runtime that lines of a configuration file hold, in one line each.
+
+    Args:
+        lines: such as `calibrator=kl`, `settings.keep_float=[Gemm_9]` or `runtime.operators.Conv=[float]`:
+            the keys of the file with dots between, the last 2 levels of `runtime` for an entry of a mapping.
+
+    Raises:
+        ConfigError: no key and value, or a key that is not known.
+    """
+    settings: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    names = [f.name for f in fields(QuantConfig)]
+    levels = ["runtime." + f.name for f in fields(Target) if f.name not in IDENTITY]
+    for line in lines:
+        key, equals, text = line.partition("=")
+        if not equals or not text.strip():
+            raise ConfigError(f"--set {line}: is no key and value; write it as --set calibrator=kl")
+        value = _told(f"--set {key}", lambda text=text: parse(text))  # type: ignore[misc]
+        level, _, rest = key.partition(".")
+        name, _, entry = rest.partition(".")
+        if not rest and level in names:
+            settings[level] = value
+        elif level == "settings" and rest in names:
+            settings[rest] = value
+        elif level == "runtime" and f"{level}.{name}" in levels:
+            if entry and not isinstance(runtime.get(name, {}), dict):
+                raise ConfigError(f"--set {key}: {name} is set as a whole too; leave one out")
+            runtime[name] = {**runtime.get(name, {}), entry: value} if entry else value
+        else:
+            known = [*names, *(f"settings.{name}" for name in names), *levels]
+            problem = unknown_key("", key, known)
+            raise ConfigError(f"--set: {problem}; {problem.advice}")
+    return settings, runtime
 
 
 def _file_of(source: str | Path | None) -> tuple[str, ConfigFile, str]:

@@ -1,0 +1,99 @@
+"""What becomes of a model in one word: the records in Python, and several models of one profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import qprof_onnx as qprof
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.api.precision import MIXED, PRECISION_NAMES, PRECISIONS, Precision
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[dict[str, np.ndarray]]:
+    return [dict(np.load(file)) for file in sorted((DIGITS / "calibration").glob("*.npz"))[:4]]
+
+
+@pytest.mark.parametrize(
+    ("precision", "settings"),
+    [
+        (qprof.Int8Dynamic(), {"mode": "dynamic"}),
+        (qprof.WeightOnly(bits=8), {"mode": "weight-only"}),
+        (
+            qprof.WeightOnly(bits=4, block_size=64),
+            {"mode": "weight-only", "weight_type": "int4", "block_size": 64},
+        ),
+        (qprof.Mixed(max_size="90kB"), {"mode": "weight-only", "weight_type": "int4", "fit_size": "90kB"}),
+    ],
+)
+def test_a_record_gives_the_plan_that_its_settings_give(
+    precision: Precision, settings: dict[str, object]
+) -> None:
+    by_record = qprof.quantize(MODEL, config=precision).plan
+    assert by_record == qprof.quantize(MODEL, **settings).plan  # type: ignore[arg-type]
+
+
+def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarray]]) -> None:
+    result = qprof.quantize(MODEL, samples, config="int8", latency=False)
+    assert result.verdict is not None
+    assert result.plan.config.mode == "static"
+    assert qprof.quantize(MODEL, str(DIGITS / "calibration"), latency=False).verdict is not None
+
+
+def test_several_configurations_are_made_of_one_profile(
+    samples: list[dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    config = {"fast": qprof.Int8(), "signed": qprof.Int8(schema="symmetric"), "small.onnx": "weight-only-4"}
+    results = qprof.quantize(MODEL, samples, tmp_path / "new", config=config, latency=False)
+    assert list(results) == list(config)
+    judged = [result.judged for result in results.values()]
+    assert [one.profile_reused for one in judged if one is not None] == [False, True, False]
+    assert {path.name for path in (tmp_path / "new").glob("*.onnx")} == {
+        "fast.onnx",
+        "signed.onnx",
+        "small.onnx",
+    }
+
+
+def test_several_configurations_may_be_written_nowhere() -> None:
+    results = qprof.quantize(
+        MODEL, config={name: PRECISIONS[name] for name in ("int8-dynamic", "weight-only-8")}
+    )
+    assert [result.model_path for result in results.values()] == [None, None]
+    assert all(result.model.graph for result in results.values())
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"config": "weight-only"}, "config weight-only: is not known; .* Did you mean 'weight-only-8'"),
+        ({"config": MIXED}, r"config mixed: needs the size .*; give Mixed\(max_size=...\)"),
+        ({"config": 4}, r"config: is a int; give Int8\(\)"),
+        ({"config": qprof.Int8Dynamic(), "mode": "static"}, "means mode dynamic, and mode static was given"),
+        (
+            {"config": qprof.Int8(target="glow"), "target": "tensorrt"},
+            "target: glow stands in the configuration",
+        ),
+        ({"config": {"a/b": "int8-dynamic"}}, "'a/b' is no name of a file"),
+        ({"config": {"a": "int8-dynamic"}, "save_plan": "p.yaml"}, "save_plan: is of one model"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_in_a_sentence(
+    keywords: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        qprof.quantize(MODEL, **keywords)  # type: ignore[call-overload]
+
+
+def test_weights_have_four_or_eight_bits() -> None:
+    with pytest.raises(ConfigError, match="bits 3 is neither 4 nor 8"):
+        qprof.WeightOnly(bits=3)  # type: ignore[arg-type]
+
+
+def test_the_words_of_python_are_those_of_the_command_line() -> None:
+    assert PRECISION_NAMES == ("int8", "int8-dynamic", "weight-only-8", "weight-only-4", "mixed")
