@@ -374,11 +374,14 @@ def _of_function(
 
 
 def _checked(samples: Samples, specs: tuple[InputSpec, ...], part: slice) -> Iterator[Sample]:
-    """Yield samples of files, each checked against the inputs."""
+    """Yield samples of files, each checked against the inputs.
+
+    Nothing goes from step to step here: rows of an array and windows of a recording stand for themselves.
+    """
     folder = samples.source if os.path.isdir(samples.source) else ""
     for sample in samples.iterate(part):
         arrays = checked_arrays(os.path.join(folder, sample.name), sample.arrays, specs)
-        yield replace(sample, arrays=arrays)
+        yield replace(sample, arrays=arrays, step=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,7 +413,7 @@ class _Objects:
             name = f"{self.source}[{number}]"
             arrays = arrays_of(name, self._transformed(name, item), [spec.name for spec in self.specs])
             checked = checked_arrays(name, arrays, self.specs)
-            yield Sample(name, checked, None if self.positions is None else number)
+            yield Sample(name, checked, position=None if self.positions is None else number)
 
     def _transformed(self, name: str, item: object) -> object:
         if self.transform is None:

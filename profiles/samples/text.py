@@ -427,7 +427,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
                 where = f"{file}: line {number}"
                 text = "\t".join(_texts(where, line, encoder))
                 for step, (arrays, following) in enumerate(encoder.steps(where, text)):
-                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step, following)
+                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step=step, next_tokens=following)
 
     def iterate(part: slice) -> Iterator[Sample]:
         if steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ class Sample:
 
     name: str
     arrays: Mapping[str, npt.NDArray[Any]]
+    _: KW_ONLY
     step: int | None = None
     next_tokens: npt.NDArray[np.int64] | None = None
     position: int | None = None

@@ -159,6 +159,7 @@ def test_a_limit_draws_from_what_has_numbers_and_reads_only_these() -> None:
     samples = list(open_samples(whole, (X,), limit=4))
     assert [sample.arrays["x"][0, 0] for sample in samples] == read
     assert [at // 250 for at in read] == [0, 1, 2, 3]
+    assert [(sample.position, sample.step) for sample in samples] == [(at, None) for at in read]
 
 
 def test_the_total_is_known_where_there_is_a_length() -> None:

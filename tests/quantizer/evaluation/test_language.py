@@ -204,7 +204,8 @@ def test_speed_and_memory_are_told_for_tokens(folder: Path) -> None:
 
 def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
     def step(number: int, following: list[int] | None) -> Sample:
-        return Sample("t", {}, number, None if following is None else np.array(following))
+        tokens = None if following is None else np.array(following)
+        return Sample("t", {}, step=number, next_tokens=tokens)
 
     one = np.eye(3)
     sums = TokenSums()

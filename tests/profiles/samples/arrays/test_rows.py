@@ -37,6 +37,7 @@ def test_the_rows_of_a_file_are_samples_of_a_model_that_takes_one(tmp_path: Path
     assert samples.total == 5
     assert [sample.name for sample in samples] == [f"0.npy[{row}]" for row in range(5)]
     assert np.array_equal(np.concatenate([s.arrays["x"] for s in samples]), numbers(5, 3))
+    assert {sample.step for sample in samples} == {None}  # without a state they are no steps
     assert samples.notes == (
         f"{tmp_path}/0.npy: arrays of shape (5, 3) for 'x' (1, 3): each row is a sample",
     )
