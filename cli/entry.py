@@ -7,9 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
+from types import ModuleType
 
 GARBAGE = 100_000
 """Objects made between two looks for garbage. Python's own 700 cost 0.1 to 0.2 s while modules are imported,
@@ -20,13 +19,17 @@ LATE = ("sympy", "onnx_ir._symbolic_shapes")
 dimensions that have names, which no command computes, and imports them at once, for 0.3 s."""
 
 
-class _Late(MetaPathFinder):
+class _Late:
     """Finds the modules of `LATE`, and puts their loading off."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return the specification of one of these modules; None for any other."""
         spec = PathFinder.find_spec(name, path) if name in LATE else None
         if spec is not None and spec.loader is not None:
+            from importlib.util import LazyLoader  # costs what --help takes, which needs none of them
+
             spec.loader = LazyLoader(spec.loader)
         return spec
 

@@ -696,18 +696,12 @@ static PyObject *advance(PyObject *module, PyObject *args) {
 
 static PyObject *levels(PyObject *module, PyObject *args) {
     const kernels *usable[3];
+    const char *names[3];
     (void)module;
     (void)args;
     const int n = available(usable);
-    PyObject *names = PyTuple_New(n);
-    for (int i = 0; names != NULL && i < n; i++) {
-        PyObject *name = PyUnicode_FromString(usable[i]->name);
-        if (name == NULL || PyTuple_SetItem(names, i, name) < 0) {
-            Py_DECREF(names);
-            return NULL;
-        }
-    }
-    return names;
+    for (int i = 0; i < n; i++) names[i] = usable[i]->name;
+    return tuple_of(names, n);
 }
 
 static PyMethodDef methods[] = {

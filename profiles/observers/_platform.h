@@ -1,4 +1,5 @@
-/* What _counter.c and _channels.c need to know of the compiler and the processor.
+/* What the compiled kernels (_counter.c and _channels.c here, _blocks.c of quantizer/numerics) need to know of the compiler
+ * and the processor, and share.
  *
  * X86: kernels for AVX2 and AVX-512 can be compiled; the processor is asked at run time whether it has them. ARM: NEON,
  * which every 64-bit Arm processor has. GCC and Clang compile a function for more than the target they were started for
@@ -8,6 +9,8 @@
  */
 #ifndef QPROF_PLATFORM_H
 #define QPROF_PLATFORM_H
+
+#include <Python.h>
 
 #include <stdint.h>
 
@@ -101,5 +104,18 @@ static uint64_t set_float_state(uint64_t state) {
 
 /* To the nearest, nothing flushed to zero, no traps. */
 enum { FLOAT_STATE = X86 ? 0x1f80 : 0 };
+
+/* The names as a tuple; NULL and an exception where there is no memory. */
+static PyObject *tuple_of(const char *const *names, int n) {
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; tuple != NULL && i < n; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (name == NULL || PyTuple_SetItem(tuple, i, name) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
 
 #endif

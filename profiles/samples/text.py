@@ -42,6 +42,16 @@ USUAL_NAMES: Mapping[str, Role] = {
 }
 """What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
 
+
+def usual_role(name: str) -> Role | None:
+    """Return what an input of a usual name takes of a text; None for another name.
+
+    Args:
+        name: of the input; a path before it, and what TensorFlow writes after a colon, do not count.
+    """
+    return USUAL_NAMES.get(name.rpartition("/")[2].partition(":")[0].lower())
+
+
 DECODED = 4
 """Tokens of a text that go through a model with a state one by one, where nobody says how many."""
 
@@ -96,6 +106,13 @@ class TextRecipe:
     ] = 0
     constants: Constants = of_field(default_factory=dict)
 
+    @property
+    def decoded(self) -> int:
+        """Tokens of a text that go through a model with a state one by one, after the prompt."""
+        if self.decode is not None:
+            return self.decode
+        return 0 if self.answer else DECODED
+
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
@@ -138,7 +155,7 @@ class TextEncoder:
         recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
         ids, count = encoded["ids"], len(encoded["ids"])
         fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == "ids"], self.roles)
-        decode = DECODED * (not recipe.answer) if recipe.decode is None else recipe.decode
+        decode = recipe.decoded
         prompt = fixed or recipe.prompt or max(1, count - decode)
         each = fixed or 1
         if count < min(prompt, each):
@@ -271,8 +288,7 @@ def _state_notes(recipe: TextRecipe, state: Mapping[str, str], tokens: Sequence[
     output, name = next(iter(carried.items()))
     more = f" and {len(carried) - 1} more" if len(carried) > 1 else ""
     first = "tokens" if recipe.prompt is None else f"{recipe.prompt}"
-    decode = DECODED * (not recipe.answer) if recipe.decode is None else recipe.decode
-    then = [f"{decode} tokens of the text one by one"] if decode else []
+    then = [f"{recipe.decoded} tokens of the text one by one"] if recipe.decoded else []
     then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
     yield (
         f"'{output}' goes to '{name}' from step to step{more}; of a text the first {first} are run together, "
@@ -285,7 +301,7 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
     checked_names(f"{where}: inputs", recipe.inputs, [spec.name for spec in specs])
     roles: dict[str, Role] = {}
     for spec in specs:
-        usual = USUAL_NAMES.get(spec.name.rpartition("/")[2].partition(":")[0].lower())
+        usual = usual_role(spec.name)
         only: Role | None = "ids" if len(specs) == 1 and spec.dtype.kind in "iu" else None
         role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
         if role is None:

@@ -104,7 +104,7 @@ def read_digests(
     Args:
         data: the samples.
         inputs: of the model.
-        limit: number of samples, from the first; None for all.
+        limit: number of samples, drawn from all of them; None for all.
         progress: called after each sample.
         model: what fills in states; None where there are none.
 

@@ -383,14 +383,10 @@ def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> Pred
         after: of the model that the plan's names are those of; it may have Muls that equalize channels.
         plan: the plan.
     """
-    conditions = after.table.conditions
-    threads = f"{conditions.threads} thread{'s'[: conditions.threads != 1]}"
-    target = plan.config.target
-    doubt = f"; not measured on {target}" if conditions.target != target else ""
     return PredictedTime(
         _four_digits(sum(before.floating.values())),
         _four_digits(total_microseconds(after.costs(plan), after.graph, plan)),
-        f"{conditions.runtime}, {threads}, {conditions.processor}{doubt}",
+        after.table.conditions.text(plan.config.target),
     )
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import GROWING
-from ...profiles.samples.text import USUAL_NAMES
+from ...profiles.samples.text import usual_role
 from ...profiles.samples.values import InputSpec
 from ..operators.graph import Graph, Node, index
 from ..operators.table import PRODUCTS
@@ -67,13 +67,11 @@ class TokenCosts:
         names = [node.name for node in self.models[0].graph.nodes]
         planned = tuple(map(sum, zip(*(self.times(name, plan) for name in names), strict=True)))
         floats = tuple(sum(model.floating.values()) for model in self.models)
-        conditions = self.models[0].table.conditions
-        threads = f"{conditions.threads} thread{'s'[: conditions.threads != 1]}"
         ratios = [after / before for before, after in zip(floats, planned, strict=True)]
         return PredictedTime(
             float(f"{self.total(floats):.4g}"),
             float(f"{self.total(planned):.4g}"),
-            f"{conditions.runtime}, {threads}, {conditions.processor}",
+            self.models[0].table.conditions.text(self.target.name),
             self.prompt,
             self.answer,
             *(float(f"{ratio:.4g}") for ratio in (ratios if self.prompt else ())),
@@ -118,10 +116,6 @@ def _planned(model: CostModel, node: Node, plan: QuantPlan, target: Target) -> f
     return model.packed_time(node, 4 if params.qtype.bits <= 4 else 8)
 
 
-def _role(spec: InputSpec) -> str:
-    return USUAL_NAMES.get(spec.name.rpartition("/")[2].lower(), "")
-
-
 def _is_cache(spec: InputSpec) -> bool:
     return spec.dtype.kind == "f" and any(word in spec.name.lower() for word in GROWING)
 
@@ -149,7 +143,7 @@ def _input_shapes(specs: tuple[InputSpec, ...], tokens: int, past: int) -> dict[
             elif _is_cache(spec):
                 dims.append(past)
             else:
-                dims.append(tokens + past if _role(spec) == "attention_mask" else tokens)
+                dims.append(tokens + past if usual_role(spec.name) == "attention_mask" else tokens)
         shapes[spec.name] = tuple(dims)
     return shapes
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ...profiles.base.errors import ConfigError
 from ..operators.caches import PLACES
 from ..operators.graph import index
-from ..plan.plan import Kind
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -38,17 +37,15 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     graph, layers = index(model), []
     for node in graph.nodes:
         entry = plan.nodes[node.name]
-        layer: dict[str, str | float] = {}
+        if not entry.keeps_int8_cache:
+            continue
+        layer: dict[str, str | float] = {"node": node.name}
         for word, place in zip(("key", "value"), PLACES, strict=True):
-            params = entry.inputs.get(place.past) if entry.kind is Kind.FLOAT else None
-            if params is not None:
-                layer[f"past_{word}"], layer[f"present_{word}"] = (
-                    node.input(place.past),
-                    node.outputs[place.present],
-                )
+            if (params := entry.inputs.get(place.past)) is not None:
+                layer[f"past_{word}"] = node.input(place.past)
+                layer[f"present_{word}"] = node.outputs[place.present]
                 layer[f"{word[0]}_scale"] = params.tensor_scale
-        if layer:
-            layers.append({"node": node.name, **layer})
+        layers.append(layer)
     if not layers:
         raise ConfigError(
             "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"

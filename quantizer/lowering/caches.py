@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ..model.editing import add_initializer, free_name, value_names
 from ..operators.caches import PLACES
 from ..operators.graph import index
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import QuantPlan
 
 BITS = "kv_cache_bit_width"
 """Attribute of GroupQueryAttention."""
@@ -24,10 +24,12 @@ def write_caches(model: ir.Model, plan: QuantPlan) -> None:
         model: as a form has written it.
         plan: its plan.
     """
-    graph, taken = index(model), value_names(model)
-    for node in graph.nodes:
+    if not plan.int8_caches:
+        return
+    taken = value_names(model)
+    for node in index(model).nodes:
         entry = plan.nodes.get(node.name)
-        if entry is None or entry.kind is not Kind.FLOAT:
+        if entry is None or not entry.keeps_int8_cache:
             continue
         for place in PLACES:
             params, made = entry.inputs.get(place.past), node.ir_node

@@ -222,9 +222,7 @@ def noise_sources(
     """
     for node in activations.graph.nodes:
         entry = plan.nodes[node.name]
-        if entry.kind in ON_CODES or (
-            entry.kind is Kind.FLOAT and entry.inputs
-        ):  # a cache of keys and values
+        if entry.kind in ON_CODES or entry.keeps_int8_cache:
             yield from _conversions(node, flow, plan, activations)
         if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
             yield from _results(node, flow, plan, activations)

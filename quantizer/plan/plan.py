@@ -195,6 +195,11 @@ class NodePlan:
         return self.kind is Kind.FLOAT or stored
 
     @property
+    def keeps_int8_cache(self) -> bool:
+        """Whether this is an attention in float that keeps its keys and values in int8."""
+        return self.kind is Kind.FLOAT and bool(self.inputs)
+
+    @property
     def float_reason(self) -> FloatReason:
         """Why a node stays float; a reason in words alone has the code UNKNOWN."""
         if isinstance(self.because, FloatReason):
@@ -384,7 +389,7 @@ class QuantPlan(Presented):
     @property
     def int8_caches(self) -> int:
         """How many attentions keep their keys and values in int8."""
-        return sum(entry.kind is Kind.FLOAT and bool(entry.inputs) for entry in self.nodes.values())
+        return sum(entry.keeps_int8_cache for entry in self.nodes.values())
 
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
         """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""

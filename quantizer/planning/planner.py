@@ -222,9 +222,7 @@ def kinds(
 
 def _note_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
     """Return a remark when the model takes and returns int8 where it took and returned float."""
-    kept = [
-        node for node in facts.graph.nodes if nodes[node.name].kind is Kind.FLOAT and nodes[node.name].inputs
-    ]
+    kept = [node for node in facts.graph.nodes if nodes[node.name].keeps_int8_cache]
     if not kept:
         return ()
     names = ", ".join(kept[0].input(place.past) for place in PLACES)

@@ -255,19 +255,18 @@ class _Loop:
         about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
         spare = -20.0 * math.log10(max(first.excess / ROOM, 1e-3))
-        if not is_noisy or spare < LEAST_DB:
+        if not is_noisy or not first.shifts or spare < LEAST_DB:
             return first
-        outputs, needed = [shift.output for shift in first.shifts], needed_sqnr(first.facts.noise_limits)
-        for times in BOLDER:  # the most first
-            decibels = dict.fromkeys(outputs, -math.floor(2.0 * times * spare) / 2.0)
-            facts = replace(first.facts, quieter={**first.facts.quieter, **decibels})
+        needed = needed_sqnr(first.facts.noise_limits)
+        for facts, planned in self._planned(first, _with_looser_budgets(first, spare)):
+            if _time(planned, facts) > first.time - LEAST_GAIN:
+                break
             try:
-                found = self.tried(facts, plan_from(facts))
+                found = self.tried(facts, planned)
             except CANNOT:
                 continue
             shifts = (*found.chosen, *found.confirmed)
-            within = _worst(shifts) <= ROOM and all(s.sqnr >= needed.get(s.output, 0.0) for s in shifts)
-            if within and found.time <= first.time - LEAST_GAIN:
+            if _worst(shifts) <= ROOM and all(s.sqnr >= needed.get(s.output, 0.0) for s in shifts):
                 return found
         return first
 
@@ -338,6 +337,14 @@ def _with_tighter_budgets(first: _Tried) -> Iterator[PlanningFacts]:
     for times in QUIETER:
         # In halves, so that the last digits of what a machine computes decide nothing.
         decibels = {n: max(math.ceil(2.0 * times * needed) / 2.0, LEAST_DB) for n, needed in off.items()}
+        yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
+
+
+def _with_looser_budgets(first: _Tried, spare: float) -> Iterator[PlanningFacts]:
+    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare."""
+    for times in BOLDER:
+        # In halves, as budgets are tightened.
+        decibels = {s.output: -math.floor(2.0 * times * spare) / 2.0 for s in first.shifts}
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 

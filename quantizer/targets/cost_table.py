@@ -137,6 +137,12 @@ class Conditions:
     runtime: str
     threads: int
 
+    def text(self, target: str) -> str:
+        """Return runtime, threads and processor in words, and that these are not those of another target."""
+        threads = f"{self.threads} thread{'s'[: self.threads != 1]}"
+        doubt = f"; not measured on {target}" if self.target != target else ""
+        return f"{self.runtime}, {threads}, {self.processor}{doubt}"
+
 
 @dataclass(frozen=True, eq=False)
 class CostTable:

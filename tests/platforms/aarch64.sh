@@ -49,14 +49,14 @@ mkdir -p "$root"
 cp -r "$checkout"/quantizer/api/* "$root"
 cp -r "$checkout"/{cli,configs,profiles,quantizer} "$root"
 cp -r "$checkout/tests" "$work/tests"
-rm -f "$work/tests/conftest.py" "$root"/profiles/observers/*.so
+rm -f "$work/tests/conftest.py" "$root"/profiles/observers/*.so "$root"/quantizer/numerics/*.so
 mkdir -p "$work/root/qprof_onnx-0.dist-info"
 printf 'Metadata-Version: 2.1\nName: qprof-onnx\nVersion: 0\n' > "$work/root/qprof_onnx-0.dist-info/METADATA"
 include="$work/system/usr/include"
-for name in _counter _channels; do
+for kernel in profiles/observers/_counter profiles/observers/_channels quantizer/numerics/_blocks; do
     aarch64-linux-gnu-gcc -O3 -g0 -ffp-contract=off -DPy_LIMITED_API=0x030b0000 -fPIC -shared \
         -I"$include/python$python" -I"$include" \
-        -I"$include/aarch64-linux-gnu" -o "$root/profiles/observers/$name.abi3.so" "$root/profiles/observers/$name.c"
+        -I"$include/aarch64-linux-gnu" -o "$root/$kernel.abi3.so" "$root/$kernel.c"
 done
 
 cat > "$work/python" <<END
@@ -70,8 +70,10 @@ echo "import sys; sys.executable = '$work/python'  # for tests that start a Pyth
 "$work/python" -c '
 import platform
 from qprof_onnx.profiles.observers import channel_counter, histogram_counter
+from qprof_onnx.quantizer.numerics import block_scales
 print(platform.machine(), *histogram_counter.implementations())
-assert histogram_counter.IMPLEMENTATION == channel_counter.IMPLEMENTATION == "neon"'
+assert histogram_counter.IMPLEMENTATION == channel_counter.IMPLEMENTATION == "neon"
+assert block_scales.LEVELS == ("plain",)'
 
 (cd "$work/tests/profiles" && "$work/python" -m pytest -q --import-mode=importlib -p no:cacheprovider --rootdir .. \
     --ignore observers/test_platforms.py observers records/test_channel_statistics.py records/test_histogram.py "$@")

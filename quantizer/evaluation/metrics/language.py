@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ....profiles.samples.text import USUAL_NAMES
+from ....profiles.samples.text import usual_role
 from ....profiles.samples.values import Sample
 from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
 from .truth import Place
@@ -53,16 +53,13 @@ def perplexity(source: MetricSource) -> Metric:
         # Who knows nothing of the text gives every token the same probability.
         return np.array([begins, lost, len(truths), len(truths) * np.log(values.shape[-1])])
 
-    def figures(kept: Sequence[Floats]) -> Figures:
-        return _figures(kept, 1, source.output_name)
-
     return Metric(
         name=asked.text,
         title=f"{asked.title} of output '{output}'",
         kind=asked.kind,
         truth=truth,
         scored=scored,
-        figures=figures,
+        figures=lambda kept: _figures(kept, 1, output),
         digest=digest_of(asked, None, output),
         at_random=lambda kept: _figures(kept, 3, output),
     )
@@ -104,7 +101,7 @@ def _next_tokens(sample: Sample, ids: Any, asked: str) -> npt.NDArray[np.int64]:
     """Return the token after each position, -1 where nobody knows, of the shape of the ids."""
     if sample.next_tokens is not None:
         return sample.next_tokens
-    roles = {name: USUAL_NAMES.get(name.rpartition("/")[2].lower()) for name in sample.arrays}
+    roles = {name: usual_role(name) for name in sample.arrays}
     integer = [n for n, a in sample.arrays.items() if a.dtype.kind in "iu" and a.ndim]
     usual = [name for name in integer if roles[name] == "ids"]
     found = [str(ids)] if ids is not None else usual or integer
