@@ -23,6 +23,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
+from ..base.extras import library
 from ..base.tool import Progress
 from ..records.non_finite import dumps_run, loads_run
 from ..records.profile import ModelId, Profile
@@ -386,14 +387,9 @@ def _report(
 
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
+    distributed = library("distributed", f"scheduler {address}", "cluster")
     try:
-        from distributed import Client
-    except ImportError:
-        raise ConfigError(
-            "scheduler: Dask is not installed; install it with: pip install 'qprof-onnx[cluster]'"
-        ) from None
-    try:
-        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ConfigError(f"scheduler {address}: cannot be reached: {error}; check the address") from error
     try:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError
-from ..base.extras import library
+from ..base.extras import install_command, library
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .preprocessing import RECIPE, Preprocessing, recipe_of
@@ -126,7 +126,7 @@ def _by_library(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], in
     if importlib.util.find_spec("soundfile") is None:
         raise ConfigError(
             f"{where}: is no WAV file of plain integer samples, or is broken; for other formats install "
-            "soundfile with: pip install 'qprof-onnx[audio]'"
+            f"soundfile with: {install_command('audio')}"
         )
     soundfile = library("soundfile", where, "audio")
     try:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ConfigError, DataError, natural_key, nearest
+from ..base.extras import library
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
@@ -560,8 +561,10 @@ class ImageSamples:
             preprocessing: a recipe for pictures.
 
         Raises:
-            ConfigError: the recipe is wrong, or has to say more. DataError: no input takes a picture.
+            ConfigError: the recipe is wrong, or has to say more; Pillow is not installed. DataError: no input
+                takes a picture.
         """
+        library("PIL", preprocessing.name, "images")
         self._recipe, self._inputs = image_recipe(preprocessing), inputs
         rows = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
         self._where = image_input(preprocessing.name, rows, self._recipe)

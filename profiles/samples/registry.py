@@ -7,13 +7,12 @@ imported inside of its functions. A new one is one entry of `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
-from ..base.errors import ConfigError, DataError
+from ..base.errors import DataError
 from .arrays import ArrayRecipe, holds_arrays, is_array_name
 from .audio import SUFFIXES as RECORDINGS
 from .audio import AudioRecipe
@@ -26,7 +25,7 @@ from .tables import SUFFIXES as ROWS
 from .tables import TableRecipe, is_table
 from .text import SUFFIXES as LINES
 from .text import TextRecipe
-from .values import InputSpec, Sample, Samples
+from .values import InputSpec, Samples
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Reader:
         module: of this room, with the function `open`.
         recipe: the record that its recipes are.
         takes: the words of the recipes that it can use (`reader: image`), its own first.
-        extra: of the package that installs its libraries; "" for none.
         suffixes: of its files in a folder of samples, in lower case.
     """
 
@@ -48,7 +46,6 @@ class Reader:
     module: str
     recipe: type
     takes: tuple[str, ...]
-    extra: str = ""
     suffixes: tuple[str, ...] = ()
 
 
@@ -61,7 +58,6 @@ READERS: tuple[Reader, ...] = (
         "images",
         ImageRecipe,
         ("image",),
-        extra="images",
         suffixes=PICTURES,
     ),
     Reader("lines of text", partial(holds, suffixes=LINES), "text", TextRecipe, ("text",), suffixes=LINES),
@@ -129,34 +125,10 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
     reader = reader_of(source, preprocessing)
     module = import_module(f".{reader.module}", __package__)
     opened: Callable[[str, Sequence[InputSpec], Preprocessing], Samples] = module.open
-    with _libraries(reader):
-        samples = opened(source, inputs, preprocessing)
-    return samples if not reader.extra else _guarded(samples, reader)
+    return opened(source, inputs, preprocessing)
 
 
 def is_sample_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
     endings = tuple(suffix for reader in READERS for suffix in reader.suffixes)
     return is_array_name(name) or name.lower().endswith(endings)
-
-
-def _guarded(samples: Samples, reader: Reader) -> Samples:
-    def iterate(part: slice) -> Iterator[Sample]:
-        with _libraries(reader):
-            yield from samples.iterate(part)
-
-    return replace(samples, iterate=iterate)
-
-
-@contextmanager
-def _libraries(reader: Reader) -> Iterator[None]:
-    """Turn a missing library into an error that names the extra which installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if not reader.extra:
-            raise
-        raise ConfigError(
-            f"{reader.name}: reading them needs the Python package '{error.name}', which is not here; "
-            f"install it with: pip install 'qprof-onnx[{reader.extra}]'"
-        ) from error

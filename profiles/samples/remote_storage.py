@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from ..base.errors import DataError, QprofError
-from ..base.extras import library
+from ..base.extras import install_command, library
 
 T = TypeVar("T")
 
@@ -230,8 +230,8 @@ def _opened(url: str) -> tuple[Any, str]:
 def _install_advice(protocol: str) -> str:
     registry = library("fsspec.registry", protocol, "remote")
     package = str(registry.known_implementations[protocol]["class"]).partition(".")[0]
-    wanted = "'qprof-onnx[remote]'" if protocol in OWN_PACKAGES else package
-    return f"needs the Python package for {protocol}://; install it with: pip install {wanted}"
+    command = install_command("remote") if protocol in OWN_PACKAGES else f"pip install {package}"
+    return f"needs the Python package for {protocol}://; install it with: {command}"
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ import onnx.numpy_helper
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.extras import library
 from ...profiles.runtime.providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -315,14 +316,7 @@ def _reason(error: Exception) -> str:
 
 
 def _openvino_core() -> Any:
-    try:
-        import openvino
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "runtime 'openvino': OpenVINO is not installed; install it with: "
-            "pip install 'qprof-onnx[openvino]'"
-        ) from error
-    return _only_core(openvino)
+    return _only_core(library("openvino", "runtime 'openvino'", "openvino"))
 
 
 @cache

@@ -182,12 +182,13 @@ def test_neither_the_recipe_nor_a_picture_is_written_over(
         qprof.profile(MODEL, folder / "photos", folder / over, preprocess=folder / "recipe.yaml")
 
 
-def test_a_missing_library_is_named_with_the_extra(
+def test_a_missing_library_is_named_with_a_command_that_installs_it(
     given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     message = run("dump-profile", MODEL, *given, "-o", "p.yaml").stderr
-    assert "pip install 'qprof-onnx[images]'" in message
+    assert "needs the Python package 'PIL'" in message
+    assert "pip install 'pillow" in message
 
 
 def test_pictures_without_a_recipe_show_the_command_to_copy(folder: Path) -> None:

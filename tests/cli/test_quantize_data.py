@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,16 @@ def test_what_cannot_be_judged_is_refused_before_any_work(
     result = quantize("-o", tmp_path / "q.onnx", *asked)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
     assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_metric_whose_library_is_missing_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+    result = quantize("-o", tmp_path / "q.onnx", "--metric", "map50", data=FEW)
+    assert result.exit_code == 2
+    assert "metric 'map50': needs the Python package 'pycocotools'" in result.stderr
+    assert "profiling" not in result.stderr
 
 
 def test_a_profile_goes_without_judging(profile: Path, tmp_path: Path) -> None:

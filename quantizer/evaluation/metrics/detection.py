@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError
 from .boxes import Boxes, Floats, boxes_of, hits, in_crowds
 from .detector_outputs import Head, head_of
 from .metric import Figures, Metric, MetricSource, Outputs, digest_of, of_sums
@@ -55,7 +54,6 @@ def _f1(sums: Floats) -> Floats:
 
 def mean_average_precision(source: MetricSource) -> Metric:
     """Return COCO's mean average precision in percent: at IoU 0.5, or the mean of 0.5 to 0.95."""
-    check_pycocotools()
     ious = np.array([0.5]) if source.asked.kind.name == "map50" else np.linspace(0.5, 0.95, 10)
     most = int(source.asked.options["max"] or 0)
     return _metric(source, lambda pictures: average_precision(pictures, ious, most))
@@ -107,16 +105,6 @@ def _counted(boxes: Boxes, head: Head) -> Boxes:
     if head.agnostic:
         return Boxes(boxes.corners, np.zeros_like(boxes.classes), boxes.scores, boxes.crowd)
     return boxes
-
-
-def check_pycocotools() -> None:
-    """Raise ConfigError where the library that matches boxes is missing."""
-    try:
-        import pycocotools.cocoeval  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "metric: mAP needs pycocotools; install it with: pip install 'qprof-onnx[metrics]'"
-        ) from error
 
 
 @dataclass(frozen=True, eq=False)

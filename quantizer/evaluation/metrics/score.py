@@ -20,7 +20,7 @@ from ..compare import class_axes
 from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric
-from .table import MetricKind, check_metric_name, named_metric
+from .table import MetricKind, check_metric, named_metric
 from .truth import Labels
 from .user_functions import MetricFunction, user_metric
 
@@ -72,7 +72,7 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
         chosen = (output or next(iter(first))) if class_axis is not None else None
         return relative_metric(first, class_axes(model, chosen, class_axis))
     if isinstance(metric, str):
-        check_metric_name(metric)
+        check_metric(metric)
     asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
@@ -94,7 +94,7 @@ def reads_truth(metric: str | MetricFunction | None) -> bool:
     """
     if not isinstance(metric, str):
         return False
-    check_metric_name(metric)
+    check_metric(metric)
     return named_metric(metric) is not None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ....profiles.base.errors import ConfigError, nearest
+from ....profiles.base.extras import library
 
 MetricName = Literal[
     "top-1",
@@ -56,6 +57,7 @@ class MetricKind:
         interval: how the 95 % interval of a drop is found: "paired" from the scores of rows or samples, or
             "bootstrap" over samples, of figures that are no mean.
         options: those that may follow the name, with their defaults; None for what follows from the model.
+        library: the module that computes it, which the extra `metrics` installs; "" for none.
     """
 
     name: str
@@ -68,6 +70,7 @@ class MetricKind:
     drop: Literal["points", "dB", "relative"] = "points"
     interval: Literal["paired", "bootstrap"] = "paired"
     options: Mapping[str, Option] = field(default_factory=dict)
+    library: str = ""
 
     @property
     def drop_unit(self) -> str:
@@ -131,6 +134,7 @@ KINDS: tuple[MetricKind, ...] = (
         _FLOAT_BOXES,
         interval="bootstrap",
         options=_FOR_MAP,
+        library="pycocotools.cocoeval",
     ),
     MetricKind(
         "map50",
@@ -140,6 +144,7 @@ KINDS: tuple[MetricKind, ...] = (
         _FLOAT_BOXES,
         interval="bootstrap",
         options=_FOR_MAP,
+        library="pycocotools.cocoeval",
     ),
     MetricKind(
         "miou",
@@ -180,6 +185,7 @@ KINDS: tuple[MetricKind, ...] = (
         higher_is_better=False,
         interval="bootstrap",
         options=_TEXTS,
+        library="rapidfuzz.distance",
     ),
     MetricKind(
         "cer",
@@ -190,6 +196,7 @@ KINDS: tuple[MetricKind, ...] = (
         higher_is_better=False,
         interval="bootstrap",
         options=_TEXTS,
+        library="rapidfuzz.distance",
     ),
     MetricKind(
         "perplexity",
@@ -285,9 +292,16 @@ def named_metric(text: str) -> NamedMetric | None:
     return NamedMetric(text, kind, number, _options(text, kind, match[3] or ""))
 
 
-def check_metric_name(text: str) -> None:
-    """Raise ConfigError for a text that is neither in the table nor names a function."""
-    if named_metric(text) is None and ":" not in text:
+def check_metric(text: str) -> None:
+    """Check what a metric needs before data are read.
+
+    Raises:
+        ConfigError: the text is neither in the table nor names a function, or its library is not installed.
+    """
+    asked = named_metric(text)
+    if asked is not None and asked.kind.library:
+        library(asked.kind.library, f"metric '{text}'", "metrics")
+    if asked is None and ":" not in text:
         names = list(metric_names())
         raise ConfigError(
             f"metric '{text}': there is no such metric; use one of {', '.join(names)}, or a function of your "

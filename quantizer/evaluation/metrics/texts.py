@@ -83,7 +83,8 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
-    distance = _edit_distance()
+    from rapidfuzz.distance import Levenshtein
+
     reader, assumed = _reader(source)
     lines = None if source.truth is None else read_text(source.truth).removesuffix("\n").split("\n")
     asked = source.asked
@@ -100,7 +101,7 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
         rows = []
         for true, read in zip(wanted, found[: len(wanted)], strict=True):
             a, b = units(_normal(true, asked)), units(_normal(read, asked))
-            rows.append((float(distance(a, b)), float(len(a))))
+            rows.append((float(Levenshtein.distance(a, b)), float(len(a))))
         return np.array(rows, np.float64).reshape(-1, 2)
 
     def finish(rows: int, cut: bool) -> None:
@@ -130,16 +131,6 @@ def _figures(found: Sequence[Floats]) -> Figures:
 def _normal(text: str, asked: NamedMetric) -> str:
     text = text.replace(" ", "") if asked.options["spaces"] == "ignore" else text
     return text.lower() if asked.options["case"] == "ignore" else text
-
-
-def _edit_distance() -> Callable[[Sequence[str], Sequence[str]], int]:
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "metric: error rates need rapidfuzz; install it with: pip install 'qprof-onnx[metrics]'"
-        ) from error
-    return Levenshtein.distance
 
 
 def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:

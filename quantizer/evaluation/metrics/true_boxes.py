@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.extras import library
 from ....profiles.samples.objects import DataLike, PreprocessedData
 from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
@@ -255,15 +256,9 @@ def _picture_size(pictures: Mapping[str, Path], stem: str) -> tuple[int, int]:
     if stem not in pictures:
         raise DataError(f"{stem}: there is no picture of this name; check the folder given with images=")
     try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise DataError(
-            f"{pictures[stem]}: reading pictures needs Pillow; install it with: pip install "
-            "'qprof-onnx[metrics]'"
-        ) from error
-    try:
-        with Image.open(pictures[stem]) as picture:
-            return picture.size
+        with library("PIL.Image", str(pictures[stem]), "metrics").open(pictures[stem]) as picture:
+            size: tuple[int, int] = picture.size
+            return size
     except OSError as error:
         raise DataError(f"{pictures[stem]}: is no picture that can be read; check the file") from error
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, QprofError
+from ....profiles.base.extras import library
 from ....profiles.samples.images import noted_classes
 from ....profiles.samples.values import Sample
 
@@ -320,11 +321,5 @@ def read_picture(file: Path) -> npt.NDArray[Any]:
 
     Palette numbers stay numbers: masks of classes are often stored so.
     """
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise DataError(
-            f"{file}: reading pictures needs Pillow; install it with: pip install 'qprof-onnx[metrics]'"
-        ) from error
-    with Image.open(file) as picture:
+    with library("PIL.Image", str(file), "metrics").open(file) as picture:
         return np.asarray(picture)

@@ -144,7 +144,7 @@ def test_other_formats_need_the_library(tmp_path: Path, monkeypatch: pytest.Monk
     soundfile.write(file, np.full(50, 0.5), RATE, format="FLAC")
     assert recording_of("a.flac", file.getvalue()).samples[0] == pytest.approx(0.5, abs=1e-4)
     monkeypatch.setattr(recordings.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"a.flac: .*pip install 'qprof-onnx\[audio\]'"):
+    with pytest.raises(ConfigError, match=r"a.flac: .*pip install 'soundfile"):
         recording_of("a.flac", file.getvalue())
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.extras import install_command
 
 from .opening import refusal, spec, written
 from .test_audio import saved as saved_recording
@@ -20,7 +22,20 @@ EXTRAS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(
 
 def says(text: str, package: str, extra: str) -> bool:
     assert extra in EXTRAS
-    return f"'{package}', which is not here; install it with: pip install 'qprof-onnx[{extra}]'" in text
+    return f"'{package}', which is not here; install it with: {install_command(extra)}" in text
+
+
+def test_the_command_names_the_packages_of_the_extra_that_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version(name: str) -> str:
+        if name == "rapidfuzz":
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    (wanted,) = [line for line in EXTRAS["metrics"] if line.startswith("rapidfuzz")]
+    assert install_command("metrics") == f"pip install '{wanted}'"
 
 
 def test_a_tokenizer_needs_the_extra_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of, of_sums
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
-from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, MetricName, check_metric_name, named_metric
+from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, MetricName, check_metric, named_metric
 
 from .running import opened, rows, scored
 
@@ -47,7 +47,7 @@ def test_a_number_and_options_follow_the_name() -> None:
 )
 def test_what_the_table_does_not_have_is_refused(text, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_metric_name(text)
+        check_metric(text)
 
 
 def test_a_missing_truth_says_what_is_missing() -> None:
