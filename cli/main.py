@@ -38,6 +38,10 @@ COMMAND_GROUPS = {
         "explain": "Explain a tensor's parameters, or why a node is float.",
         "tune": "Find and verify the best plan that meets a target.",
     },
+    "Publish": {
+        "card": "Write a record of a quantized model that others can verify.",
+        "verify": "Hold a card against a quantized model.",
+    },
     "Other tools, models of several files": {
         "import-profile": "Read another tool's calibrated ranges as a profile.",
         "import-plan": "Read another tool's quantized model as a plan.",

@@ -143,6 +143,15 @@ def _is_random(values: Values) -> bool:
     return is_random(str(values.get("data")))
 
 
+def _after_card(values: Values) -> Words:
+    """Return how somebody else checks the card, with the samples that it was made on."""
+    words = ["verify", values["output"], values["quantized"], "--float", values["model"], *_data(values)]
+    return [
+        *words,
+        *(_labels({"labels": values["labels"]}, values["labels"]) if values.get("labels") else []),
+    ]
+
+
 def _after_layers(values: Values) -> Words:
     if values.get("doubtful"):
         return None
@@ -200,6 +209,7 @@ FOLLOWING: Mapping[str, Callable[[Values], Words]] = {
     "import-plan": _after_import_plan,
     "quantize": _after_quantize,
     "evaluate": _after_evaluate,
+    "card": _after_card,
     "compare-layers": _after_layers,
     "sensitivity": _after_sensitivity,
     "tune": _after_tune,

@@ -23,6 +23,7 @@ from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import FloatGroup, QuantizeResult
+from ..quantizer.evaluation.card import Card, Verification
 from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
@@ -342,6 +343,8 @@ DOCUMENTS: Mapping[str, Document] = {
     "profiling": Document("dump-profile --json", Profiling, 1),
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
     "evaluation": Document("evaluate --json", Evaluation, 1, {"passed": bool}),
+    "card": Document("a card: card -o, card --json", Card, 1),
+    "verification": Document("verify --json", Verification, 1, {"passed": bool}),
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
         "sensitivity --json",

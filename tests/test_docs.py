@@ -29,7 +29,9 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
 SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
-RUNS_INT8 = re.compile("qprof (evaluate|compare-layers|sensitivity|tune|report)|qprof quantize .*--data")
+RUNS_INT8 = re.compile(
+    "qprof (evaluate|card|verify|compare-layers|sensitivity|tune|report)|qprof quantize .*--data"
+)
 """Commands that print figures of weights with 8 bits, run in onnxruntime's int8 kernels."""
 BUILDERS = ("zensical", "mkdocstrings_handlers", "markdown_exec")
 """Modules of the extra `docs`."""

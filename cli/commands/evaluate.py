@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +41,38 @@ if TYPE_CHECKING:
     from ...quantizer.evaluation.metrics.score import Score
 
 
-def _slack(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, float] | None:
-    """Return the numbers of texts such as "sqnr=1", by name."""
-    names, found = options_of(Slack), {}
-    for text in value:
-        name, _, number = text.partition("=")
-        if name not in names:
-            raise click.BadParameter(f"'{text}': give one of {', '.join(names)} with a number, as in sqnr=1")
-        found[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
-    return found or None
+def slack_option(about: str, *names: str) -> Callable[[Any], Any]:
+    """Return the decorator that adds --slack: numbers of texts such as "sqnr=1", by name.
+
+    Args:
+        about: what is allowed by it.
+        names: fields of `Slack`; none for all.
+    """
+    known = {name: figure for name, figure in options_of(Slack).items() if not names or name in names}
+
+    def read(
+        ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+    ) -> dict[str, float] | None:
+        found = {}
+        for text in value:
+            name, _, number = text.partition("=")
+            if name not in known:
+                raise click.BadParameter(
+                    f"'{text}': give one of {', '.join(known)} with a number, as in sqnr=1"
+                )
+            found[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
+        return found or None
+
+    figures = ", ".join(f"{figure.name} ({figure.metavar})" for figure in known.values())
+    defaults = ", ".join(f"{figure.name}={figure.default:g}" for figure in known.values())
+    return option(
+        "--slack",
+        group="Files",
+        multiple=True,
+        callback=read,
+        metavar="FIGURE=X",
+        help=f"{about}: {figures}. Repeatable.  [default: {defaults}]",
+    )
 
 
 comparing_options = option_list(
@@ -83,18 +106,7 @@ comparing_options = option_list(
     metavar="FILE",
     help="Gate: not worse than an earlier evaluation, a file of --save-baseline.",
 )
-@option(
-    "--slack",
-    group="Files",
-    multiple=True,
-    callback=_slack,
-    metavar="FIGURE=X",
-    help="How much worse than the baseline: "
-    + ", ".join(f"{figure.name} ({figure.metavar})" for figure in options_of(Slack).values())
-    + ". Repeatable.  [default: "
-    + ", ".join(f"{figure.name}={figure.default:g}" for figure in options_of(Slack).values())
-    + "]",
-)
+@slack_option("How much worse than the baseline")
 @option(
     "--save-baseline",
     group="Files",

@@ -89,6 +89,24 @@ class EvaluateKeywords(LayerKeywords, total=False):
     slack: Mapping[Literal["score", "sqnr", "size", "speedup"], float]
 
 
+class CardKeywords(EvaluateKeywords, total=False):
+    """Keywords of `card`: those of `evaluate`, and what a model hub calls task and float model (`Card`)."""
+
+    task: str
+    base_model: str
+
+
+class VerifyKeywords(LayerKeywords, total=False):
+    """Keywords of `verify`, see `EvaluationOptions`.
+
+    slack: how much a score and an SQNR may differ from the card's (`Slack`).
+    """
+
+    latency: bool
+    runtime: RuntimeName
+    slack: Mapping[Literal["score", "sqnr"], float]
+
+
 class ReportKeywords(LayerKeywords, total=False):
     """Keywords of `report`, see `EvaluationOptions` and `Gate`.
 

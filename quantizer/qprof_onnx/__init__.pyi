@@ -13,6 +13,8 @@ from .profiles.records.store import save_profile as save_profile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.providers import load_custom_operators as load_custom_operators
 from .profiles.samples.objects import DataSource as DataSource
+from .quantizer.api.card import card as card
+from .quantizer.api.card import verify as verify
 from .quantizer.api.drift import DriftReport as DriftReport
 from .quantizer.api.drift import diff as diff
 from .quantizer.api.evaluate import compare_layers as compare_layers
@@ -44,6 +46,8 @@ from .quantizer.api.setting_keywords import Settings as Settings
 from .quantizer.api.targets import measure_target as measure_target
 from .quantizer.api.targets import operator_reference as operator_reference
 from .quantizer.api.tune import tune as tune
+from .quantizer.evaluation.card import Card as Card
+from .quantizer.evaluation.card import Verification as Verification
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.options import Gate as Gate

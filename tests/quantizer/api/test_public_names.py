@@ -50,6 +50,8 @@ def test_every_public_function_says_what_each_argument_is() -> None:
         "profile",
         "quantize",
         "evaluate",
+        "card",
+        "verify",
         "compare_layers",
         "sensitivity",
         "tune",

@@ -1,0 +1,92 @@
+"""`qprof card`: a record that travels with a quantized model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...profiles.base.output_files import write_atomically
+from ...quantizer.evaluation.options import EvaluationOptions, Gate
+from ..console import document, echo, progress
+from ..options import (
+    MODEL,
+    NEW,
+    GroupedCommand,
+    data_option,
+    given,
+    json_option,
+    model_argument,
+    option,
+    record_options,
+)
+from .evaluate import comparing_options, evaluation_text
+
+
+@click.command(
+    "card",
+    cls=GroupedCommand,
+    everyday=(
+        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr", "gate_max_accuracy_drop"),
+        *("gate_max_drop", "latency", "output", "markdown", "task", "base_model", "as_json"),
+    ),
+)
+@model_argument
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
+@data_option
+@comparing_options
+@record_options(EvaluationOptions, "scored_output")
+@option(
+    "-o",
+    "--card",
+    "output",
+    group="Files",
+    required=True,
+    type=NEW,
+    metavar="CARD.json",
+    help="Card to write, for qprof verify.",
+)
+@option(
+    "--markdown", group="Files", type=NEW, metavar="README.md", help="Write it for people and model hubs too."
+)
+@option(
+    "--task",
+    group="Files",
+    metavar="NAME",
+    help="What a model hub calls the task, such as image-classification: scores go to the front matter.",
+)
+@option("--base-model", group="Files", metavar="NAME", help="What a model hub calls the float model.")
+@json_option
+def command(
+    model: Path,
+    quantized: Path,
+    data: str,
+    *,
+    output: Path,
+    markdown: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write a record of a quantized model that others can verify.
+
+    Runs both models as qprof evaluate does. The card names the files by what is in them, and holds score with
+    interval, SQNR of each output, size, time with the machine, and limits; qprof verify measures it again. A
+    limit that is missed stands on the card, and ends with exit code 1.
+
+    \b
+    Example:
+      qprof card model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o model.card.json
+    """
+    from ...quantizer.api.card import card
+
+    gate = Gate(**given(options, Gate, "gate_"))
+    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
+    with progress("evaluating") as shown:
+        result = card(model, quantized, data, gate=gate, progress=shown, **asked)
+    write_atomically(output, document("card", 1, result.to_dict()) + "\n")
+    if markdown is not None:
+        write_atomically(markdown, result.to_markdown())
+    echo(document("card", 1, result.to_dict()) if as_json else evaluation_text(result.evaluation))
+    if not result.evaluation.passed:
+        raise click.exceptions.Exit(1)

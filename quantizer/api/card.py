@@ -1,0 +1,199 @@
+"""`card` and `verify`: a record that travels with a quantized model, and what holds it against the files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Unpack
+
+from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.samples.objects import DataSource, source_name
+from ...profiles.samples.preprocessing import BUILT_IN
+from ..evaluation.card import (
+    Asked,
+    Card,
+    Check,
+    Result,
+    Verification,
+    checks_of_figures,
+    checks_of_files,
+    files_of,
+    load_card,
+    make_card,
+    metric_of,
+    repeatable_gate,
+)
+from ..evaluation.metrics.table import MetricName
+from ..evaluation.metrics.user_functions import MetricFunction
+from ..evaluation.options import Gate, Slack
+from ..evaluation.order import ModelFile
+from ..model.files import ModelLike, model_file
+from ..model.identity import model_id
+from ..plan.provenance import model_fingerprint
+from .evaluate import evaluate
+from .keywords import CardKeywords, VerifyKeywords, sorted_keywords
+from .results import QuantizedLike, quantized_file
+from .sources import LabelsLike, samples_of
+
+
+def card(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource,
+    *,
+    labels: LabelsLike | None = None,
+    metric: MetricName | str | MetricFunction | None = None,
+    gate: Gate | None = None,
+    **options: Unpack[CardKeywords],
+) -> Card:
+    """Compare a quantized model with the float one, and return a record of it that others can verify.
+
+    `card.save("model.card.json")` writes it for `verify`, `card.save("README.md")` for people and model hubs.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`.
+        labels: as in `evaluate`.
+        metric: as in `evaluate`.
+        gate: limits that the quantized model is held against; those that are missed stand on the card.
+        options: those of `evaluate`, and `task` and `base_model`: what a model hub calls the task and the
+            float model.
+
+    Raises:
+        ModelError, DataError, ConfigError: as in `evaluate`.
+    """
+    given = dict(sorted_keywords("card", options, CardKeywords).others)
+    task, base_model = given.pop("task", ""), given.pop("base_model", "")
+    with model_file(model) as path, quantized_file(quantized) as other:
+        found = evaluate(path, other, data, labels=labels, metric=metric, gate=gate, **given)
+        recipe = given.get("preprocess")
+        asked = Asked(
+            data=_shown(data),
+            preprocess="" if recipe is None else Path(recipe).name,
+            limit=given.get("limit"),
+            labels="" if labels is None else _shown(labels),
+            scored_output=given.get("scored_output"),
+            class_axis=given.get("class_axis"),
+            threads=given.get("threads", 1),
+        )
+        return make_card(path, other, found, asked, task=task, base_model=base_model)
+
+
+def _shown(source: object) -> str:
+    """Return the name of data or labels without the folders that they are in, a matter of this machine."""
+    if not isinstance(source, str | os.PathLike):
+        return "data"
+    name = source_name(samples_of(os.fspath(source), None))
+    return name if "://" in name or ":" in name else Path(name).name or name
+
+
+def verify(
+    card: Card | str | os.PathLike[str],
+    quantized: QuantizedLike,
+    *,
+    model: ModelLike | None = None,
+    data: DataSource | None = None,
+    labels: LabelsLike | None = None,
+    metric: MetricName | str | MetricFunction | None = None,
+    **options: Unpack[VerifyKeywords],
+) -> Verification:
+    """Hold a card against a quantized model, and measure again what can be measured.
+
+    Without samples the bytes of the files are compared, and what the model says of its origin. With samples
+    and the float model everything is run again; a figure that differs by more than `slack`, other samples,
+    and limits that were kept and are not any more, are named. Times are told, and refute nothing.
+
+    Args:
+        card: its file, or the object.
+        quantized: the model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        model: the float model.
+        data: the samples of the card, as in `profile`; a built-in recipe of preprocessing, and how many of
+            them are drawn, are read from the card.
+        labels: their truth; scores are not checked without it where the card has it.
+        metric: where it is a function of one's own: a card names it, but no code is run because of a card.
+        options: `preprocess`, `transform`, `threads`, `provider`, `runtime` and `latency` as in `evaluate`,
+            and `slack`.
+
+    Raises:
+        ConfigError: the card is none; samples without the float model, or the other way round.
+        ModelError, DataError: the float model or the samples are unusable.
+    """
+    given = dict(sorted_keywords("verify", options, VerifyKeywords).others)
+    slack = Slack(**given.pop("slack", {}))
+    record = card if isinstance(card, Card) else load_card(card)
+    name = "card" if isinstance(card, Card) else Path(card).name
+    if data is not None and model is None:
+        raise ConfigError("data: needs the float model to be compared with; give --float MODEL.onnx")
+    with quantized_file(quantized) as path:
+        checks = list(checks_of_files("quantized model", record.quantized_model, files_of(path)))
+        is_its_file = all(check.result == "same" for check in checks)
+        checks += _origin(record, path, is_its_file)
+        if model is None:
+            why = "give --float MODEL.onnx and --data DATA to measure again"
+            checks.append(Check("figures", "not checked", record.headline(), "", why))
+            return Verification(name, path.name, tuple(checks))
+        with model_file(model) as floats:
+            original = ModelFile(floats).model
+            assert record.evaluation.subject is not None
+            fingerprints = record.evaluation.subject.float_model, model_fingerprint(model_id(original, ""))
+            checks += checks_of_files("float model", record.float_model, files_of(floats), fingerprints)
+            if data is None:
+                why = "give --data DATA to measure again"
+                checks.append(Check("figures", "not checked", record.headline(), "", why))
+                return Verification(name, path.name, tuple(checks))
+            unscored = _why_unscored(record, labels, metric)
+            then, asked = record.evaluation, record.asked
+            how: dict[str, Any] = {
+                "limit": asked.limit,
+                "scored_output": asked.scored_output,
+                "class_axis": asked.class_axis,
+                "threads": asked.threads,
+                "runtime": then.runtime,
+                "provider": then.provider,
+                "latency": then.latency is not None,
+            }
+            if asked.preprocess.partition(":")[0] in BUILT_IN:
+                how["preprocess"] = asked.preprocess
+            try:
+                now = evaluate(
+                    floats,
+                    path,
+                    data,
+                    labels=None if unscored else labels,
+                    metric=None if unscored else metric or metric_of(record),
+                    gate=repeatable_gate(then.gate, scored=not unscored),
+                    **{**how, **given},
+                )
+            except ModelError as problem:
+                if is_its_file:
+                    raise
+                said = record.headline()
+                checks.append(Check("figures", "differs", said, "", f"cannot be measured: {problem}"))
+                return Verification(name, path.name, tuple(checks))
+    checks += checks_of_figures(record, now, slack, unscored)
+    return Verification(name, path.name, tuple(checks), now)
+
+
+def _origin(record: Card, path: Path, is_its_file: bool) -> list[Check]:
+    """Return whether a model says the same of its origin as the card; [] where the bytes are the same."""
+    said = record.evaluation.provenance
+    if is_its_file or said is None:
+        return []
+    try:
+        found = ModelFile(path).provenance
+    except ModelError as problem:
+        return [Check("plan", "differs", said.plan[:16], "", f"cannot be read: {problem}")]
+    plans = said.plan, "" if found is None else found.plan
+    result: Result = "same" if plans[0] == plans[1] else "differs"
+    return [Check("plan", result, f"digest {plans[0][:16]}", f"digest {plans[1][:16] or '-'}")]
+
+
+def _why_unscored(record: Card, labels: LabelsLike | None, metric: object) -> str:
+    """Return why scores cannot be measured again; "" where they can, or where the card has none."""
+    then = record.evaluation
+    if then.metric and metric_of(record) is None and metric is None:
+        return f"metric '{then.metric}' is code; give it with --metric to run it"
+    if record.asked.labels and labels is None:
+        return "give --labels FILE to score again"
+    return ""

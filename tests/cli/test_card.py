@@ -1,0 +1,271 @@
+"""`qprof card` and `qprof verify`: what a card says can be measured again, and a false word is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jsonschema
+import onnx
+import onnx.numpy_helper
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.cli.schemas import schema_of
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
+LABELS = DATA / "labels.txt"
+JUDGED = ("--data", DATA, "--labels", LABELS)
+MEASURED = ("--float", MODEL, *JUDGED, "--no-latency")
+
+
+def qprof(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def folder(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a quantized model and its card; not to be changed."""
+    made = tmp_path_factory.mktemp("card")
+    assert qprof("quantize", MODEL, "--profile", profile, "-o", made / "q.onnx").exit_code == 0
+    words = ("--min-sqnr", "30", "--task", "image-classification", "--base-model", "someone/digits")
+    files = ("-o", made / "c.json", "--markdown", made / "README.md")
+    done = qprof("card", MODEL, made / "q.onnx", *JUDGED, "--no-latency", *words, *files)
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def results(done: Result) -> dict[str, str]:
+    """Return what `--json` says of each check."""
+    return {check["of"]: check["result"] for check in json.loads(done.stdout)["checks"]}
+
+
+def test_a_card_follows_its_schema_and_names_models_data_plan_and_tool(folder: Path) -> None:
+    card = json.loads((folder / "c.json").read_text())
+    jsonschema.validate(card, schema_of("card"))
+    evaluation = card["evaluation"]
+    metadata = {p.key: p.value for p in onnx.load(folder / "q.onnx").metadata_props}
+    assert evaluation["provenance"]["plan"] == metadata["qprof.plan"]
+    assert evaluation["provenance"]["profile"] == metadata["qprof.profile"]
+    assert len(card["quantized_model"][0]["sha256"]) == len(card["float_model"][0]["sha256"]) == 64
+    assert evaluation["subject"]["data"]
+    assert card["tool"].startswith("qprof ")
+    assert card["machine"]["runtime"].startswith("onnxruntime 1.")
+    assert evaluation["accuracy"]["rows"] == 400
+    assert str(DATA.parent) not in json.dumps(card)
+
+
+def test_a_card_is_the_same_bytes_each_time_where_no_time_is_measured(folder: Path, tmp_path: Path) -> None:
+    words = ("--min-sqnr", "30", "--task", "image-classification", "--base-model", "someone/digits")
+    qprof("card", MODEL, folder / "q.onnx", *JUDGED, "--no-latency", *words, "-o", tmp_path / "c.json")
+    assert (tmp_path / "c.json").read_bytes() == (folder / "c.json").read_bytes()
+
+
+def test_what_a_card_says_is_so(folder: Path) -> None:
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", *MEASURED, "--json")
+    assert done.exit_code == 0, done.output
+    jsonschema.validate(json.loads(done.stdout), schema_of("verification"))
+    assert set(results(done).values()) == {"same"}
+    assert {"SQNR of output 'logits'", "accuracy of the quantized model", "data"} <= set(results(done))
+
+
+def test_without_samples_the_bytes_are_compared_and_the_rest_is_said_to_be_unchecked(folder: Path) -> None:
+    done = qprof("verify", folder / "c.json", folder / "q.onnx")
+    assert done.exit_code == 0
+    assert re.search(r"^not checked +figures +.*: give --float MODEL.onnx and --data DATA", done.stdout, re.M)
+
+
+def test_a_changed_byte_is_named(folder: Path, tmp_path: Path) -> None:
+    model = bytearray((folder / "q.onnx").read_bytes())
+    model[len(model) // 2] ^= 1
+    (tmp_path / "q.onnx").write_bytes(model)
+    done = qprof("verify", folder / "c.json", tmp_path / "q.onnx")
+    assert done.exit_code == 1
+    assert re.search(r"^differs +quantized model +.*other bytes, of the same number$", done.stdout, re.M)
+
+
+def test_a_model_that_is_cut_off_is_named_and_not_run(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.onnx").write_bytes((folder / "q.onnx").read_bytes()[:2000])
+    done = qprof("verify", folder / "c.json", tmp_path / "q.onnx", *MEASURED)
+    assert done.exit_code == 1
+    assert "cannot be measured: " in done.stdout
+
+
+def test_another_data_set_is_named_and_its_figures_refute_nothing(folder: Path) -> None:
+    words = ("--float", MODEL, "--data", DIGITS / "calibration", "--no-latency", "--json")
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
+    assert done.exit_code == 1
+    assert results(done) == {
+        "quantized model": "same",
+        "float model": "same",
+        "data": "differs",
+        "truth": "not checked",
+        "SQNR of output 'logits'": "told",
+        "limit min_sqnr 30": "same",
+    }
+
+
+def test_other_labels_are_named(folder: Path, tmp_path: Path) -> None:
+    lines = LABELS.read_text().split()
+    lines[0] = str((int(lines[0]) + 1) % 10)
+    (tmp_path / "l.txt").write_text("\n".join(lines))
+    words = ("--float", MODEL, "--data", DATA, "--labels", tmp_path / "l.txt", "--no-latency", "--json")
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
+    assert done.exit_code == 1
+    assert [of for of, result in results(done).items() if result == "differs"] == ["truth"]
+
+
+def test_a_worse_model_is_named_with_how_far_off_it_is(folder: Path, tmp_path: Path) -> None:
+    model = onnx.load(folder / "q.onnx")
+    scale = next(t for t in model.graph.initializer if t.name == "head.weight_scale")
+    changed = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) * 1.5, scale.name)
+    scale.CopyFrom(changed)
+    onnx.save(model, tmp_path / "q.onnx")
+    done = qprof("verify", folder / "c.json", tmp_path / "q.onnx", *MEASURED)
+    assert done.exit_code == 1
+    assert re.search(
+        r"^differs +SQNR of output 'logits' +.* dB on the card, .* here: -\d+\.\d+ dB$", done.stdout, re.M
+    )
+    assert re.search(r"^differs +limit min_sqnr 30 +kept on the card, failed here", done.stdout, re.M)
+
+
+def test_a_card_that_claims_more_than_is_measured_is_refused(folder: Path, tmp_path: Path) -> None:
+    card = json.loads((folder / "c.json").read_text())
+    card["evaluation"]["outputs"][0]["difference"]["sqnr"] += 3.0
+    card["evaluation"]["accuracy"]["quantized_percent"] += 0.5
+    (tmp_path / "c.json").write_text(json.dumps(card))
+    done = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED, "--json")
+    assert done.exit_code == 1
+    assert [of for of, result in results(done).items() if result == "differs"] == [
+        "SQNR of output 'logits'",
+        "accuracy of the quantized model",
+    ]
+    words = ("--slack", "sqnr=4", "--slack", "score=1")
+    assert qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED, *words).exit_code == 0
+
+
+def test_a_float_model_of_the_same_graph_and_weights_in_other_bytes_is_told_only(
+    folder: Path, tmp_path: Path
+) -> None:
+    model = onnx.load(MODEL)
+    model.doc_string = "exported again"
+    onnx.save(model, tmp_path / "m.onnx")
+    words = ("--float", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
+    assert done.exit_code == 0
+    assert results(done)["float model"] == "told"
+
+
+def test_another_float_model_is_named(folder: Path, tmp_path: Path) -> None:
+    model = onnx.load(MODEL)
+    weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 0.5, weight.name))
+    onnx.save(model, tmp_path / "m.onnx")
+    words = ("--float", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
+    assert done.exit_code == 1
+    assert results(done)["float model"] == "differs"
+
+
+def test_external_data_belongs_to_the_card(tmp_path: Path) -> None:
+    external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(onnx.load(MODEL), tmp_path / "m.onnx", **external)
+    made = qprof(
+        "card", tmp_path / "m.onnx", MODEL, "--data", DATA, "--no-latency", "-o", tmp_path / "c.json"
+    )
+    assert made.exit_code == 0
+    with (tmp_path / "w.bin").open("r+b") as stream:
+        stream.seek(4000)
+        stream.write(b"\x01")
+    words = ("--float", tmp_path / "m.onnx", "--data", DATA, "--no-latency", "--json")
+    done = qprof("verify", tmp_path / "c.json", MODEL, *words)
+    assert results(done)["float model, w.bin"] == "differs"
+    assert done.exit_code == 1
+
+
+def test_a_limit_that_is_missed_stands_on_the_card_and_is_verified_as_missed(
+    folder: Path, tmp_path: Path
+) -> None:
+    words = ("--data", DATA, "--no-latency", "--min-sqnr", "90", "-o", tmp_path / "c.json")
+    assert qprof("card", MODEL, folder / "q.onnx", *words).exit_code == 1
+    done = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED[:4], "--no-latency")
+    assert done.exit_code == 0
+    assert re.search(r"^same +limit min_sqnr 90 +failed$", done.stdout, re.M)
+
+
+def test_no_code_is_run_because_of_a_card(folder: Path, tmp_path: Path) -> None:
+    source = """from pathlib import Path
+
+def score(outputs, numbers):
+    Path({!r}).touch()
+    return [50.0] * len(numbers)
+"""
+    (tmp_path / "own.py").write_text(source.format(str(tmp_path / "ran")))
+    metric = ("--metric", f"{tmp_path / 'own.py'}:score")
+    words = ("--data", DATA, "--no-latency", *metric, "-o", tmp_path / "c.json")
+    assert qprof("card", MODEL, folder / "q.onnx", *words).exit_code == 0
+    (tmp_path / "ran").unlink()
+    asked = (
+        "verify",
+        tmp_path / "c.json",
+        folder / "q.onnx",
+        "--float",
+        MODEL,
+        "--data",
+        DATA,
+        "--no-latency",
+    )
+    done = qprof(*asked)
+    assert done.exit_code == 0
+    assert "is code; give it with --metric to run it" in done.stdout
+    assert not (tmp_path / "ran").exists()
+    done = qprof(*asked, *metric)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{}", "is no card: its format is None"),
+        ("[", "is no card (line 1: not JSON"),
+        ('{"format": "qprof-card/2"}', "its format is 'qprof-card/2'"),
+        ('{"format": "qprof-card/1"}', "is no card (Object missing required field"),
+    ],
+)
+def test_what_is_no_card_is_refused_with_a_sentence(
+    folder: Path, tmp_path: Path, text: str, reason: str
+) -> None:
+    (tmp_path / "c.json").write_text(text)
+    done = qprof("verify", tmp_path / "c.json", folder / "q.onnx")
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_samples_without_the_float_model_are_refused(folder: Path) -> None:
+    done = qprof("verify", folder / "c.json", folder / "q.onnx", "--data", DATA)
+    assert done.exit_code == 2
+    assert "give --float MODEL.onnx" in done.stderr
+
+
+def test_the_card_is_the_command_that_others_type_next(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "q.onnx", tmp_path)
+    done = qprof("card", MODEL, tmp_path / "q.onnx", *JUDGED, "--no-latency", "-o", tmp_path / "c.json")
+    followed = done.stderr.rpartition("next      qprof ")[2].split()
+    assert followed[0] == "verify"
+    assert qprof(*followed, "--no-latency").exit_code == 0
+
+
+def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:
+    hub = pytest.importorskip(
+        "huggingface_hub", reason="reads cards of a model hub; pip install huggingface_hub"
+    )
+    card = hub.ModelCard((folder / "README.md").read_text(encoding="utf-8"))
+    assert card.data.pipeline_tag == "image-classification"
+    assert card.data.base_model == "someone/digits"
+    (result,) = card.data.eval_results
+    assert (result.metric_type, result.metric_value) == ("accuracy", 99.5)
+    assert result.dataset_name == "heldout"
