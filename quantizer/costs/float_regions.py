@@ -379,7 +379,7 @@ def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> Pred
     """Return the time of a planned model beside that of the float model.
 
     Args:
-        before: of the float model.
+        before: of the float model as its file has it.
         after: of the model that the plan's names are those of; it may have Muls that equalize channels.
         plan: the plan.
     """
@@ -394,13 +394,17 @@ def _four_digits(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def saves_too_little(after: CostModel, plan: QuantPlan, predicted: PredictedTime) -> FloatReason | None:
+def saves_too_little(
+    before: CostModel, after: CostModel, plan: QuantPlan, predicted: PredictedTime
+) -> FloatReason | None:
     """Return why no node of a plan is to be quantized; None where quantizing them saves enough time.
 
-    It has to save `LEAST_SAVED` and `LEAST_MODEL_US` of the float model's time, and of what the plan without
-    them takes: what float nodes gain by the way in which they are written needs no integers.
+    It has to save `LEAST_SAVED` and `LEAST_MODEL_US` of the file's time, of the prepared model's, and of what
+    the plan without them takes: what float nodes gain by preparation, and by how they are written, needs no
+    integers.
 
     Args:
+        before: of the prepared model.
         after: of the model that the plan's names are those of.
         plan: the plan, its channels padded.
         predicted: its time.
@@ -413,7 +417,7 @@ def saves_too_little(after: CostModel, plan: QuantPlan, predicted: PredictedTime
     adjustments = replace(plan.adjustments, padded_channels={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     other = total_microseconds(after.costs(in_float), after.graph, in_float)
-    time = min(other, predicted.float_us)
+    time = min(other, predicted.float_us, sum(before.floating.values()))
     if time - predicted.planned_us >= max(LEAST_SAVED * time, LEAST_MODEL_US):
         return None
     return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=predicted.planned_us / max(time, LEAST))

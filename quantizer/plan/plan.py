@@ -255,7 +255,7 @@ class PredictedTime:
     """What a run is predicted to take.
 
     Attributes:
-        float_us: microseconds of the float model.
+        float_us: microseconds of the float model, as its file has it.
         planned_us: of the model as it is planned.
         table: runtime, threads and processor of the kernel times that it was predicted from.
         prompt, answer: tokens of a prompt, which is run together, and of its answer, run one by one, where

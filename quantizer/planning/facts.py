@@ -102,6 +102,12 @@ class PlanningFacts:
         return None if table is None else CostModel(self.graph, self.profile, table, spellings=ways)
 
     @cached_property
+    def file_costs(self) -> CostModel | None:
+        """What the nodes of the model's file take, as onnxruntime has it after loading; None as above."""
+        table = self.recipe.costs
+        return None if table is None else CostModel(self.prepared.loaded, self.measured, table)
+
+    @cached_property
     def token_costs(self) -> TokenCosts | None:
         """What nodes take in a mode without data; None without measured times, or for unknown sizes."""
         table, config = self.recipe.costs, self.config

@@ -151,7 +151,9 @@ def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
         return None
     if facts.config.keep_16bit or TYPES[facts.config.activation_type].bits == 16:
         return None
-    return saves_too_little(replace(facts.cost_model, graph=planned.graph), planned.plan, predicted)
+    before = replace(facts.cost_model, graph=facts.prepared.graph, profile=facts.measured)
+    after = replace(facts.cost_model, graph=planned.graph)
+    return saves_too_little(before, after, planned.plan, predicted)
 
 
 def _without_integers(plan: QuantPlan) -> Iterator[str]:
@@ -234,8 +236,9 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     model = replace(facts.cost_model, graph=planned.graph)
     plan = with_prices(with_padding(planned.plan, model), model)
     if len(facts.profile):
-        before = replace(facts.cost_model, graph=facts.prepared.graph, profile=facts.measured)
-        plan = replace(plan, origin=replace(plan.origin, time=predicted_time(before, model, plan)))
+        assert facts.file_costs is not None
+        time = predicted_time(facts.file_costs, model, plan)
+        plan = replace(plan, origin=replace(plan.origin, time=time))
     elif facts.token_costs is not None and facts.token_costs.is_measured:
         plan = replace(plan, origin=replace(plan.origin, time=facts.token_costs.predicted(plan)))
     return replace(planned, plan=plan)

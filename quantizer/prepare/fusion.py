@@ -41,11 +41,15 @@ from ..operators.weight_layout import WeightLayout
 Float64 = npt.NDArray[np.float64]
 
 
-def fold_batch_normalizations(model: ir.Model) -> int:
+def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> int:
     """Fold BatchNormalization into the Conv, ConvTranspose, Gemm or MatMul + Add before it; return how many.
 
     The operator before must have no other user, and its weights and all parameters must be constants. A
     BatchNormalization in training mode stays.
+
+    Args:
+        model: changed in place.
+        as_loaded: fold only what onnxruntime does when it loads a model: into Conv and ConvTranspose.
     """
     folded = 0
     taken = value_names(model)
@@ -54,7 +58,9 @@ def fold_batch_normalizations(model: ir.Model) -> int:
         if pair is None:
             continue
         before = feeding(node.inputs[0])
-        if before is not None and _may_absorb(before) and _absorb(before, *pair, axis=1, taken=taken):
+        if before is None or (as_loaded and not is_standard(before, "Conv", "ConvTranspose")):
+            continue
+        if _may_absorb(before) and _absorb(before, *pair, axis=1, taken=taken):
             merge_into(before, node)
             folded += 1
     return folded
@@ -98,10 +104,14 @@ def split_batch_normalizations(model: ir.Model) -> int:
     return split
 
 
-def fold_scales_and_shifts(model: ir.Model) -> int:
+def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
     """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many.
 
     An Add after MatMul stays: there is no bias input to put it in.
+
+    Args:
+        model: changed in place.
+        as_loaded: fold only what onnxruntime does when it loads a model, see `_folds_when_loaded`.
     """
     folded = 0
     taken = value_names(model)
@@ -116,6 +126,8 @@ def fold_scales_and_shifts(model: ir.Model) -> int:
                 continue
             if layout.bias is None and node.op_type in ("Add", "Sub"):
                 continue
+            if as_loaded and not _folds_when_loaded(node, array, before):
+                continue
             vector = _per_channel(array, before)
             pair = None if vector is None else _factor_and_shift(node.op_type, vector)
             if pair is not None and _absorb(before, *pair, axis=None, taken=taken):
@@ -123,6 +135,18 @@ def fold_scales_and_shifts(model: ir.Model) -> int:
                 folded += 1
                 break
     return folded
+
+
+def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
+    """Whether onnxruntime folds a Mul or Add into the operator before it when it loads a model.
+
+    It does into a Conv of pictures: a Mul by a number without dimensions, and both by one for each channel
+    (seen in the graphs that onnxruntime 1.32 executes).
+    """
+    weight = constant_of(before.inputs[1])
+    if not is_standard(before, "Conv") or weight is None or weight.ndim != 4:
+        return False
+    return node.op_type in ("Mul", "Add") and (array.size > 1 or (node.op_type == "Mul" and array.ndim == 0))
 
 
 def _may_absorb(node: ir.Node) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -64,6 +65,7 @@ from .shapes import clean_shapes, infer_shapes
 from .unfusing import unfuse
 
 Step = Callable[[ir.Model], object]
+Repeated = Callable[[ir.Model], int]
 
 FIRST: Sequence[Step] = (
     forget_origin,
@@ -84,7 +86,7 @@ FIRST: Sequence[Step] = (
 )
 """Steps done once, in this order. Sentences that a step returns are notes for the user."""
 
-REPEATED: Sequence[Callable[[ir.Model], int]] = (
+REPEATED: Sequence[Repeated] = (
     lift_constants,
     infer_shapes,
     unfuse,
@@ -109,6 +111,28 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     remove_dead,
 )
 """Steps repeated in this order until none of them changes anything; each returns how much it changed."""
+
+AS_LOADED: Sequence[Repeated] = (
+    lift_constants,
+    infer_shapes,
+    unfuse,
+    fold_constants,
+    take_constant_branches,
+    trim_outputs,
+    sums_to_adds,
+    scalar_ranges,
+    drop_noops,
+    merge_transposes,
+    pad_all_axes,
+    fold_pads,
+    partial(fold_batch_normalizations, as_loaded=True),
+    partial(fold_scales_and_shifts, as_loaded=True),
+    join_biases,
+    flatten_biases,
+    remove_dead,
+)
+"""What onnxruntime does of the repeated steps by itself when it loads a model, or what takes it no time; and
+`unfuse`, since fused operators are priced as their parts."""
 
 WHOLE: Sequence[Step] = (lift_constants, infer_shapes)
 """Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others are given
@@ -139,12 +163,14 @@ class Prepared:
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
             A nameless original node is called `<operator>_<first output>`.
+        read: the model before the repeated steps; None where these did only what onnxruntime does too.
     """
 
     model: ir.Model
     notes: tuple[str, ...]
     narrow: ir.DataType | None
     origin: Mapping[str, tuple[str, ...]]
+    read: ir.Model | None
 
 
 def prepare(model: ir.Model) -> Prepared:
@@ -164,23 +190,31 @@ def prepare(model: ir.Model) -> Prepared:
         sentences = step(work)
         if isinstance(sentences, tuple):
             notes.extend(sentences)
-    improve(work)
-    return Prepared(work, tuple(notes), narrow, collect_origin(work))
+    read = work.clone()
+    beyond = improve(work) - {*AS_LOADED}
+    return Prepared(work, tuple(notes), narrow, collect_origin(work), read if beyond else None)
 
 
-def improve(model: ir.Model) -> None:
-    """Do the repeated steps and the last ones on a model that has passed the first, in place."""
-    while _improve(model):
-        pass
+def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED) -> set[Repeated]:
+    """Do the repeated steps and the last ones on a model that has passed the first, in place.
+
+    Returns the repeated steps that changed it.
+    """
+    changed: set[Repeated] = set()
+    while latest := _improve(model, steps):
+        changed |= latest
     for step in LAST:
         step(model)
+    return changed
 
 
-def _improve(model: ir.Model) -> int:
-    """Do every repeated step once, on the graph and its subgraphs; return how much was changed."""
-    changed = 0
-    for step in REPEATED:
-        changed += sum(step(part) for part in ([model] if step in WHOLE else _with_subgraphs(model)))
+def _improve(model: ir.Model, steps: Sequence[Repeated]) -> set[Repeated]:
+    """Do every repeated step once, on the graph and its subgraphs; return those that changed something."""
+    changed = {
+        step
+        for step in steps
+        if sum([step(part) for part in ([model] if step in WHOLE else _with_subgraphs(model))])
+    }
     unshare_names(model)  # steps on a subgraph do not see the names outside
     return changed
 
@@ -211,6 +245,7 @@ class PreparedModel:
         notes: remarks for the user: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
         untyped: why the types after operators that ONNX does not have are not known, "" where they are.
+        read: see `Prepared`.
     """
 
     model: ir.Model
@@ -219,6 +254,21 @@ class PreparedModel:
     notes: tuple[str, ...]
     narrow: ir.DataType | None = None
     untyped: str = ""
+    read: ir.Model | None = None
+
+    @cached_property
+    def loaded(self) -> Graph:
+        """The file as onnxruntime has it after loading: without what is prepared beyond that. Its inputs have
+        the sizes of the prepared model's."""
+        if self.read is None:
+            return self.graph
+        model = self.read.clone()
+        improve(model, AS_LOADED)
+        shapes = {value.name: value.shape for value in self.model.graph.inputs}
+        for value in model.graph.inputs:
+            value.shape = shapes.get(value.name, value.shape)
+        infer_shapes(model)
+        return index(model)
 
 
 def open_prepared(path: str | Path) -> PreparedModel:
@@ -252,6 +302,7 @@ def open_prepared(path: str | Path) -> PreparedModel:
         (*loaded.notes, *result.notes),
         result.narrow,
         untyped,
+        result.read,
     )
 
 

@@ -250,9 +250,8 @@ def _size(analysis: Analysis | None, results: Results) -> Size | None:
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:
     if analysis is None or analysis.costs is None:
         return None
-    model, costs = analysis.costs
-    before = sum(model.floating.values())
-    after = total_microseconds(costs, analysis.graph, analysis.plan)
+    _, costs = analysis.costs
+    before, after = analysis.file_us, total_microseconds(costs, analysis.graph, analysis.plan)
     where = f"table of kernels of {analysis.plan.config.target}"
     return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
 

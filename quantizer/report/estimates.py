@@ -41,8 +41,9 @@ from ..planning.hybrid import with_int8_weights
 from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
 from ..planning.shared_scales import lost_to
-from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared
+from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared
 from ..search.quality import multiplications
+from ..targets.config import split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .content import (
@@ -105,6 +106,15 @@ class Analysis:
             return None
         model = CostModel(self.graph, self.profile, table)
         return model, model.costs(self.plan)
+
+    @cached_property
+    def file_us(self) -> float:
+        """Predicted microseconds of the float model as its file has it; 0 without a table of times."""
+        table = None if self.recipe is None else self.recipe.costs
+        if table is None:
+            return 0.0
+        given = fix_shapes(self.prepared, split_shapes(self.plan.config.fix_shapes))
+        return sum(CostModel(given.loaded, self.measured, table).floating.values())
 
     @cached_property
     def noise(self) -> NoiseAnalysis | None:

@@ -82,10 +82,10 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
     def what_if(title: str, options: Sequence[str], found: Estimate, nodes: tuple[str, ...] = ()) -> WhatIf:
         added = speedup = None
         if found.microseconds is not None and now.microseconds is not None and analysis.costs:
-            model, costs = analysis.costs
+            _, costs = analysis.costs
             planned = total_microseconds(costs, analysis.graph, analysis.plan)
             added = found.microseconds - now.microseconds
-            speedup = sum(model.floating.values()) / max(planned + added, 1e-3)
+            speedup = analysis.file_us / max(planned + added, 1e-3)
         return WhatIf(
             title=title,
             command="",

@@ -40,11 +40,11 @@ def predicted_objective(planned: PlannedModel, objective: str, profile: Profile,
     if objective == "size":
         return float_bytes / max(1.0, float_bytes - saved_bytes(planned.plan, planned.graph))
     facts = planned.facts
-    if objective == "int8-share" or facts is None or facts.recipe.costs is None:
+    if objective == "int8-share" or facts is None or facts.recipe.costs is None or facts.file_costs is None:
         return int8_share(planned.plan, planned.graph, profile)
     model = CostModel(planned.graph, facts.profile, facts.recipe.costs)
     total = total_microseconds(model.costs(planned.plan), planned.graph, planned.plan)
-    return sum(model.floating.values()) / max(total, 1e-3)
+    return sum(facts.file_costs.floating.values()) / max(total, 1e-3)
 
 
 def saved_bytes(plan: QuantPlan, graph: Graph) -> float:

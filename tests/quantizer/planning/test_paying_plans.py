@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -66,6 +74,36 @@ def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_th
     ]
     assert plan.origin.time is not None
     assert plan.origin.time.planned_us == plan.origin.time.float_us
+
+
+def test_a_plan_is_compared_with_the_file_and_pays_beside_what_is_prepared_in_float(tmp_path: Path) -> None:
+    """Two passes of 1,000 microseconds go into the weights of the Conv: a gain that needs no integers."""
+    text = "a = Abs (x) p = Mul (a, t) q = Add (p, t) y = Conv (q, w)"
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1,16,8,8] x) => (float[1,16,8,8] y) {{ {text} }}'
+    )
+    weight = np.random.default_rng(1).standard_normal((16, 16, 1, 1)).astype(np.float32)
+    for name, array in {"t": np.full(1, 0.5, np.float32), "w": weight}.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(proto, tmp_path / "file.onnx")
+    prepared = open_prepared(tmp_path / "file.onnx")
+    ir.save(prepared.model, tmp_path / "prepared.onnx")
+    passes = dict.fromkeys(("Abs:float", "Mul:scalar:float", "Add:scalar:float"), ((1.0, 1e3), (1e6, 1e3)))
+    times = CostTable(CONDITIONS, {**passes, "QuantizeLinear:integer": ((1.0, 1e3), (1e6, 1e3))})
+    samples = [Sample("0", {"x": np.random.default_rng(2).random((1, 16, 8, 8), np.float32)})]
+    profile = calibrate(prepared.model, samples, prepared.identity, RunSettings(channels="off"))
+    found = []
+    for file in ("file.onnx", "prepared.onnx"):
+        recipe = replace(load_recipe(), measured=times)
+        opened = open_prepared(tmp_path / file)
+        found.append(plan_from(model_facts(opened, profile, recipe)).plan)
+    given, ready = (plan.origin.time for plan in found)
+    assert given is not None
+    assert ready is not None
+    assert given.float_us - ready.float_us == pytest.approx(2000.0)
+    assert given.planned_us == ready.planned_us == ready.float_us
+    assert found[0].nodes == found[1].nodes
+    assert not any(entry.kind.counts_as_quantized for entry in found[0].nodes.values())
 
 
 def test_who_asks_for_sixteen_bits_has_them_whatever_they_are_predicted_to_save(net: Network) -> None:
