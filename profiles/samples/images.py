@@ -644,6 +644,16 @@ def _numbers(values: Sequence[float]) -> str:
     return " ".join(f"{value:.4g}" for value in values)
 
 
+def picture_of(file: DataFile) -> Image:
+    """Return a picture in RGB as loaders of torchvision give it to transforms: not turned, on no background.
+
+    Raises:
+        ConfigError: Pillow is not installed. DataError: it is broken, or no picture.
+    """
+    library("PIL", str(file), "images")
+    return _image(io.BytesIO(file.read()), str(file)).convert("RGB")
+
+
 def _image(file: IO[bytes], where: str) -> Image:
     """Return a picture that is whole.
 

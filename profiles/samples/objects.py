@@ -17,6 +17,7 @@ import numpy as np
 from ..base.errors import DataError
 from .functions import items_of, user_code
 from .storage import shown_location
+from .values import InputSpec, fits
 
 DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 """A folder, "module:function", or an object of Python: an iterable, or a function that returns one."""
@@ -27,8 +28,10 @@ class Transformed:
     """Data whose items become samples through a function of the user's.
 
     Attributes:
-        data: as in `DataSource`, but for folders.
-        transform: takes one item and returns a sample: a dict from input name to array, or an array.
+        data: as in `DataSource`; of a folder, pictures and lines of text are its items.
+        transform: takes one item and returns a sample: a dict from input name to array, or an array. A
+            picture of a folder comes as `PIL.Image.Image` in RGB, a line as str: transforms of torchvision,
+            processors and tokenizers of Hugging Face take them so.
     """
 
     data: DataSource
@@ -185,14 +188,47 @@ def is_array(value: object) -> bool:
     )
 
 
+def as_inputs(
+    arrays: Mapping[Any, object], specs: Sequence[InputSpec]
+) -> tuple[dict[Any, object], list[str]]:
+    """Return the arrays of an item as the model takes them, and what was assumed.
+
+    Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
+    What is no input is left out where all inputs are there, else it may be a misspelt one; an array that
+    lacks nothing but the first axis becomes a batch of one.
+
+    Args:
+        arrays: by input name.
+        specs: of the model's inputs.
+    """
+    names = [spec.name for spec in specs]
+    if not all(name in arrays for name in names):
+        return dict(arrays), []
+    notes, found = [], {name: arrays[name] for name in names}
+    others = [f"'{name}'" for name in arrays if name not in names]
+    if others:
+        notes.append(f"{', '.join(others)} of the samples: no input of the model, left out")
+    for spec in specs:
+        array = found[spec.name]
+        if isinstance(array, np.ndarray) and spec.shape is not None and fits((1, *array.shape), spec.shape):
+            found[spec.name] = array[None]
+            notes.append(f"input '{spec.name}': the samples have no batch axis, each is a batch of one")
+    return found, notes
+
+
 def as_array(where: str, value: object) -> object:
     """Return a copy of an array-like value as a numpy array; another value as it is.
+
+    A list of arrays or numbers of one shape, as processors of Hugging Face give, is array-like too.
 
     Raises:
         DataError: it cannot be read, as a tensor on a GPU or one that asks for gradients.
     """
     if isinstance(value, np.ndarray):
         return np.array(value)
+    if isinstance(value, list) and value:
+        with suppress(ValueError):  # of different lengths: no array
+            return np.asarray([as_array(where, item) for item in value])
     if not is_array(value):
         return value
     with user_code(where, "convert it to a numpy array where the data is made"):

@@ -1,6 +1,7 @@
 """Where calibration and evaluation data come from: folders and files, functions and objects of Python.
 
-Every sample is checked against the model's inputs before it is used; nothing is cast, reshaped or unpickled.
+Every sample is checked against the model's inputs before it is used; nothing is cast or unpickled. The batch
+axis that objects lack is added, and what else they hold is left out, with a note.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..base.errors import DataError
 from ..base.tool import note
 from ..records.profile import DataId
 from .functions import is_function, items_of, load_function, user_code
+from .images import image_files, picture_of
 from .objects import (
     NAME,
     ChosenSamples,
@@ -30,6 +32,7 @@ from .objects import (
     PreprocessedData,
     Transformed,
     arrays_of,
+    as_inputs,
     is_indexed,
     iterable_of,
     length_of,
@@ -39,6 +42,8 @@ from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source
 from .registry import reader_of as reader_of_source
 from .states import FloatModel, fed_back, with_states, without_state
+from .storage import place_of, shown_location
+from .text import lines_of
 from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
 # What messages call a model: the file that the user gave, or the name of its graph.
@@ -234,7 +239,8 @@ def open_samples(
             order, 2 before 10. An object is an iterable, or a function without arguments that returns one,
             as "module:function" names one. Its items are dicts from input name to array; for a model with
             one input also arrays; or tuples that begin with one of these, such as (x, y). An array is
-            anything with `__array__` or `__dlpack__`, and is copied.
+            anything with `__array__` or `__dlpack__`, and is copied; it may lack the batch axis, and a dict
+            may hold more than the inputs.
         inputs: what the samples must hold.
         limit: number of samples, drawn from all of them (`drawn`); None for all.
         by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
@@ -333,7 +339,9 @@ def _of_objects(source: DataSource | Transformed, specs: tuple[InputSpec, ...], 
         name = os.fspath(data)
         if is_function(name):
             return _of_function(name, transform, specs, limit)
-        raise DataError(f"{name}: a transform is for objects of Python and module:function; leave it out")
+        assert transform is not None
+        samples = _transformed_files(name, transform, specs)
+        return samples if limit is None else drawn(samples, limit)
     ranks = [None if spec.shape is None else len(spec.shape) for spec in specs]
     whole: Any = data if transform is not None else iterable_of(data, ranks)
     total = length_of(whole)
@@ -411,12 +419,47 @@ class _Objects:
         items = islice(self.items(), self.limit)
         for number, item in islice(zip(numbers, items), part.start, part.stop, part.step):  # noqa: B905
             name = f"{self.source}[{number}]"
-            arrays = arrays_of(name, self._transformed(name, item), [spec.name for spec in self.specs])
-            checked = checked_arrays(name, arrays, self.specs)
-            yield Sample(name, checked, position=None if self.positions is None else number)
+            arrays, notes = _arrays(name, item, self.transform, self.specs)
+            for text in notes if not number else ():
+                note(f"{self.source}: {text}")
+            yield Sample(name, arrays, position=None if self.positions is None else number)
 
-    def _transformed(self, name: str, item: object) -> object:
-        if self.transform is None:
-            return item
+
+def _arrays(
+    name: str, item: object, transform: Callable[[Any], object] | None, specs: tuple[InputSpec, ...]
+) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    """Return the arrays of an item, checked, and what was assumed."""
+    if transform is not None:
         with user_code(f"{name}: transform", "repair the transform"):
-            return self.transform(item)
+            item = transform(item)
+    arrays, notes = as_inputs(arrays_of(name, item, [spec.name for spec in specs]), specs)
+    return checked_arrays(name, arrays, specs), notes
+
+
+def _transformed_files(
+    source: str, transform: Callable[[Any], object], specs: tuple[InputSpec, ...]
+) -> Samples:
+    """Return the pictures or lines of a folder or file, as a function of the user's makes samples of them.
+
+    Raises:
+        DataError: it holds neither.
+    """
+    takes, items = reader_of_source(source, Preprocessing()).takes, list[tuple[str, Callable[[], object]]]()
+    if takes == ("image",):
+        items = [(file.name, partial(picture_of, file)) for file in image_files(source)]
+    elif takes == ("text",):
+        items = [(name, partial(str, text)) for name, text in lines_of(source)]
+    else:
+        raise DataError(
+            f"{shown_location(source)}: a transform is for pictures, lines of text, objects of Python and "
+            "module:function; leave it out"
+        )
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        for number, (name, item) in list(enumerate(items))[part]:
+            arrays, notes = _arrays(name, item(), transform, specs)
+            for text in notes if not number else ():
+                note(f"{shown_location(source)}: {text}")
+            yield Sample(name, arrays)
+
+    return Samples(shown_location(source), len(items), iterate, place_of(source))

@@ -466,14 +466,29 @@ def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def _texts(where: str, line: bytes, encoder: TextEncoder) -> list[str]:
-    """Return the text of a line, or the two of a pair."""
+def lines_of(source: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a file, or of the files of a folder, with names; empty ones are left out.
+
+    Raises:
+        DataError: a line is not UTF-8.
+    """
+    for file in data_files(source, SUFFIXES):
+        for number, line in _lines(file):
+            yield f"{file.name}:{number}", _text(f"{file}: line {number}", line)
+
+
+def _text(where: str, line: bytes) -> str:
     try:
-        text = line.decode().rstrip("\r\n")
+        return line.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{where}: is not UTF-8 text (byte 0x{line[error.start]:02x}); write the file as UTF-8"
         ) from None
+
+
+def _texts(where: str, line: bytes, encoder: TextEncoder) -> list[str]:
+    """Return the text of a line, or the two of a pair."""
+    text = _text(where, line)
     texts = text.split("\t") if encoder.recipe.pairs == "tab" else [text]
     if len(texts) > 2:
         raise DataError(

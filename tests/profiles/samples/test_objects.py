@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,8 @@ def test_an_array_that_is_not_aligned_is_copied_to_one_that_is() -> None:
     [
         (3, "data: is of type int; give a folder, module:function, an iterable of samples"),
         ([3], "data[0]: yielded an object of type int, expected a dict from input name to array, an array"),
-        ([ROWS[0], ROWS[0, 0]], "data[1]: input 'x': has shape (3,) of rank 1"),
+        ([ROWS[0], ROWS[0, 0, :2]], "data[1]: input 'x': has shape (2,) of rank 1"),
+        ([{"X": ROWS[0], "label": 3}], "data[0]: input 'x' is missing"),
         ([ROWS[0].astype(float)], "data[0]: input 'x': has type float64, expected float32"),
         ([{"y": ROWS[0]}], "data[0]: input 'x' is missing"),
         ([OnTheGpu()], "data[0]: input 'x': raised TypeError: can't convert cuda:0"),
@@ -231,5 +233,39 @@ def test_a_model_with_two_inputs_wants_dicts(item: Any) -> None:
     assert "yield {'x': array, 'mask': array}" in refusal([item], X, MASK)
 
 
-def test_a_transform_of_a_folder_is_refused(tmp_path: Any) -> None:
-    assert "a transform is for objects" in refusal(Transformed(tmp_path, lambda item: item))
+def test_items_without_a_batch_axis_are_batches_of_one() -> None:
+    assert np.array_equal(arrays(open_samples(list(ROWS[:, 0]), (X,))), ROWS)
+
+
+def test_what_is_no_input_is_left_out_with_one_note(caplog: pytest.LogCaptureFixture) -> None:
+    data = [{"x": row, "label": 3} for row in ROWS]
+    assert np.array_equal(arrays(open_samples(data, (X,))), ROWS)
+    assert caplog.messages == ["data: 'label' of the samples: no input of the model, left out"]
+
+
+def test_lists_of_arrays_and_numbers_are_arrays() -> None:
+    found = next(iter(open_samples([{"x": [ROWS[0, 0]], "mask": [1, 0, 1]}], (X, MASK))))
+    assert np.array_equal(found.arrays["x"], ROWS[0])
+    assert np.array_equal(found.arrays["mask"], [[1, 0, 1]])
+
+
+def test_a_transform_takes_the_pictures_of_a_folder_in_rgb(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="of the extra images")
+    for number in range(2):
+        pillow.new("L", (1, 1), 50 * number).save(tmp_path / f"{number}.png")
+    data = Transformed(tmp_path, lambda image: np.asarray(image, np.float32)[0, 0])
+    found = list(open_samples(data, (X,)))
+    assert [sample.name for sample in found] == ["0.png", "1.png"]
+    assert np.array_equal(found[1].arrays["x"], [[50, 50, 50]])
+
+
+def test_a_transform_takes_the_lines_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab\n\nc\n")
+    data = Transformed(tmp_path / "a.txt", lambda text: {"mask": [len(text)], "other": 0})
+    found = list(open_samples(data, (MASK,), limit=2))
+    assert [(s.name, s.arrays["mask"].tolist()) for s in found] == [("a.txt:1", [[2]]), ("a.txt:3", [[1]])]
+
+
+def test_a_transform_of_a_folder_of_arrays_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ROWS[0])
+    assert "a transform is for pictures" in refusal(Transformed(tmp_path, lambda item: item))

@@ -567,7 +567,7 @@ def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
         ("def feeds():\n    yield 3", "[0]: yielded an object of type int, expected a dict"),
         (
             "def feeds():\n    yield {'x': [[1.0, 2.0, 3.0]]}",
-            "[0]: input 'x': is of type list, expected a numpy array",
+            "[0]: input 'x': has type float64, expected float32",
         ),
         ("def feeds():\n    yield {}", "[0]: input 'x' is missing"),
         (

@@ -277,6 +277,7 @@ def test_a_metric_of_the_table_reads_its_truth_and_a_baseline_holds(
         )
 
 
-def test_samples_in_the_place_of_the_profile_are_told_where_they_go() -> None:
-    with pytest.raises(qprof.ConfigError, match=r"profile: is a list; .* samples go to data="):
-        qprof.quantize(DIGITS / "model.onnx", [np.zeros((1, 1, 8, 8), np.float32)])
+def test_samples_may_stand_in_the_place_of_the_profile() -> None:
+    samples = [np.full((1, 1, 8, 8), number / 8, np.float32) for number in range(8)]
+    found = qprof.quantize(DIGITS / "model.onnx", samples, latency=False)
+    assert found.verdict is not None
