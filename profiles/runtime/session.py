@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -277,6 +277,38 @@ def session_for(
     yield _session(file, options, graph.provider, graph.title)
 
 
+def segment_session(
+    graph: OptimisedGraph, nodes: Collection[ir.Node], given: Sequence[str], outputs: Sequence[str]
+) -> ort.InferenceSession:
+    """Return a session of some nodes of an optimised graph, whose weights alone it holds.
+
+    Args:
+        graph: what to run.
+        nodes: of `graph.model`.
+        given: values of it that these nodes read and none of them makes; inputs of the session, with those
+            of the model.
+        outputs: values of it, in this order.
+
+    Raises:
+        ModelError: onnxruntime refuses the part.
+    """
+    chosen = [node in nodes for node in graph.model.graph]
+    model = graph.model.clone()
+    values = {str(value.name): value for node in model.graph for value in node.outputs}
+    model.graph.outputs[:] = [values[name] for name in outputs]
+    for name in given:
+        value = ir.Value(name=name, type=values[name].type)
+        values[name].name = f"{name}:qprof-made-before"
+        ir.convenience.replace_all_uses_with(values[name], value)
+        model.graph.inputs.append(value)
+    unused = [node for node, is_chosen in zip(model.graph, chosen, strict=True) if not is_chosen]
+    model.graph.remove(unused, safe=True)
+    for name, value in list(model.graph.initializers.items()):
+        if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
+            del model.graph.initializers[name]
+    return _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
+
+
 @contextmanager
 def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
     """Yield a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
@@ -302,6 +334,7 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.
     model.graph.extend(sizes)
     model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
     options = _options(graph.level)
+    options.add_session_config_entry("session.disable_prepacking", "1")  # weights stay in their file
     options.execution_order = (
         ort.ExecutionOrder.PRIORITY_BASED
     )  # each Size at once, so that its input is freed

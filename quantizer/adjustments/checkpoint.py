@@ -99,7 +99,7 @@ class RoundingCheckpoint:
             packed = file.read(length)
         return zlib.decompress(packed) if _digest(key, packed) == digest else None
 
-    def add(self, key: bytes, offsets: bytes) -> None:
+    def add(self, key: bytes, offsets: bytes | memoryview) -> None:
         """Keep the offsets of one more weight; they are on the disk afterwards.
 
         Raises:

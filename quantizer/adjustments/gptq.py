@@ -24,13 +24,15 @@ weights do not do; a test compares the quantized weights of one thread with thos
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..numerics.affine import parameter_arrays, quantize
+from ..numerics.affine import parameter_arrays, params_of_part, quantize
+from ..numerics.array_file import ArrayFile
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel
@@ -72,24 +74,11 @@ def gptq(
     Returns:
         Integers in float32, (groups, outputs, columns).
     """
-    order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")  # the largest is rounded first
-    rows, columns = order[:, :, None], order[:, None, :]
-    moments = np.take_along_axis(np.take_along_axis(second, rows, 1), columns, 2)
-    factor = _factor(moments, damping)
-    found = np.empty(weight.shape, np.float32)
-    each = max(1, CHUNK // (weight.shape[0] * weight.shape[2]))
+    curvature, found = _curvature(second, damping), np.empty(weight.shape, np.float32)
+    each = _outputs_at_once(weight.shape[0], weight.shape[2])
     for begin in range(0, weight.shape[1], each):
         part = slice(begin, begin + each)
-        exact, size, first, last = (
-            np.take_along_axis(np.asarray(array[:, part], np.float64).transpose(0, 2, 1), rows, 1)
-            for array in (weight, scale, low, high)
-        )
-        steps = _steps(factor, exact, size, first, last)
-        nearest = np.clip(np.rint(exact / size), first, last)
-        better = _is_better(exact - steps * size, exact - nearest * size, moments)
-        chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
-        along = np.broadcast_to(columns, chosen.shape)
-        np.put_along_axis(found[:, part], along, chosen.astype(np.float32), 2)
+        found[:, part] = _rounded(curvature, *(array[:, part] for array in (weight, scale, low, high)))
     return found
 
 
@@ -123,20 +112,67 @@ def _best(weight: Floats, scale: Floats, second: Floats, steps: Floats, nearest:
     return np.where(better[:, :, None], steps, nearest)
 
 
-def _factor(second: Floats, damping: float) -> Floats:
-    """Return the L of the damped moments."""
-    return np.asarray(np.linalg.cholesky(_damped(second, damping)[0]))
+@dataclass(frozen=True, eq=False)
+class _Curvature:
+    """Second moments as `_rounded` needs them, each (groups, columns, columns).
+
+    Attributes:
+        order: of the columns, (groups, columns): the one with the largest moment is rounded first, and last.
+        moments: H in that order, divided by its mean.
+        factor: L of the damped moments.
+    """
+
+    order: npt.NDArray[np.int64]
+    moments: Floats
+    factor: Floats
+
+
+def _curvature(second: Floats, damping: float) -> _Curvature:
+    order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")
+    groups = np.arange(len(second))[:, None, None]
+    moments, unit = _scaled(second[groups, order[:, :, None], order[:, None, :]])
+    del second  # with many columns each of these takes as much memory as a weight
+    diagonal = np.einsum("gcc->gc", moments)
+    undamped = diagonal.copy()
+    diagonal += np.where(unit > 0.0, damping, 1.0)[:, None]
+    factor = np.asarray(np.linalg.cholesky(moments))
+    diagonal[...] = undamped
+    return _Curvature(order, moments, factor)
+
+
+def _outputs_at_once(groups: int, columns: int) -> int:
+    return max(1, CHUNK // (groups * columns))
+
+
+def _rounded(curvature: _Curvature, weight: Array, scale: Array, low: Array, high: Array) -> Array:
+    """Return the quantized weights of some output channels; see `gptq`."""
+    rows, columns = curvature.order[:, :, None], curvature.order[:, None, :]
+    exact, size, first, last = (
+        np.take_along_axis(np.asarray(array, np.float64).transpose(0, 2, 1), rows, 1)
+        for array in (weight, scale, low, high)
+    )
+    steps = _steps(curvature.factor, exact, size, first, last)
+    nearest = np.clip(np.rint(exact / size), first, last)
+    better = _is_better(exact - steps * size, exact - nearest * size, curvature.moments)
+    chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
+    found = np.empty(chosen.shape, np.float32)
+    np.put_along_axis(found, np.broadcast_to(columns, chosen.shape), chosen.astype(np.float32), 2)
+    return found
 
 
 def _damped(second: Floats, damping: float) -> tuple[Floats, Floats]:
     """Return damped moments divided by their mean, and that; for columns that are always 0 the identity."""
-    mean = np.einsum("gcc->g", second) / second.shape[1]
-    dead = mean <= 0.0
-    unit = np.where(dead, 1.0, mean)
-    found = second / unit[:, None, None]
+    found, mean = _scaled(second.copy())
     diagonal = np.einsum("gcc->gc", found)
-    diagonal[...] += np.where(dead, 1.0, damping)[:, None]
-    return found, unit
+    diagonal += np.where(mean > 0.0, damping, 1.0)[:, None]
+    return found, np.where(mean > 0.0, mean, 1.0)
+
+
+def _scaled(second: Floats) -> tuple[Floats, Floats]:
+    """Return moments divided by their mean, in place, and that; columns that are always 0 as they are."""
+    mean = np.einsum("gcc->g", second) / second.shape[1]
+    second /= np.where(mean > 0.0, mean, 1.0)[:, None, None]
+    return second, mean
 
 
 def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Floats) -> Floats:
@@ -189,26 +225,79 @@ def find_roundings(
         gathered: gives the second moments of what nodes read.
         checkpoint: has the offsets of nodes that are finished, and gets those of the others.
     """
-    kept = checkpoint or RoundingCheckpoint()
+    kept, room = checkpoint or RoundingCheckpoint(), ArrayFile()
     readers: dict[ProductInput, list[Weight]] = {}
     keys: dict[str, bytes] = {}
     found: dict[str, RoundingOffsets] = {}
+
+    def have(weight: Weight, offsets: Any) -> None:
+        if np.any(offsets):
+            stored = room.empty((weight.array.size,), np.int8)
+            stored[:] = offsets.reshape(-1)
+            found[weight.node.name] = RoundingOffsets(stored.data.toreadonly(), params_digest(weight.params))
+
     for weight in quantized_weights(graph, plan):
         reading, name = product_input(graph, weight.node, weight.array), weight.node.name
         if reading is None:
             continue
-        keys[name] = _key(weight, reading, name in corrected)
+        keys[name] = b"" if checkpoint is None else _key(weight, reading, name in corrected)
         offsets = kept.get(keys[name])
         if offsets is None:
             readers.setdefault(reading, []).append(weight)
         else:
-            found[name] = RoundingOffsets(offsets, params_digest(weight.params))
+            have(weight, np.frombuffer(offsets, np.int8))
     for reading, moments in gathered(list(readers)):
-        for weight in readers[reading]:
-            name = weight.node.name
-            found[name] = _gptq_offsets(weight, moments.means(centred=name in corrected))
-            kept.add(keys[name], found[name].offsets)
-    return {name: found[name] for name in keys if any(found[name].offsets)}
+        for weight, chosen in _rounded_together(readers[reading], moments, corrected):
+            kept.add(keys[weight.node.name], chosen.data)
+            have(weight, chosen)
+    return {name: found[name] for name in keys if name in found}
+
+
+def _rounded_together(
+    weights: Sequence[Weight], moments: Moments, corrected: Collection[str]
+) -> Iterator[tuple[Weight, npt.NDArray[np.int8]]]:
+    """Yield the offsets of weights that are multiplied with the same rows, each in the weight's shape."""
+    for centred in (False, True):
+        chosen = [weight for weight in weights if (weight.node.name in corrected) == centred]
+        shapes = [columns_of(weight.node, weight.array).shape for weight in chosen]
+        steps = [np.empty(shape, np.int16) for shape in shapes]
+        end = 0
+        for block, second in enumerate(moments.second if chosen else ()):
+            start, end = end, end + second.shape[1]
+            curvature = _curvature(moments.mean(block, centred), DAMPING)
+            each = _outputs_at_once(len(second), second.shape[1])
+            for weight, found in zip(chosen, steps, strict=True):
+                for part, some in _outputs_of(weight, each):
+                    parts = (array[:, :, start:end] for array in flattened(some))
+                    found[:, part, start:end] = _rounded(curvature, *parts)
+            del curvature
+        for weight, found in zip(chosen, steps, strict=True):
+            offsets = np.empty(weight.array.shape, np.int8)
+            by_output = offsets.swapaxes(0, _output_axis(weight) or 0)
+            for part, some in _outputs_of(weight, _outputs_at_once(1, end)):
+                by_output[part] = offsets_of(some, found[:, part]).swapaxes(0, _output_axis(weight) or 0)
+            yield weight, offsets
+
+
+def _outputs_of(weight: Weight, each: int) -> Iterator[tuple[slice, Weight]]:
+    """Yield a matrix in parts of some output channels; any other weight whole."""
+    axis, shape = _output_axis(weight), tuple(weight.array.shape)
+    if axis is None:
+        yield slice(None), weight
+        return
+    for start in range(0, shape[axis], each):
+        stop = min(start + each, shape[axis])
+        within = (slice(None),) * axis + (slice(start, stop),)
+        params = params_of_part(weight.params, shape, axis, start, stop)
+        yield slice(start, stop), replace(weight, array=weight.array[within], params=params)
+
+
+def _output_axis(weight: Weight) -> int | None:
+    """Return the axis of the output channels of a matrix, None for any other weight."""
+    layout = product_layout(weight.node)
+    if layout is None or layout.kernel is not Kernel.NONE or weight.array.ndim != 2:
+        return None
+    return layout.axes(weight.node, weight.array.shape).output
 
 
 def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
@@ -247,13 +336,6 @@ def rebased(
         if np.any(offsets):
             kept[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), params_digest(params))
     return kept
-
-
-def _gptq_offsets(weight: Weight, second: Sequence[Floats]) -> RoundingOffsets:
-    ends = np.cumsum([part.shape[1] for part in second])[:-1]
-    pieces = zip(*(np.split(part, ends, axis=2) for part in flattened(weight)), second, strict=True)
-    steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
-    return RoundingOffsets(offsets_of(weight, steps).tobytes(), params_digest(weight.params))
 
 
 def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:

@@ -7,6 +7,7 @@ from the nearest.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,13 +15,17 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..numerics.affine import QuantParams, dequantize, quantize
+from ..numerics.affine import QuantParams, dequantize, params_of_part, quantize
+from ..numerics.array_file import LARGE
 from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
 
 WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 """Kinds of node that have quantized weights."""
+
+CHUNK = 1 << 20
+"""Elements of a weight that offsets are added to together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +65,8 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
     for weight in quantized_weights(index(work), plan):
         name = weight.node.name
         if name in chosen:
-            new = _with_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
-            weight.value.const_value = ir.Tensor(new, name=weight.value.name)
+            _check_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
+            weight.value.const_value = _rounded_tensor(weight, chosen[name])
     return work
 
 
@@ -83,9 +88,14 @@ def params_digest(params: QuantParams) -> str:
     """Return what tells parameters apart: 16 hexadecimal digits.
 
     They stand in plan files, so the text that is hashed stays as it was in format 1, whatever classes are
-    called.
+    called. The numbers of blocks are hashed as bytes: a text of millions takes longer than rounding.
     """
     qtype = params.qtype
+    if params.block_size is not None:
+        digest = hashlib.sha256(repr((qtype.name, params.axis, params.block_size)).encode())
+        digest.update(params.scale.astype("<f4").tobytes())
+        digest.update(params.zero_point.astype("<i4").tobytes())
+        return digest.hexdigest()[:16]
     text = (
         f"QuantParams(scale={tuple(params.scale.tolist())}, zero_point={tuple(params.zero_point.tolist())}, "
         f"qtype=QuantType(name={qtype.name!r}, bits={qtype.bits}, signed={qtype.signed}, "
@@ -94,18 +104,41 @@ def params_digest(params: QuantParams) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _with_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> Array:
-    """Return the float values of the quantized values that offsets lead to."""
-    array, params = weight.array, weight.params
-    if len(rounding.offsets) != array.size:
+def _check_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> None:
+    """Raise PlanError where offsets do not fit a weight."""
+    size = weight.array.size
+    if len(rounding.offsets) != size:
         raise PlanError(
-            f"{where}: {len(rounding.offsets)} offsets for a weight of {array.size} elements; "
-            "remove the entry"
+            f"{where}: {len(rounding.offsets)} offsets for a weight of {size} elements; remove the entry"
         )
-    if rounding.params != params_digest(params):
+    if rounding.params != params_digest(weight.params):
         raise PlanError(
             f"{where}: was made for other parameters of the weight; put them back, or remove the entry"
         )
-    steps = np.frombuffer(rounding.offsets, np.int8).reshape(array.shape)
-    values = quantize(array, params).astype(np.int64) + steps
-    return dequantize(np.clip(values, params.qtype.low, params.qtype.high), params)
+
+
+def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProtocol:
+    """Return a weight's float values of the quantized values that offsets lead to.
+
+    Those of a large weight are computed whenever they are read, as when it is written: no more than one is
+    in memory.
+    """
+    array, name = weight.array, weight.value.name
+    if array.nbytes < LARGE:
+        return ir.Tensor(_with_offsets(weight, rounding), name=name)
+    dtype, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
+    return ir.LazyTensor(lambda: ir.Tensor(_with_offsets(weight, rounding)), dtype, shape, name=name)
+
+
+def _with_offsets(weight: Weight, rounding: RoundingOffsets) -> Array:
+    params, shape = weight.params, weight.array.shape
+    steps = np.frombuffer(rounding.offsets, np.int8).reshape(shape)
+    found = np.empty(shape, np.float32)
+    block = params.block_size if params.block_size is not None and params.axis == 0 else 1
+    rows = max(1, CHUNK // max(1, block * math.prod(shape[1:]))) * block
+    for start in range(0, shape[0], rows):
+        part, stop = slice(start, start + rows), min(start + rows, shape[0])
+        own = params_of_part(params, shape, 0, start, stop)
+        values = quantize(weight.array[part], own).astype(np.int16) + steps[part]
+        found[part] = dequantize(np.clip(values, params.qtype.low, params.qtype.high), own)
+    return found

@@ -7,7 +7,9 @@ float64, in any order. Samples are added one after the other.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,17 +21,17 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.tool import Progress
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.providers import CPU, RUNTIME_ERRORS, first_line, new_session, new_session_options
 from ...profiles.runtime.session import (
     OptimisedGraph,
     Output,
     optimised,
     run_sample,
-    session_for,
+    segment_session,
     size_name,
     size_session,
 )
@@ -195,15 +197,16 @@ class Moments:
 
     def means(self, centred: bool = False) -> tuple[Floats, ...]:
         """Return the mean products of the columns of each block; their covariance where `centred`."""
-        count = max(1, self.rows)
-        products = tuple(second / count for second in self.second)
-        if not centred:
-            return products
-        mean, ends = self.first / count, np.cumsum([s.shape[1] for s in self.second])
-        parts = np.split(mean, ends[:-1], axis=1)
-        return tuple(
-            second - part[:, :, None] * part[:, None, :] for second, part in zip(products, parts, strict=True)
-        )
+        return tuple(self.mean(block, centred) for block in range(len(self.second)))
+
+    def mean(self, block: int, centred: bool = False) -> Floats:
+        """Return the mean products of the columns of one block; their covariance where `centred`."""
+        found = self.second[block] / max(1, self.rows)
+        if centred:
+            start = sum(second.shape[1] for second in self.second[:block])
+            part = self.first[:, start : start + found.shape[1]] / max(1, self.rows)
+            found -= part[:, :, None] * part[:, None, :]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,14 +271,22 @@ def moments_of(rows: Floats, where: str) -> Moments:
     Raises:
         DataError: they hold NaN or Inf.
     """
+    groups, _, columns = rows.shape
+    zeros = tuple(np.zeros((groups, size, size)) for size in column_blocks(columns))
+    return _with_rows(Moments(0, np.zeros((groups, columns)), zeros), rows, where)
+
+
+def _with_rows(sums: Moments, rows: Floats, where: str) -> Moments:
+    """Return moments with rows added, of which the second are the arrays of `sums`: they may be large."""
     steps, unit = _on_grid(rows, where)
-    second = []
     end = 0
-    for size in column_blocks(rows.shape[2]):
-        part = steps[:, :, end : end + size]
-        second.append(np.matmul(part.transpose(0, 2, 1), part) * unit**2)
-        end += size
-    return Moments(rows.shape[1], steps.sum(1) * unit, tuple(second))
+    for second in sums.second:
+        part = steps[:, :, end : end + second.shape[1]]
+        products = np.matmul(part.transpose(0, 2, 1), part)
+        products *= unit**2
+        np.add(second, products, out=second)
+        end += second.shape[1]
+    return Moments(sums.rows + rows.shape[1], sums.first + steps.sum(1) * unit, sums.second)
 
 
 def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
@@ -540,7 +551,7 @@ def _segment(
 
 # Second moments collected from samples --------------------------------------------------------------------
 
-MEMORY = 512 << 20
+MEMORY = 128 << 20
 """Bytes that tensors and moments of a slice take together, unless a single one takes more."""
 
 ROWS = 1 << 14
@@ -556,9 +567,10 @@ def collect_moments(
 ) -> Iterator[tuple[ProductInput, Moments]]:
     """Yield the moments of what products multiply, in the order of `inputs`.
 
-    The float model runs, and the inputs of its products are observed. One session returns the inputs of as
-    many products as fit in `MEMORY`, with their moments; the samples run once for each such slice of the
-    model.
+    The float model runs, and the inputs of its products are observed, those of as many products at a time as
+    fit in `MEMORY` with their moments. Each such slice of the model runs alone: so only its weights are in
+    memory, and nodes run once for each sample, whatever the number of slices. What later slices read is kept
+    in files.
 
     Args:
         model: the float model.
@@ -572,52 +584,105 @@ def collect_moments(
     if not inputs:
         return
     names = list(dict.fromkeys(source.tensor for source in inputs))
-    with _tapped(model, names) as graph:
+    with (
+        _tapped(model, names) as graph,
+        tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place,
+    ):
         count, slices = _sliced(graph, inputs, samples)
-        for number, chosen in enumerate(slices):
-            runs = None if progress is None else partial(_told, progress, number * count, len(slices) * count)
-            with session_for(graph, _made(graph, chosen)) as session:
-                yield from _moments(_Slice(graph, session, chosen, -(-ROWS // count)), samples, runs)
+        wanted = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
+        runs, done = _SliceRuns(graph, wanted, Path(place)), 0
+        for chosen in slices:
+            sums: dict[ProductInput, Moments] = {}
+            for sample, arrays in runs.next(samples):
+                for source, name in zip(chosen, wanted[runs.finished], strict=True):
+                    where = f"sample {sample.name}: tensor '{source.tensor}'"
+                    rows = im2col_rows(np.asarray(arrays[name]), source, -(-ROWS // count))
+                    added = moments_of if source not in sums else partial(_with_rows, sums[source])
+                    sums[source] = added(rows, where)
+                done += 1
+                if progress is not None:
+                    progress(done, len(slices) * count)
+            while sums:
+                first = next(iter(sums))
+                yield first, sums.pop(first)
 
 
-@dataclass(frozen=True, eq=False)
-class _Slice:
-    """Inputs whose moments are collected together.
+class _SliceRuns:
+    """Runs a graph on all samples, slice after slice, each node once; see `collect_moments`."""
 
-    Attributes:
-        graph, session: what runs.
-        inputs: those of this slice.
-        most: rows that a sample gives of each.
-    """
+    def __init__(self, graph: OptimisedGraph, slices: Sequence[Sequence[str]], folder: Path) -> None:
+        """Begin before the first slice.
 
-    graph: OptimisedGraph
-    session: ort.InferenceSession
-    inputs: Sequence[ProductInput]
-    most: int
+        Args:
+            graph: what is run.
+            slices: values of it, or inputs, that each slice gives.
+            folder: for files; it is empty.
+        """
+        self.finished = 0
+        self._graph, self._slices, self._folder = graph, slices, folder
+        self._nodes = list(graph.model.graph)
+        self._done, self._files = set[ir.Node](), dict[str, list[Path]]()
+
+    def next(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, dict[str, Array]]]:
+        """Yield for each sample the values of the next slice, besides the inputs of the model."""
+        wanted = set(self._slices[self.finished])
+        nodes, needed = self._before(wanted, self._files)
+        given = sorted(self._files.keys() & needed)
+        # What cannot be kept in a file is computed again, and what it is computed from is kept.
+        self._done |= {node for node in nodes if all(map(_can_be_kept, node.outputs))}
+        made = {name_of(value) for node in nodes for value in node.outputs}
+        kept = {name_of(value) for node in nodes if node in self._done for value in node.outputs}
+        later = {name for part in self._slices[self.finished + 1 :] for name in part}
+        _, later = self._before(later, ())
+        kept = kept & later - self._files.keys()
+        fetched = sorted(made & wanted - self._files.keys() | kept)
+        session = segment_session(self._graph, set(nodes), given, fetched) if fetched else None
+        number = -1
+        for number, sample in enumerate(samples):
+            before = {name: np.load(self._files[name][number], allow_pickle=False) for name in given}
+            arrays = {**sample.arrays, **before}
+            if session is not None:
+                found = run_sample(session, fetched, Sample(sample.name, arrays))
+                arrays.update({name: np.asarray(array) for name, array in found.items()})
+            for name in kept:
+                self._keep(name, arrays[name])
+            yield sample, arrays
+        for name in self._files.keys() - later:
+            for file in self._files.pop(name):
+                file.unlink()
+        self.finished += 1
+
+    def _before(self, wanted: Collection[str], known: Collection[str]) -> tuple[list[ir.Node], set[str]]:
+        """Return the nodes still to be run that lead to values, in order, and the names of all they read."""
+        names, chosen = set(wanted), list[ir.Node]()
+        for node in reversed(self._nodes):
+            outputs = {name_of(value) for value in node.outputs}
+            if node not in self._done and not (names - set(known)).isdisjoint(outputs):
+                chosen.append(node)
+                inner = {name_of(v) for part in graph_attributes(node) for v in _read_inside(part)}
+                names |= inner | {name_of(value) for value in node.inputs if value is not None}
+        return chosen[::-1], names
+
+    def _keep(self, name: str, array: Array) -> None:
+        files = self._files.setdefault(name, [])
+        path = self._folder / f"{len(files)}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
+        np.save(path, array, allow_pickle=False)
+        files.append(path)
 
 
-def _moments(
-    part: _Slice, samples: Iterable[Sample], progress: Callable[[int], None] | None
-) -> Iterator[tuple[ProductInput, Moments]]:
-    sums: dict[ProductInput, Moments] = {}
-    fetched = [part.graph.sources[name] for name in _made(part.graph, part.inputs)]
-    for number, sample in enumerate(samples):
-        arrays = {**sample.arrays, **run_sample(part.session, fetched, sample)}
-        for source in part.inputs:
-            where = f"sample {sample.name}: tensor '{source.tensor}'"
-            name = part.graph.sources.get(source.tensor, source.tensor)
-            rows = im2col_rows(np.asarray(arrays[name]), source, part.most)
-            of_sample = moments_of(rows, where)
-            sums[source] = sums[source].added(of_sample) if source in sums else of_sample
-        if progress is not None:
-            progress(number + 1)
-    while sums:
-        first = next(iter(sums))
-        yield first, sums.pop(first)
+def _read_inside(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield what the nodes of a subgraph read, and what it returns."""
+    yield from graph.outputs
+    for node in graph.all_nodes():
+        yield from (value for value in node.inputs if value is not None)
 
 
-def _told(progress: Progress, before: int, total: int, done: int) -> None:
-    progress(before + done, total)
+def _can_be_kept(value: ir.Value) -> bool:
+    """Whether a value is a tensor of a type that numpy has, as far as its graph tells."""
+    if not value.name:
+        return True
+    known = isinstance(value.type, ir.TensorType) and value.dtype is not None
+    return known and value.dtype not in (ir.DataType.STRING, ir.DataType.BFLOAT16)
 
 
 @contextmanager

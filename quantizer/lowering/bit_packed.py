@@ -29,7 +29,7 @@ from ..numerics.affine import QuantParams
 from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import UNBLOCKED
-from .graph_writer import constant_array
+from .graph_writer import constant_array, constant_shape
 from .task import Task
 
 Array = npt.NDArray[Any]
@@ -57,17 +57,17 @@ def packed_weight(task: Task) -> bool:
 def _product(task: Task) -> bool:
     node, emitter, layout = task.node, task.emitter, product_layout(task.node)
     value = node.inputs[1] if layout is not None and len(node.inputs) > 1 else None
-    array, data = None if value is None else constant_array(value), node.inputs[0]
-    params = None if array is None else task.params(1)
+    shape, data = None if value is None else constant_shape(value), node.inputs[0]
+    params = None if shape is None else task.params(1)
     if node.op_type not in ("MatMul", "Gemm") or layout is None or params is None or data is None:
         raise _misfit(task)
-    if value is None or array is None or array.ndim != 2:
+    if value is None or shape is None or len(shape) != 2:
         raise _misfit(task)
-    axes = layout.axes(node, array.shape)
+    axes = layout.axes(node, shape)
     expected = axes.output if params.block_size is None else axes.input
     if axes.input is None or params.axis not in (None, expected) or not _is_power(params.block_size):
         raise _misfit(task)
-    size, outputs = array.shape if axes.input == 0 else array.shape[::-1]
+    size, outputs = shape if axes.input == 0 else shape[::-1]
     block = params.block_size or _usual_block(size)
     grid, bits = (outputs, -(-size // block)), _stored_bits(params)
     per_row = block * bits // 8

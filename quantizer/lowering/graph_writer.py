@@ -150,6 +150,13 @@ def constant_array(value: ir.Value) -> Array | None:
     return None
 
 
+def constant_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape of an initialiser, whose elements are not read, None for any other tensor."""
+    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
+        return tuple(value.const_value.shape.numpy())
+    return None
+
+
 def new_value(name: str, dtype: ir.DataType, like: ir.Value) -> ir.Value:
     """Return a new tensor with the shape of another; a node is to be given it as its output."""
     shape = None if like.shape is None else like.shape.copy()

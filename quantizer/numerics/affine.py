@@ -344,6 +344,26 @@ def broadcast_scales(
     return numbers.reshape(grid).repeat(params.block_size, axis=params.axis)[within]
 
 
+def params_of_part(
+    params: QuantParams, shape: tuple[int, ...], axis: int, start: int, stop: int
+) -> QuantParams:
+    """Return the parameters of a tensor of `shape` from one index along an axis to before another.
+
+    Where that is the axis of blocks, `start` is the first index of one, and `stop` the end of one.
+
+    Raises:
+        PlanError: the parameters do not fit the shape.
+    """
+    grid = params.grid_shape(shape)
+    if params.axis is None or (params.block_size is None and params.axis != axis):
+        return params
+    if params.axis == axis and params.block_size is not None:
+        start, stop = start // params.block_size, -(-stop // params.block_size)
+    within = (slice(None),) * (0 if params.block_size is None else axis) + (slice(start, stop),)
+    scale, zero_point = params.scale.reshape(grid)[within], params.zero_point.reshape(grid)[within]
+    return replace(params, scale=scale.reshape(-1), zero_point=zero_point.reshape(-1))
+
+
 def unsigned_equivalent(params: QuantParams) -> QuantParams:
     """Return unsigned parameters for the same float values: all quantized values are higher by -low."""
     if not params.qtype.signed:

@@ -45,12 +45,12 @@ class RoundingOffsets:
     """How one weight is rounded: how far each quantized value is from the nearest.
 
     Attributes:
-        offsets: one for each element, in row-major order, as int8.
+        offsets: one for each element, in row-major order, as int8; those of large weights in a mapped file.
         params: digest of the parameters that they were chosen for
             (`rounded_weights.params_digest`).
     """
 
-    offsets: bytes
+    offsets: bytes | memoryview
     params: str
 
 

@@ -23,6 +23,7 @@ from qprof_onnx.quantizer.numerics.affine import (
     QuantParams,
     Rounding,
     dequantize,
+    params_of_part,
     quantize,
 )
 
@@ -103,6 +104,22 @@ def test_each_block_has_its_own_scale_in_the_order_of_onnx():
     assert params.grid_shape(values.shape) == (2, 3)
     assert quantize(values, params).tolist() == [[64, 64, 32, 32, 16], [8, 8, 4, 4, 2]]
     assert dequantize(quantize(values, params), params).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(("along", "block"), [(None, None), (0, None), (1, None), (0, 4), (1, 4)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_part_of_a_tensor_has_the_codes_of_the_whole(axis, along, block):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((12, 20)).astype("f")
+    grid = () if along is None else (values.shape[along],)
+    if block is not None:
+        grid = tuple(-(-size // block) if i == along else size for i, size in enumerate(values.shape))
+    count = int(np.prod(grid))
+    scales, points = rng.uniform(0.1, 0.2, count).astype("f"), rng.integers(-9, 9, count)
+    params = QuantParams(scales, points, INT8, along, block)
+    within = (slice(None),) * axis + (slice(4, 12),)
+    part = params_of_part(params, values.shape, axis, 4, 12)
+    np.testing.assert_array_equal(quantize(values[within], part), quantize(values, params)[within])
 
 
 def test_arrays_for_emitters_have_onnx_types_and_shapes():
