@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...profiles.records.profile import Profile
+from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import ChannelLayout
 from ..operators.graph import Graph, Node
@@ -57,6 +58,10 @@ def is_quantized(name: str, plan: QuantPlan) -> bool:
 DEFAULT = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
 
+PASS = 2.0
+"""Nodes on a single element that take as long as what onnxruntime does before and after each run of an inner
+graph, such as a pass of a Loop (DECISIONS.md, 29)."""
+
 SOME = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
 
@@ -97,6 +102,17 @@ class CostModel:
     def runs(self) -> Mapping[str, float]:
         """How often the tensors of inner graphs are computed in one run."""
         return runs_of(self.graph, self.profile)
+
+    @cached_property
+    def starts(self) -> Mapping[str, float]:
+        """Microseconds that starting the runs of its inner graphs takes a node, by its name."""
+        each = PASS * self._called(self.table.microseconds(f"{DEFAULT}:float", (1.0,)) or 0.0)
+        bodies = {node.name: list(subgraphs(node.ir_node)) for node in self.graph.nodes}
+        return {
+            name: each * sum(self.runs.get(str(body[0].outputs[0].name), 1.0) for body in found if len(body))
+            for name, found in bodies.items()
+            if found
+        }
 
     @cached_property
     def fused(self) -> Mapping[str, Fusion]:
@@ -152,6 +168,7 @@ class CostModel:
         layouts, fused = layouts_of(self.graph, self.sizes, (), self.fused, plain), self.fused
         times = {
             node.name: self.float_time(node, layouts, fused) * self.runs.get(node.output, 1.0)
+            + self.starts.get(node.name, 0.0)
             for node in self.graph.nodes
         }
         for change in layouts.changes:
@@ -203,6 +220,7 @@ class CostModel:
                 times[node.name] = self.float_time(node, layouts, fused)
                 times[node.name] += self._view_time if node.name in plain else 0.0
             times[node.name] *= self.runs.get(node.output, 1.0)
+            times[node.name] += self.starts.get(node.name, 0.0)
         crossing = set(converted_tensors(self.graph, plan))
         border = self._border(plan)
         for change in layouts.changes:

@@ -187,10 +187,12 @@ def test_what_a_loop_computes_costs_as_often_as_it_is_computed(passes: int) -> N
             l = Identity (k) g = Cos (f) o = Sin (g) }>""",
         {"n": np.array(passes), "go": np.array(True)},
     )
-    times = table(Erf__float=3.0, Cos__float=5.0, Sin__float=7.0)
+    times = table(Erf__float=3.0, Cos__float=5.0, Sin__float=7.0, Neg__float=2.0)
     found = CostModel(net.graph, net.profile, times).floating
     assert found["Erf_a"] == pytest.approx(3.0)
     assert (found["Cos_g"], found["Sin_o"]) == pytest.approx((5.0 * passes, 7.0 * passes))
+    (loop,) = (node.name for node in net.graph.nodes if node.op_type == "Loop")
+    assert found[loop] == pytest.approx(2.0 + 4.0 * passes)  # as an operator without times, and each start
 
 
 def test_a_chain_in_a_loop_is_computed_as_often_as_its_nodes() -> None:
