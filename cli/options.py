@@ -41,12 +41,13 @@ class FileRead(click.Path):
     """A file that is read; `is_model` for an ONNX file, which may have weights in other files, or the folder
     of one.
 
-    `or_folder`: it may be a folder of files.
+    `is_truth`: it may be a folder of files, or a column of a table, as FILE:COLUMN.
     """
 
-    def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
-        super().__init__(exists=True, dir_okay=or_folder or is_model, path_type=Path)
+    def __init__(self, *, is_model: bool = False, is_truth: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=is_truth or is_model, path_type=Path)
         self.is_model = is_model
+        self.is_truth = is_truth
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path.
@@ -55,6 +56,11 @@ class FileRead(click.Path):
             ConfigError: onnx and onnxruntime cannot open a model of this name.
             ModelError: a folder holds no model, or several.
         """
+        table = os.fspath(value).rpartition(":")[0] if self.is_truth else ""
+        if table and not os.path.exists(value) and os.path.exists(table):
+            super().convert(table, param, ctx)
+            _noted(ctx, "file", Path(table))
+            return Path(value)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and path.is_dir():
             from ..quantizer.model.folders import model_in
@@ -222,7 +228,7 @@ class Name(StringParamType):
 
 
 EXISTING = FileRead()
-TRUTH = FileRead(or_folder=True)
+TRUTH = FileRead(is_truth=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
 REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
@@ -495,8 +501,8 @@ labels_option = option(
     group="Quality",
     type=TRUTH,
     metavar="FILE",
-    help="Truth that the metric reads; without one the class of each row: one integer a line, .npy, or a "
-    "folder with a folder of pictures for each class (order: its classes.txt).",
+    help="Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
+    "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its classes.txt).",
 )
 no_latency_option = option(
     "--no-latency",

@@ -89,6 +89,10 @@ SHOWN = 12
 """Columns that a message lists at most."""
 
 
+Scaling = dict[str, float] | list[float]
+"""Numbers of columns, by their names, or in the order of the columns of the input that takes several."""
+
+
 @dataclass(frozen=True)
 class TableRecipe:
     """How the columns of a row become the inputs of a model."""
@@ -96,6 +100,18 @@ class TableRecipe:
     columns: Annotated[
         Mapping[str, str | list[str]],
         Meta(description="for inputs that are not called like a column, NAME: COLUMN or [COLUMN, ...]"),
+    ] = of_field(default_factory=dict)
+    label: Annotated[
+        str,
+        Meta(description="column of the true class, which is no input; --labels FILE:COLUMN takes it"),
+    ] = ""
+    mean: Annotated[
+        Scaling,
+        Meta(description="numbers to subtract: {COLUMN: NUMBER}, or a list for the columns"),
+    ] = of_field(default_factory=dict)
+    std: Annotated[
+        Scaling,
+        Meta(description="numbers to divide by: {COLUMN: NUMBER}, or a list for the columns"),
     ] = of_field(default_factory=dict)
     rows: Annotated[int, Meta(ge=1, description="N from 1: rows that are run together, as one batch")] = 1
     delimiter: Annotated[
@@ -115,12 +131,14 @@ class TableEncoder:
         specs: of the inputs that take columns.
         columns: of each of them; text for one whose value is the whole array, a list for several numbers.
         constants: of the other inputs.
+        scaling: mean and standard deviation of columns, which are subtracted and divided by, in float64.
         notes: what was assumed.
     """
 
     specs: tuple[InputSpec, ...]
     columns: Mapping[str, str | list[str]]
     constants: Mapping[str, npt.NDArray[Any]]
+    scaling: Mapping[str, tuple[float, float]]
     notes: tuple[str, ...] = ()
 
     def arrays(self, row: Row) -> dict[str, npt.NDArray[Any]]:
@@ -134,12 +152,18 @@ class TableEncoder:
     def _array(self, row: Row, spec: InputSpec) -> npt.NDArray[Any]:
         columns = self.columns[spec.name]
         if isinstance(columns, list):
-            values = [_scalar(row, column, spec) for column in columns]
+            values = [self._scaled(column, _scalar(row, column, spec)) for column in columns]
             array = np.array(values, spec.dtype)
         else:
-            array = _whole(row, columns, spec)
+            array = np.asarray(self._scaled(columns, _whole(row, columns, spec)), spec.dtype)
         rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
         return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+    def _scaled(self, column: str, value: Any) -> Any:
+        if column not in self.scaling:
+            return value
+        mean, std = self.scaling[column]
+        return (np.asarray(value, np.float64) - mean) / std
 
 
 def table_encoder(
@@ -158,6 +182,7 @@ def table_encoder(
         ConfigError: the recipe names what is no input or no column, or leaves an input without columns.
     """
     recipe, where = recipe_of(preprocessing, TableRecipe), preprocessing.name or "--preprocess"
+    names = [name for name in names if name != recipe.label]
     constants = constant_arrays(where, recipe.constants, inputs)
     specs = tuple(spec for spec in inputs if spec.name not in constants)
     checked_names(f"{where}: columns", recipe.columns, [spec.name for spec in specs])
@@ -174,7 +199,56 @@ def table_encoder(
                     f"{where}: columns: {input_name}: {source} has no column '{column}'; name one of "
                     f"{_listed(names)}.{nearest(column, names)}"
                 )
-    return TableEncoder(specs, chosen, constants, _notes(source, assumed))
+    return TableEncoder(
+        specs, chosen, constants, _scaling(where, recipe, specs, chosen), _notes(source, assumed)
+    )
+
+
+def _scaling(
+    where: str, recipe: TableRecipe, specs: Sequence[InputSpec], chosen: Mapping[str, str | list[str]]
+) -> dict[str, tuple[float, float]]:
+    """Return mean and standard deviation of the columns that are scaled.
+
+    Raises:
+        ConfigError: there are not as many numbers as columns, or there is no such column; a number to divide
+            by is 0 or none; an input takes whole numbers.
+    """
+    numbers = {key: _by_column(f"{where}: {key}", getattr(recipe, key), chosen) for key in ("mean", "std")}
+    scaled = numbers["mean"].keys() | numbers["std"].keys()
+    for spec in specs:
+        columns = chosen[spec.name]
+        both = scaled & set([columns] if isinstance(columns, str) else columns)
+        if both and spec.dtype.kind != "f":
+            raise ConfigError(
+                f"{where}: mean and std: input '{spec.name}' takes {type_text(spec.dtype)}, and column "
+                f"'{min(both)}' scaled is none; leave it out"
+            )
+    found = {name: (numbers["mean"].get(name, 0.0), numbers["std"].get(name, 1.0)) for name in sorted(scaled)}
+    for name, (mean, std) in found.items():
+        if not math.isfinite(mean) or not math.isfinite(std) or std == 0.0:
+            raise ConfigError(
+                f"{where}: column '{name}': mean {mean:g} and std {std:g} scale nothing; correct them"
+            )
+    return found
+
+
+def _by_column(where: str, given: Scaling, chosen: Mapping[str, str | list[str]]) -> dict[str, float]:
+    several = [columns for columns in chosen.values() if isinstance(columns, list)]
+    known = [
+        name for columns in chosen.values() for name in ([columns] if isinstance(columns, str) else columns)
+    ]
+    if isinstance(given, dict):
+        for name in given:
+            if name not in known:
+                raise ConfigError(
+                    f"{where}: '{name}' is no column of an input; name one of {_listed(known)}."
+                    f"{nearest(name, known)}"
+                )
+        return given
+    columns = several[0] if len(several) == 1 else known
+    if len(given) != len(columns):
+        raise ConfigError(f"{where}: {len(given)} numbers for {len(columns)} columns; give one for each")
+    return dict(zip(columns, given, strict=True))
 
 
 def _usual_columns(
@@ -189,9 +263,12 @@ def _usual_columns(
         return arrays[0]
     if len(specs) == 1 and not arrays and size == len(names):
         return list(names)
+    more = len(specs) == 1 and not arrays and size == len(names) - 1
+    advice = f", or the one that is the answer as label: {names[-1]}" if more else ""
     raise ConfigError(
         f"{source}: which columns does input '{spec.name}' ({spec}) take? Name them in a recipe with "
-        f"reader: table, as columns: {{{spec.name}: [{', '.join(names[:2])}]}}; there are {_listed(names)}"
+        f"reader: table, as columns: {{{spec.name}: [{', '.join(names[:2])}]}}{advice}; there are "
+        f"{_listed(names)}"
     )
 
 
@@ -914,6 +991,27 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     total = None if total is None else -(-total // batch)
     samples = Samples(rows.source, total, iterate, place_of(source), encoder.notes)
     return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
+
+
+def column_of(source: str, column: str) -> list[object]:
+    """Return the values of a column of a table, in the order of its rows.
+
+    Args:
+        source: as `open` takes it.
+        column: its name.
+
+    Raises:
+        DataError: there is no such table or column.
+    """
+    values = []
+    for row in _rows_in(source, TableRecipe()).iterate(slice(None)):
+        if column not in row.values:
+            raise DataError(
+                f"{row.where}: there is no column '{column}'; name one of {_listed(tuple(row.values))}."
+                f"{nearest(column, row.values)}"
+            )
+        values.append(row.values[column])
+    return values
 
 
 def _rows_in(source: str, recipe: TableRecipe) -> Rows:

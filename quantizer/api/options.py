@@ -69,8 +69,9 @@ class QuantizeOptions(EvaluationOptions):
         LabelsLike | None,
         option(
             "Quality",
-            "Truth that the metric reads; without one the class of each row: one integer a line, .npy, or a "
-            "folder with a folder of pictures for each class (order: its classes.txt).",
+            "Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
+            "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its "
+            "classes.txt).",
             metavar="FILE",
             takes="truth",
         ),

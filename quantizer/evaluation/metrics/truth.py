@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, QprofError
 from ....profiles.base.extras import library
+from ....profiles.base.tool import note
 from ....profiles.samples.images import noted_classes
+from ....profiles.samples.tables import column_of
 from ....profiles.samples.values import Sample
 
 # The true class of every row, read from a file.
@@ -93,7 +95,8 @@ def load_labels(source: str | Path | Labels) -> Labels:
     """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
 
     Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
-    class, they are the classes of the pictures (`noted_classes`).
+    class, they are the classes of the pictures (`noted_classes`). FILE:COLUMN is a column of a table:
+    integers, or names of classes, which are numbered in alphabetical order.
 
     Raises:
         DataError: the file cannot be read, or holds something else, or a label is negative or does not
@@ -102,6 +105,9 @@ def load_labels(source: str | Path | Labels) -> Labels:
     if isinstance(source, Labels):
         return source
     file = Path(source)
+    table, _, column = os.fspath(source).rpartition(":")
+    if table and not file.exists() and Path(table).exists():
+        return Labels(str(file), _classes_of(str(file), column_of(table, column)))
     if file.is_dir():
         found = noted_classes(file)
         return Labels(str(file), found.labels, folders=len(found.names) if found.is_order else None)
@@ -119,6 +125,33 @@ def load_labels(source: str | Path | Labels) -> Labels:
             "count from 0; leave rows without a class out of both samples and labels"
         )
     return labels
+
+
+def _classes_of(where: str, values: Sequence[object]) -> npt.NDArray[np.int64]:
+    """Return the classes that a column of a table holds.
+
+    Raises:
+        DataError: a value is missing or negative, or neither an integer nor a text.
+    """
+    texts = [str(value).strip() if value is not None else "" for value in values]
+    for row, text in enumerate(texts):
+        if not text:
+            raise DataError(f"{where}, row {row}: has no class; leave rows without a class out of the table")
+    if all(re.fullmatch(r"[0-9]{1,18}(\.0+)?", text) for text in texts):
+        return np.array([int(text.partition(".")[0]) for text in texts], np.int64)
+    names = sorted(set(texts))
+    if len(names) > max(2, len(texts) // 2):
+        raise DataError(
+            f"{where}: holds {len(names)} different values in {len(texts)} rows, such as '{names[0][:40]}': "
+            "no classes; name another column"
+        )
+    note(
+        f"{where}: {len(names)} classes, numbered in alphabetical order: "
+        + ", ".join(f"{number} '{name}'" for number, name in enumerate(names[:12]))
+        + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        + "; if the model has others, write a column of numbers"
+    )
+    return np.array([names.index(text) for text in texts], np.int64)
 
 
 def _place(file: str, row: int, line: int | None) -> str:

@@ -60,6 +60,32 @@ def test_a_recipe_names_columns_and_constants(table: Path, tmp_path: Path) -> No
     np.testing.assert_array_equal(second.arrays["b"], [9])
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        "mean: {a: 0.5, c: 1}; std: {a: 2, c: 4}; columns: {x: [a, b, c]}",
+        "mean: [0.5, 0, 1]; std: [2, 1, 4]; label: d",
+    ],
+)
+def test_columns_are_scaled_as_in_training(tmp_path: Path, scaling: str) -> None:
+    source = saved(tmp_path, "a,b,c,d\n1,2,3,7\n4.5,5,6,8\n")
+    _, second = read(source, [X], written(tmp_path, f"reader: table; {scaling}"))
+    np.testing.assert_array_equal(second.arrays["x"], np.array([[2, 5, 1.25]], np.float32))
+
+
+def test_a_recipe_scales_a_column_of_its_own_input(tmp_path: Path) -> None:
+    recipe = written(tmp_path, "reader: table; mean: {a: 1}; std: {a: 2}")
+    first, _ = read(saved(tmp_path, CSV), [A, B], recipe)
+    np.testing.assert_array_equal(first.arrays["a"], np.array([[0]], np.float32))
+
+
+def test_the_column_of_the_answer_is_no_input(tmp_path: Path) -> None:
+    source = saved(tmp_path, "a,b,c,sick\n1,2,3,M\n4,5,6,B\n")
+    assert "or the one that is the answer as label: sick" in refusal(source, [X])
+    first, _ = read(source, [X], written(tmp_path, "reader: table; label: sick"))
+    np.testing.assert_array_equal(first.arrays["x"], [[1, 2, 3]])
+
+
 def test_rows_are_run_together_where_a_recipe_says_so(tmp_path: Path) -> None:
     recipe = written(tmp_path, "reader: table; columns: {x: [a, b, c]}; rows: 2")
     samples = opened(parquet(tmp_path, 5), [X], recipe)
@@ -187,6 +213,10 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
         ("columns: {x: a}; constants: {b: 1.5}", "constants: b: cannot be int64"),
         ("columns: {x: a}; constants: {b: 1.0e+30}", "constants: b: cannot be int64"),
         ("columns: {x: a}; constants: {b: {value: 0, shape: [-1]}}", "shape: is [-1]; give a list"),
+        ("columns: {x: [a, b, c], b: b}; mean: [1, 2]", "mean: 2 numbers for 3 columns; give one for each"),
+        ("columns: {x: [a, b, c], b: b}; std: {a: 0}", "column 'a': mean 0 and std 0 scale nothing"),
+        ("columns: {x: [a, b, c], b: b}; std: {d: 1}", "std: 'd' is no column of an input; name one of a"),
+        ("columns: {x: [a, a, c], b: b}; mean: {b: 1}", "input 'b' takes int64"),
         ("columns: {x: 3}", "columns: {'x': 3} is not allowed; give for inputs"),
     ],
 )

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
@@ -121,3 +123,21 @@ def test_folders_of_some_classes_need_the_names_of_all(tmp_path) -> None:
     named = load_labels(tmp_path)
     named.check_classes(5)
     assert named.classes.tolist() == [1, 3]
+
+
+def test_labels_may_be_a_column_of_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "t.csv").write_text("a,class,sick\n1,2,M\n2,0,B\n3,1,M\n")
+    assert load_labels(f"{tmp_path}/t.csv:class").classes.tolist() == [2, 0, 1]
+    assert not caplog.messages
+    assert load_labels(f"{tmp_path}/t.csv:sick").classes.tolist() == [1, 0, 1]
+    assert "2 classes, numbered in alphabetical order: 0 'B', 1 'M'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [("clas", "line 2: there is no column 'clas'; name one of a, class"), ("a", "row 1: has no class")],
+)
+def test_a_column_that_holds_no_classes_is_refused(tmp_path: Path, column: str, says: str) -> None:
+    (tmp_path / "t.csv").write_text("a,class\n1,2\n,0\n")
+    with pytest.raises(DataError, match=says):
+        load_labels(f"{tmp_path}/t.csv:{column}")
