@@ -179,6 +179,7 @@ def evaluation_text(result: Evaluation) -> str:
         "",
         *(_accuracy(result.accuracy) if result.accuracy else ()),
         *(_score(result, result.score) if result.score else ()),
+        *((f"scores     {result.score_shift.text}",) if result.score_shift else ()),
         _sizes(result),
         *_tokens(result),
         *(_latency(result.latency) if result.latency else ()),

@@ -255,6 +255,8 @@ def _page(card: Card) -> Iterator[str]:
             f"| {_text(_score_name(found))} | {figures[0]} | {figures[1]} | "
             f"drop {s.drop:.2f} {s.drop_unit}, {interval}, {s.rows} scored |"
         )
+    if found.score_shift is not None:
+        yield f"| scores | | | {_text(found.score_shift.text)} |"
     for output in found.outputs:
         ratio = "" if output.difference is None else f"{decibels(output.difference.sqnr)} dB"
         same = (

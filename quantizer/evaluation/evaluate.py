@@ -38,8 +38,10 @@ from .compare import (
 )
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, measure
+from .metrics.classification import row_scores
 from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
+from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
@@ -101,6 +103,8 @@ class Evaluation(Presented):
         baseline: file of the earlier evaluation that this one was held against; "" without one.
         tokens: how often both take the same next token, of texts through a model with a state; else None.
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
+        score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
+            which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
     """
 
@@ -129,6 +133,7 @@ class Evaluation(Presented):
     tokens: TokenAgreement | None = None
     token_speeds: tuple[TokenSpeed, ...] = ()
     state_memory: StateMemory | None = None
+    score_shift: ScoreShift | None = None
 
     @property
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
@@ -173,6 +178,8 @@ class Evaluation(Presented):
             )
         if self.score is not None:
             facts.append((self.metric, score_text(self.score)))
+        if self.score_shift is not None:
+            facts.append(("scores", self.score_shift.text))
         for failure in self.failures:
             words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
             facts.append(("failed", " ".join(filter(None, words))))
@@ -248,6 +255,7 @@ def evaluate(
 
     # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
+    sides: tuple[list[Rows], list[Rows]] = ([], [])
     rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
     timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
@@ -278,6 +286,11 @@ def evaluate(
             answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
             class_labels.check_classes(class_count(float_values[output], axis))
             first = sample.first_row(answers[0].size, samples - 1, rows.rows)
+            true = class_labels.classes[first : first + answers[0].size]
+            for side, values, found in zip(sides, (float_values, quantized_values), answers, strict=True):
+                said = found[: true.size]
+                scores = row_scores(values[output], axis, true.size)
+                side.append(Rows(said == true[: said.size], said, scores))
             if sample.position is not None:
                 class_labels.check_rows(first + answers[0].size, cut=True)
             rows = rows.added(class_labels.classes, answers[0], answers[1], first)
@@ -303,6 +316,7 @@ def evaluate(
         class_labels.check_rows(rows.rows, cut=cut or 0 < unused < fixed_batch(specs))
         accuracy = accuracy_of(output, rows, chance)
     metric, score = (None, None) if scoring is None else scoring.result(cut)
+    shift = shift_of_rows(*sides) if scoring is None else scoring.shift()
     counts_rows = metric is not None and metric.kind.name == "top-K"
     latency = None
     if measuring.latency is not None:
@@ -350,6 +364,7 @@ def evaluate(
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
+            *(() if shift is None else shift.advice),
             *(() if metric is None else metric.assumed),
             *_own_states(source.state, sequences, fed_own),
         ),
@@ -365,6 +380,7 @@ def evaluate(
         tokens=token_sums.agreement(),
         token_speeds=tuple(speeds),
         state_memory=token_sums.memory(),
+        score_shift=shift,
     )
 
 

@@ -127,6 +127,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "tokens",
         "token_speeds",
         "state_memory",
+        "score_shift",
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)

@@ -71,22 +71,24 @@ def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
     return ranked.picked(np.array(kept, np.int64))
 
 
-def hits(found: Boxes, wanted: Boxes, least: float) -> int:
-    """Return how many of the found boxes are true: the best first, each takes the free one it overlaps most.
+def matches(found: Boxes, wanted: Boxes, least: float) -> Ints:
+    """Return the true box that each found one is, int64 of shape [found]; -1 for a false one.
 
-    As COCO's evaluation matches: of the same class, at an IoU of at least `least`; crowds are no matches.
+    As COCO's evaluation matches: the best first, each takes the free one that it overlaps most, of the same
+    class and at an IoU of at least `least`; crowds are no matches.
     """
+    matched = np.full(len(found.scores), -1, np.int64)
     if not len(found.scores) or not len(wanted.scores):
-        return 0
+        return matched
     same = found.classes[:, None] == wanted.classes[None, :]
     overlap = np.where(same & ~wanted.crowd[None, :], overlaps(found.corners, wanted.corners), -1.0)
-    free, count = np.ones(len(wanted.scores), bool), 0
-    for row in overlap[np.argsort(-found.scores, kind="stable")]:
-        best = int(np.argmax(np.where(free, row, -1.0)))
-        if free[best] and row[best] >= least:
+    free = np.ones(len(wanted.scores), bool)
+    for at in np.argsort(-found.scores, kind="stable"):
+        best = int(np.argmax(np.where(free, overlap[at], -1.0)))
+        if free[best] and overlap[at, best] >= least:
             free[best] = False
-            count += 1
-    return count
+            matched[at] = best
+    return matched
 
 
 def in_crowds(found: Boxes, wanted: Boxes, least: float) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..compare import ClassAxis, class_axes, class_count, classes_of, is_float
 from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .score_shift import Rows, confidences, shift_of_rows
 from .truth import Place, load_labels
 
 
@@ -30,13 +31,14 @@ def top_k(source: MetricSource) -> Metric:
         labels.check_classes(class_count(floats[output], axis))
         return labels.classes[place.row : place.row + rows], rows
 
-    def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Floats:
+    def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Rows:
         found = classes_of(outputs[output], axis, where)
         if found.size < classes.size:
-            return np.zeros(classes.size)
-        if k == 1:
-            return np.asarray(found[: classes.size] == classes, np.float64)
-        return np.asarray(_ranks(outputs[output], axis, classes, where) < k, np.float64)
+            return Rows(np.zeros(classes.size, np.bool_), np.full(classes.size, -1), None)
+        found, right = found[: classes.size], found[: classes.size] == classes
+        if k > 1:
+            return Rows(_ranks(outputs[output], axis, classes, where) < k, found, None)
+        return Rows(right, found, row_scores(outputs[output], axis, classes.size))
 
     return Metric(
         name=source.asked.text,
@@ -47,11 +49,21 @@ def top_k(source: MetricSource) -> Metric:
         figures=_figures,
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
         digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}", source.labels),
+        shift=shift_of_rows,
     )
 
 
-def _figures(hits: Sequence[Floats]) -> Figures:
-    return mean_of(100.0 * np.concatenate(list(hits)))
+def _figures(samples: Sequence[Rows]) -> Figures:
+    return mean_of(100.0 * np.concatenate([rows.right for rows in samples]))
+
+
+def row_scores(values: npt.NDArray[Any], classes: ClassAxis, rows: int) -> Floats | None:
+    """Return how sure a model is of the class of each of the first rows; None but for a matrix of floats.
+
+    Of pixels there are too many to be kept.
+    """
+    axis = classes.axis_in(values.shape) if is_float(values) and values.ndim == 2 else None
+    return None if axis is None else confidences(values, axis)[:rows]
 
 
 def _ranks(

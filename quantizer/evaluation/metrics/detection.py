@@ -9,20 +9,27 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .boxes import Boxes, Floats, boxes_of, hits, in_crowds
+from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
 from .detector_outputs import Head, head_of
 from .metric import Figures, Metric, MetricSource, Outputs, digest_of, of_sums
+from .score_shift import Answers, ScoreShift, score_shift
 from .true_boxes import true_boxes
 from .truth import Place
 
 SURE = 0.25
 """Boxes of the float model with this score or more stand for a missing truth."""
+
+LEAST_SCORE = 0.05
+"""Boxes from this score on are looked at for a shift of scores, whatever the metric counts."""
+
+BOX_THRESHOLDS = (0.25, 0.5)
+"""Usual thresholds of detectors."""
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 """Recalls at which COCO takes the precision."""
@@ -40,7 +47,8 @@ def f1(source: MetricSource) -> Metric:
         for wanted, given in pictures:
             found = given.picked(~in_crowds(given, wanted, least))
             there = int((~wanted.crowd).sum())
-            counts.append((hits(found, wanted, least), len(found.scores), there))
+            right = int((matches(found, wanted, least) >= 0).sum())
+            counts.append((right, len(found.scores), there))
         return of_sums(np.array(counts, np.float64), _f1)
 
     return _metric(source, figures)
@@ -71,11 +79,22 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         pictures = _pictures_of_scores(head, floats, len(mine))
         return [_counted(boxes, head) for boxes in truth.of(place, pictures)], pictures
 
+    unlikely = replace(head, confidence=min(head.confidence, LEAST_SCORE))
+
     def scored(wanted: Sequence[Boxes], outputs: Outputs) -> list[Pair]:
-        found = head.boxes(outputs)
+        found = unlikely.boxes(outputs)
         nothing = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
         found += [nothing] * (len(wanted) - len(found))
         return [(true, mine) for true, mine in zip(wanted, found[: len(wanted)], strict=True)]
+
+    def likely(pair: Pair) -> Pair:
+        wanted, found = pair
+        return wanted, found.picked(found.scores >= head.confidence)
+
+    def shift(floats: Sequence[Any], quantized: Sequence[Any]) -> ScoreShift | None:
+        a, b = (answers([pair for pairs in kept for pair in pairs]) for kept in (floats, quantized))
+        asked = (head.confidence,) if head.confidence > LEAST_SCORE else ()
+        return score_shift("boxes", a, b, sorted({*asked, *BOX_THRESHOLDS}))
 
     kind = source.asked.kind
     sources = f"the boxes of the float model with a score of {SURE:g} or more are the truth"
@@ -86,11 +105,30 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         kind=kind,
         truth=truths,
         scored=scored,
-        figures=lambda found: figures([pair for pairs in found for pair in pairs]),
+        figures=lambda found: figures([likely(pair) for pairs in found for pair in pairs]),
         finish=(lambda rows, cut: None) if truth is None else truth.check,
         digest=digest_of(source.asked, source.truth, repr(head)),
         assumed=notes,
+        shift=shift,
     )
+
+
+def answers(pictures: Sequence[Pair]) -> Answers:
+    """Return the boxes found in pictures as answers: true ones are those of a true box at an IoU of 0.5.
+
+    Boxes in a crowd are neither true nor false.
+    """
+    unit, scores, item, wanted, before = [], [], [], [], 0
+    for at, (true, given) in enumerate(pictures):
+        found = given.picked(~in_crowds(given, true, 0.5))
+        matched = matches(found, true, 0.5)
+        unit.append(np.full(len(matched), at, np.int64))
+        scores.append(found.scores)
+        item.append(np.where(matched >= 0, matched + before, -1))
+        wanted.append(float((~true.crowd).sum()))
+        before += len(true.scores)
+    items = np.concatenate(item)
+    return Answers(np.concatenate(unit), np.concatenate(scores), items, items >= 0, np.array(wanted))
 
 
 def _pictures_of_scores(head: Head, floats: Outputs, found: int) -> int:

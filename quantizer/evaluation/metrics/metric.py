@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from ....profiles.samples.objects import DataLike
 from ....profiles.samples.values import Sample
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
+
+if TYPE_CHECKING:  # which needs what is here
+    from .score_shift import ScoreShift
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,6 +95,8 @@ class Metric:
         assumed: sentences about what was assumed of outputs and truth.
         at_random: what was kept of all samples -> what it would amount to if the truth of each row were that
             of another; None where the truth is a sequence of rows that can be exchanged one by one.
+        shift: what was kept of the float and of the quantized model -> by how much scores moved; None where
+            the metric is not about answers with scores.
     """
 
     name: str
@@ -104,6 +109,7 @@ class Metric:
     digest: str = ""
     assumed: tuple[str, ...] = ()
     at_random: Callable[[Sequence[Any]], Figures] | None = None
+    shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
 
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int

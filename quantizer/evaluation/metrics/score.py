@@ -20,6 +20,7 @@ from ..compare import class_axes
 from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric
+from .score_shift import ScoreShift
 from .table import MetricKind, check_metric, named_metric
 from .truth import Labels
 from .user_functions import MetricFunction, user_metric
@@ -348,6 +349,12 @@ class ScoreRun:
         self._quantized.append(metric.scored(truth, quantized))
         self._at_random.append(self._others.scored(metric, truth, floats))
         self._row += rows
+
+    def shift(self) -> ScoreShift | None:
+        """Return by how much scores moved; None for a metric that is not about answers with scores."""
+        if self._metric is None or self._metric.shift is None:
+            return None
+        return self._metric.shift(self._floats, self._quantized)
 
     def result(self, cut: bool) -> tuple[Metric, Score]:
         """Return the metric and the score, after one sample at least.

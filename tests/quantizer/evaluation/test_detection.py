@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
-from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, hits, in_crowds, overlaps, suppressed
+from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, in_crowds, matches, overlaps, suppressed
 from qprof_onnx.quantizer.evaluation.metrics.true_boxes import placed
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
@@ -150,7 +150,7 @@ def test_f1_counts_the_matches_of_coco(tmp_path) -> None:
         corners = np.array([entry["bbox"] for entry in true]).reshape(-1, 4)
         corners[:, 2:] += corners[:, :2]
         kinds = np.array([entry["category_id"] // 10 for entry in true])
-        right += hits(boxes_of(boxes, classes, scores), boxes_of(corners, kinds), 0.5)
+        right += (matches(boxes_of(boxes, classes, scores), boxes_of(corners, kinds), 0.5) >= 0).sum()
     total = sum(len(s) for *_, s in sure) + len(annotations)
     assert score.float_score == pytest.approx(200 * right / total, rel=1e-12)
     matched = COCOeval(*both(content, sure), "bbox")
@@ -361,7 +361,7 @@ def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:
     crowd = type(wanted)(wanted.corners, wanted.classes, wanted.scores, np.array([True]))
     found = boxes_of(np.array([[1.0, 1.0, 9.0, 9.0], [50.0, 50.0, 60.0, 60.0]]), np.array([0, 0]))
     assert in_crowds(found, crowd, 0.5).tolist() == [True, False]
-    assert hits(found, crowd, 0.0) == 0
+    assert (matches(found, crowd, 0.0) == -1).all()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,279 @@
+"""By how much the scores of a quantized model moved, and which threshold stands for one of the float model.
+
+A program takes answers from a score on: boxes from 0.25, classes from 0.5. Where quantization moves all
+scores a little, the same threshold lets other answers through, though their order is hardly worse. The
+threshold that lets as many answers of the quantized model through as one of the float model, on the same
+samples, keeps precision and recall as far as the order allows. To say what it is worth, it is chosen on every
+second picture or row and judged on the others, and the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .intervals import bootstrap_interval
+from .metric import Floats
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers of one model, each with a score.
+
+    Attributes:
+        unit: picture or row of each, counted from 0; int64 of shape [answers].
+        scores: float64 of shape [answers].
+        item: the true box, or the row, that each is about, int64; -1 for a box that is about none.
+        right: whether it is true.
+        wanted: how many true ones there are in each unit, float64 of shape [units].
+    """
+
+    unit: Ints
+    scores: Floats
+    item: Ints
+    right: npt.NDArray[np.bool_]
+    wanted: Floats
+
+    def of(self, units: npt.NDArray[np.bool_]) -> Answers:
+        """Return the answers of some of the units; the others have none, and nothing is wanted there."""
+        kept = units[self.unit]
+        some = self.unit[kept], self.scores[kept], self.item[kept], self.right[kept]
+        return Answers(*some, np.where(units, self.wanted, 0.0))
+
+    def counts(self, threshold: float) -> tuple[float, float, float]:
+        """Return how many answers have at least this score, how many of them are right, and all wanted."""
+        passed = self.scores >= threshold
+        return float(passed.sum()), float(self.right[passed].sum()), float(self.wanted.sum())
+
+
+@dataclass(frozen=True)
+class ThresholdShift:
+    """A threshold of the float model, and the one of the quantized model that lets as many answers through.
+
+    Attributes:
+        threshold: of the float model.
+        precision, f1: of the float model there, in percent.
+        unchanged_precision, unchanged_f1: of the quantized model at the same threshold.
+        quantized_threshold: of the quantized model, of all samples.
+        quantized_precision, quantized_f1: of the quantized model at a threshold that was chosen on other
+            samples in the same way.
+    """
+
+    threshold: float
+    precision: float
+    f1: float
+    unchanged_precision: float
+    unchanged_f1: float
+    quantized_threshold: float
+    quantized_precision: float
+    quantized_f1: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the other threshold is worth taking: the same one loses `WORTH` points of F1 or precision,
+        and the other one has half of that back, judged on samples that it was not chosen on."""
+        for wanted, same, moved in (
+            (self.f1, self.unchanged_f1, self.quantized_f1),
+            (self.precision, self.unchanged_precision, self.quantized_precision),
+        ):
+            if wanted - same >= WORTH and self.quantized_f1 > self.unchanged_f1 - WORTH / 2.0:
+                return wanted - moved <= (wanted - same) / 2.0
+        return False
+
+
+WORTH = 0.5
+"""Points of F1 or precision from which on a threshold is worth changing."""
+
+
+@dataclass(frozen=True)
+class ScoreShift:
+    """By how much the scores of a quantized model moved.
+
+    Attributes:
+        of: what has a score.
+        pairs: how many answers of both models to the same thing were compared, whose mean score is at least
+            the lowest of the thresholds.
+        mean: the quantized model's score less the float model's, on average.
+        low, high: 95 % interval of that; infinite where it is of one picture or row.
+        spread: standard deviation of the differences.
+        thresholds: usual thresholds, and what stands for them.
+    """
+
+    of: Literal["boxes", "rows"]
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    spread: float
+    thresholds: tuple[ThresholdShift, ...]
+
+    @property
+    def text(self) -> str:
+        """The shift in one line, and whether thresholds can stay."""
+        of = "objects that both find" if self.of == "boxes" else "rows with the same answer"
+        known = f" ({self.low:+.3f} to {self.high:+.3f})" if math.isfinite(self.high - self.low) else ""
+        moved = f"{self.mean:+.3f} on average{known}, of {self.pairs} {of}"
+        stay = " and ".join(f"{one.threshold:g}" for one in self.thresholds if not one.pays)
+        return f"{moved}; threshold {stay} can stay" if stay else moved
+
+    @property
+    def advice(self) -> Iterator[str]:
+        """What to change, a sentence for each threshold that is worth changing."""
+        for one in self.thresholds:
+            if one.pays:
+                yield (
+                    f"scores moved by {self.mean:+.3f}: {threshold_text(one)}; "
+                    f"precision {one.precision:.1f} % in float, {one.unchanged_precision:.1f} % and "
+                    f"{one.quantized_precision:.1f} % in the quantized model"
+                )
+
+
+def threshold_text(one: ThresholdShift) -> str:
+    """Return which threshold stands for one of the float model, and what both are worth."""
+    return (
+        f"for {one.threshold:g} take {one.quantized_threshold:.3g}: F1 {one.f1:.1f} % in float, "
+        f"{one.quantized_f1:.1f} % so, {one.unchanged_f1:.1f} % at {one.threshold:g}"
+    )
+
+
+def score_shift(
+    of: Literal["boxes", "rows"], floats: Answers, quantized: Answers, thresholds: Sequence[float]
+) -> ScoreShift | None:
+    """Return by how much scores moved; None where there is nothing to compare.
+
+    Args:
+        of: what has a score.
+        floats, quantized: answers of both models on the same units.
+        thresholds: of the float model.
+    """
+    units = len(floats.wanted)
+    unit, before, after = _paired(floats, quantized)
+    near = (before + after) / 2.0 >= min(thresholds)  # both count alike: none is chosen for being high
+    unit, moved = unit[near], (after - before)[near]
+    if not moved.size:
+        return None
+    sums, counts = (np.bincount(unit, weights, units) for weights in (moved, None))
+
+    def mean(weights: Floats) -> Floats:
+        return np.asarray((weights @ sums) / np.maximum(weights @ counts, 1.0), np.float64)
+
+    interval = bootstrap_interval(mean, units, 1.0)
+    shifts = tuple(
+        _threshold_shift(floats, quantized, threshold)
+        for threshold in thresholds
+        if floats.counts(threshold)[0]
+    )
+    return ScoreShift(
+        of, moved.size, float(moved.mean()), interval.low, interval.high, float(moved.std()), shifts
+    )
+
+
+def _paired(floats: Answers, quantized: Answers) -> tuple[Ints, Floats, Floats]:
+    """Return unit and both scores of each item that both models have an answer to."""
+    sides = [answers.item >= 0 for answers in (floats, quantized)]
+    _, mine, theirs = np.intersect1d(
+        floats.item[sides[0]], quantized.item[sides[1]], assume_unique=True, return_indices=True
+    )
+    mine, theirs = np.flatnonzero(sides[0])[mine], np.flatnonzero(sides[1])[theirs]
+    return floats.unit[mine], floats.scores[mine], quantized.scores[theirs]
+
+
+def _threshold_shift(floats: Answers, quantized: Answers, threshold: float) -> ThresholdShift:
+    even = np.arange(len(floats.wanted)) % 2 == 0
+    sums = np.zeros(3)
+    for chosen, judged in ((even, ~even), (~even, even)):
+        there = standing_for(floats.of(chosen), quantized.of(chosen), threshold)
+        sums += quantized.of(judged).counts(there)
+    precision, f1 = _precision_and_f1(*floats.counts(threshold))
+    same_precision, same_f1 = _precision_and_f1(*quantized.counts(threshold))
+    other = standing_for(floats, quantized, threshold)
+    return ThresholdShift(threshold, precision, f1, same_precision, same_f1, other, *_precision_and_f1(*sums))
+
+
+def standing_for(floats: Answers, quantized: Answers, threshold: float) -> float:
+    """Return the threshold that lets as many answers of the quantized model through, or as nearly as it can.
+
+    Scores of integers come in steps, and many are equal: the threshold lies in the middle between two that
+    there are. It is the float model's own where this lets as many through, or a model has no answers.
+    """
+    wanted = floats.counts(threshold)[0]
+    if quantized.counts(threshold)[0] == wanted:
+        return threshold
+    values, counts = np.unique(-quantized.scores, return_counts=True)
+    if not wanted or not values.size:
+        return threshold
+    last = int(np.argmin(np.abs(np.cumsum(counts) - wanted)))
+    below = -values[last + 1] if last + 1 < len(values) else -values[last]
+    return float((-values[last] + below) / 2.0)
+
+
+def _precision_and_f1(passed: float, right: float, wanted: float) -> tuple[float, float]:
+    both = passed + wanted
+    return 100.0 * right / passed if passed else 100.0, 200.0 * right / both if both else 100.0
+
+
+# Rows of a classifier ------------------------------------------------------------------------------------
+
+ROW_THRESHOLDS = (0.5, 0.9)
+"""Usual thresholds of the probability of a class."""
+
+
+def confidences(values: npt.NDArray[np.generic], axis: int) -> Floats:
+    """Return the highest probability of each row of an output of classes, float64, flat in C order.
+
+    Values from 0 to 1 are taken as they are, anything else as logits, by a softmax.
+    """
+    rows = np.moveaxis(np.asarray(values, np.float64), axis, -1).reshape(-1, values.shape[axis])
+    if rows.size and rows.min() >= 0.0 and rows.max() <= 1.0:
+        return np.asarray(rows.max(axis=1), np.float64)
+    exponents = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return np.asarray(1.0 / exponents.sum(axis=1), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What one model says of the rows of a sample.
+
+    Attributes:
+        right: whether it has the row right, bool of shape [rows].
+        classes: what it says, int64 of shape [rows].
+        scores: how sure it is (`confidences`); None where it does not say.
+    """
+
+    right: npt.NDArray[np.bool_]
+    classes: Ints
+    scores: Floats | None
+
+
+def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShift | None:
+    """Return by how much the probabilities of classes moved, of rows of which both models say the same.
+
+    None where a model gives no probabilities, or another number of rows.
+    """
+    sides = [_joined(samples) for samples in (floats, quantized)]
+    if any(side is None for side in sides):
+        return None
+    a, b = sides
+    assert a is not None
+    assert b is not None
+    if len(a[0]) != len(b[0]):
+        return None
+    rows = np.arange(len(a[0]))
+    same = np.where(a[1] == b[1], rows, -1)
+    answers = [Answers(rows, side[2], same, side[0], np.ones(len(rows))) for side in (a, b)]
+    return score_shift("rows", answers[0], answers[1], ROW_THRESHOLDS)
+
+
+def _joined(samples: Sequence[Rows]) -> tuple[npt.NDArray[np.bool_], Ints, Floats] | None:
+    scores = [sample.scores for sample in samples if sample.scores is not None]
+    if not samples or len(scores) < len(samples):
+        return None
+    right, classes = ([getattr(sample, name) for sample in samples] for name in ("right", "classes"))
+    return np.concatenate(right), np.concatenate(classes), np.concatenate(scores)
