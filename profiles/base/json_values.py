@@ -6,24 +6,36 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, NoReturn
 
 from .errors import MalformedError
+
+NOT_IN_JSON = {"json": False}
+"""Metadata of a field that a document leaves out, as it is for another reader."""
+
+
+def is_in_json(field: Field[Any]) -> bool:
+    """Whether a document has a field of a dataclass."""
+    return bool(field.metadata.get("json", True))
 
 
 def to_jsonable(value: Any) -> Any:
     """Return a result as dicts, lists, strings, numbers, booleans and None.
 
-    A dataclass becomes a dict of its fields in their order, an array of numpy a list. JSON has no infinity:
-    the floats inf, -inf and nan become the strings "inf", "-inf" and "nan", so a missing number (None, JSON
-    null) differs from an infinite one.
+    A dataclass becomes a dict of its fields in their order but those `NOT_IN_JSON`, an array a list. JSON has
+    no infinity: inf, -inf and nan become the strings "inf", "-inf" and "nan", so that a missing number (None,
+    JSON null) differs from an infinite one.
 
     Raises:
         TypeError: the value contains something else.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_jsonable(getattr(value, field.name)) for field in fields(value)}
+        return {
+            field.name: to_jsonable(getattr(value, field.name))
+            for field in fields(value)
+            if is_in_json(field)
+        }
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

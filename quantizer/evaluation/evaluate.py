@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress, note
 from ...profiles.records.profile import DataId
@@ -36,6 +37,7 @@ from .compare import (
     most_different,
     sample_difference,
 )
+from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, measure
 from .metrics.classification import row_scores
@@ -97,6 +99,7 @@ class Evaluation(Presented):
         metric_title: the same for people.
         score: of both models by that metric; None without one.
         worst_samples: those on which the outputs differ most, the worst first; of one sample none.
+        excerpts: what a report shows of these; not in JSON.
         runtime: what ran both models, such as "onnxruntime".
         provider: its execution provider, or device.
         subject: digests of what was compared on what; None in a record of an older version.
@@ -126,6 +129,7 @@ class Evaluation(Presented):
     metric_title: str = ""
     score: Score | None = None
     worst_samples: tuple[SampleDifference, ...] = ()
+    excerpts: tuple[Excerpt, ...] = field(default=(), metadata=NOT_IN_JSON)
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None
@@ -257,6 +261,7 @@ def evaluate(
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
     sides: tuple[list[Rows], list[Rows]] = ([], [])
     rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
+    excerpts: dict[str, Excerpt] = {}
     timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
     source = model_samples(data, original, measuring.limit)
@@ -300,7 +305,13 @@ def evaluate(
         digest = digest.merged(data_id(sample.arrays, specs))
         classes = class_count(float_values[output], axis) or classes
         pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
-        worst = most_different(worst, sample_difference(sample.name, pairs))
+        difference = sample_difference(sample.name, pairs)
+        worst = most_different(worst, difference)
+        if difference is not None and difference in worst:
+            name = difference.output
+            both = float_values[name], quantized_values[name]
+            excerpts[sample.name] = excerpt_of(sample, specs, name, both, axes[name])
+            excerpts = {one.sample: excerpts[one.sample] for one in worst}
         if len(timed) < most_timed:
             timed.append(sample)
         if progress is not None:
@@ -374,6 +385,7 @@ def evaluate(
         metric_title="" if metric is None else metric.title,
         score=score,
         worst_samples=worst if samples > 1 else (),
+        excerpts=tuple(excerpts[one.sample] for one in worst),
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),

@@ -42,6 +42,7 @@ from .content import (
     SampleRecord,
     Size,
     Speed,
+    TaskScore,
     TensorDriftRecord,
     TrialRecord,
     Verdict,
@@ -131,6 +132,7 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         title=_title(names, results),
         tool=tool_name(),
         verdict=_verdict(results, limits, (outputs, gates, speed, budgets)),
+        task=None if results.evaluation is None else task_of(results.evaluation),
         size=_size(analysis, results),
         speed=speed,
         int8_share=int8_share(nodes),
@@ -177,10 +179,14 @@ def _verdict(
 def _samples(analysis: Analysis | None, results: Results) -> tuple[SampleRecord, ...]:
     """Return the samples on which the models differ most, then those that make the extremes."""
     measured = () if results.evaluation is None else results.evaluation.worst_samples
+    shown = {} if results.evaluation is None else {one.sample: one for one in results.evaluation.excerpts}
     lowest = {one.sample: one.sqnr for one in measured}
     extreme = () if analysis is None else sample_records(analysis)
     ends = {record.sample: record for record in extreme}
-    first = (replace(ends.get(name, SampleRecord(name, 0, 0)), sqnr=sqnr) for name, sqnr in lowest.items())
+    first = (
+        replace(ends.get(name, SampleRecord(name, 0, 0)), sqnr=sqnr, excerpt=shown.get(name))
+        for name, sqnr in lowest.items()
+    )
     return (*first, *(record for record in extreme if record.sample not in lowest))
 
 
@@ -334,6 +340,22 @@ def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
     if evaluation.score is not None:
         yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
     yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
+
+
+def task_of(evaluation: Evaluation) -> TaskScore | None:
+    """Return what labels or a metric say of both models; None without either."""
+    a, score = evaluation.accuracy, evaluation.score
+    if score is not None:
+        sign = -1.0 if score.higher_is_better else 1.0
+        low, high = sorted((sign * score.drop_low, sign * score.drop_high))
+        unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
+        change = f"{sign * score.drop:+.2f} {unit}, {low:+.2f} to {high:+.2f}"
+        name = evaluation.metric_title or evaluation.metric
+        return TaskScore(name, score.float_score, score.quantized_score, score.unit, change, score.rows)
+    if a is None:
+        return None
+    change = f"{-a.drop:+.2f} points, {-a.drop_high:+.2f} to {-a.drop_low:+.2f}"
+    return TaskScore("accuracy", a.float_percent, a.quantized_percent, "%", change, a.rows)
 
 
 def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:

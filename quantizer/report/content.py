@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ..evaluation.excerpts import Excerpt
 
 SAME_DB = 0.05
 """Difference in dB up to which two figures are the same."""
@@ -532,12 +534,14 @@ class SampleRecord:
         extremes: number of tensors whose smallest or largest value it made.
         clipped: number of quantized tensors in which its extreme values saturate.
         sqnr: of the output that differs most on it, in dB; None where it is none of the most different ones.
+        excerpt: what a page shows of one of those; None for another. Not in JSON.
     """
 
     sample: str
     extremes: int
     clipped: int
     sqnr: float | None = None
+    excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -563,6 +567,26 @@ class TrialRecord:
     error: str
 
 
+@dataclass(frozen=True)
+class TaskScore:
+    """What the model is for, in figures of both models.
+
+    Attributes:
+        name: of the metric.
+        float_score, quantized_score: in `unit`.
+        unit: "%", "dB", or "" for that of the output.
+        change: of the score in words, as "-0.50 points, -1.47 to +0.48", the interval at 95 %.
+        rows: units that were scored.
+    """
+
+    name: str
+    float_score: float
+    quantized_score: float
+    unit: str
+    change: str
+    rows: int
+
+
 @dataclass(frozen=True, repr=False)
 class Report(Presented):
     """Everything that a report shows; what is not known is empty or None.
@@ -571,6 +595,7 @@ class Report(Presented):
         title: names of the models.
         tool: name and version of the writer.
         verdict: what to think of it.
+        task: the score of both models; None where nothing tells right from wrong.
         size, speed: of both models.
         int8_share: share of the arithmetic that is done in integers, 0 to 1.
         kinds: number of nodes of each kind.
@@ -594,6 +619,7 @@ class Report(Presented):
     title: str
     tool: str
     verdict: Verdict
+    task: TaskScore | None = None
     size: Size | None = None
     speed: Speed | None = None
     int8_share: float | None = None

@@ -177,3 +177,11 @@ def sparkline_path(counts: Sequence[int], columns: int = 32) -> tuple[int, str]:
         path += (f"V{16 - height}" if 16 - height != last else "") + f"H{2 * at + 2}"
         last = 16 - height
     return 2 * len(joined), f"{path}V16z"
+
+
+def curve_path(values: Sequence[float]) -> str:
+    """Return the SVG path of a signal, 100 wide and 40 high: its lowest and highest values in turn."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    step, scale = 100.0 / max(1, len(values) - 1), 38.0 / (high - low) if high > low else 0.0
+    points = (f"{at * step:.2f} {39.0 - (value - low) * scale:.2f}" for at, value in enumerate(values))
+    return "M" + "L".join(points)

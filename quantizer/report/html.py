@@ -31,7 +31,7 @@ from .content import (
     is_unsure,
     reached_sqnr,
 )
-from .drawings import sparkline_path, sqnr_plots, waterfall
+from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
 from .figures import (
     DASH,
     MINUS,
@@ -141,6 +141,7 @@ def _environment() -> Environment:
         by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
         capitalised=capitalised,
         count=count_text,
+        curve_path=curve_path,
         decibels=decibel_text,
         distance=distance,
         heat=lambda tensor: f"heat{min(4, int(distance(tensor) / 0.1))}",
@@ -156,6 +157,7 @@ def _environment() -> Environment:
         percent_of_width=lambda share: 100.0 * min(max(share, 0.0), 1.0),
         plain_decibels=decibels,
         plural=plural,
+        score=lambda value: f"{value:.2f}" if abs(value) >= 1.0 else f"{value:.4g}",
         reached_sqnr=reached_sqnr,
         sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
         signed_size=bytes_text,
@@ -168,6 +170,10 @@ def _environment() -> Environment:
     environment.tests.update(
         clipped=is_clipped,
         finite=lambda value: value is not None and math.isfinite(value),
+        other_class=lambda one: (
+            one.float_answer.startswith("class")
+            and one.float_answer.partition(" (")[0] != one.quantized_answer.partition(" (")[0]
+        ),
         unsure=is_unsure,
     )
     return environment

@@ -1,0 +1,103 @@
+"""What is shown of the samples on which two models differ most."""
+
+from __future__ import annotations
+
+import io
+import json
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from qprof_onnx.profiles.base.json_values import to_jsonable
+from qprof_onnx.profiles.samples.values import InputSpec, Sample
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.evaluation.compare import ClassAxis
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.excerpts import SIDE, Excerpt, excerpt_of, png
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+CLASSES = ClassAxis(axis=-1, is_answer=True)
+SCORES = np.array([[0.1, 0.9, 0.0], [0.6, 0.3, 0.1]], np.float32)
+CHANGED = np.array([[0.1, 0.8, 0.1], [0.3, 0.6, 0.1]], np.float32)
+
+
+def excerpt(array: npt.NDArray[Any], classes: ClassAxis = CLASSES) -> Excerpt:
+    """Return the excerpt of a sample of two rows whose second row changes its class."""
+    spec = InputSpec("x", array.dtype, ("rows", *array.shape[1:]))
+    return excerpt_of(Sample("a.npz", {"x": array}), [spec], "y", (SCORES, CHANGED), classes)
+
+
+def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
+    found = excerpt(np.array([[1, 2], [3, 4]], np.float32))
+    assert (found.float_answer, found.quantized_answer) == ("class 0 (0.6)", "class 1 (0.6)")
+    assert (found.sample, found.row, found.output) == ("a.npz", 1, "y")
+    assert (found.input, found.text) == ("x", "3 4")
+
+
+def test_an_output_without_classes_says_the_value_that_differs_most() -> None:
+    found = excerpt(np.zeros((2, 3), np.float32), ClassAxis())
+    assert (found.float_answer, found.quantized_answer) == ("0.6 at [1, 0]", "0.3 at [1, 0]")
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "size"),
+    [
+        ((2, 3, 200, 100), "RGB", (SIDE // 2, SIDE)),
+        ((2, 32, 24, 3), "RGB", (24, 32)),
+        ((2, 1, 8, 8), "L", (8, 8)),
+        ((2, 40, 60), "L", (60, 40)),
+    ],
+)
+def test_a_picture_is_a_png_that_another_library_reads(
+    shape: tuple[int, ...], mode: str, size: tuple[int, int]
+) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    with pillow.open(io.BytesIO(b64decode(excerpt(values).picture))) as picture:
+        picture.load()
+        assert (picture.mode, picture.size) == (mode, size)
+
+
+def test_pixels_come_back_from_a_png() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3)).astype(np.uint8)
+    with pillow.open(io.BytesIO(png(pixels))) as picture:
+        assert np.array_equal(np.asarray(picture), pixels)
+
+
+def test_a_signal_is_drawn_from_the_ends_of_its_parts() -> None:
+    signal = np.sin(np.linspace(0, 20, 4000, dtype=np.float32))[None].repeat(2, axis=0)
+    found = excerpt(signal)
+    assert not found.picture
+    assert (min(found.curve), max(found.curve)) == pytest.approx((-1.0, 1.0), abs=1e-3)
+
+
+def test_text_is_shown_before_numbers() -> None:
+    arrays = {"length": np.array([[7], [8]]), "words": np.array([["one"], ["two"]], object)}
+    specs = [InputSpec(name, array.dtype, ("rows", 1)) for name, array in arrays.items()]
+    found = excerpt_of(Sample("a", arrays), specs, "y", (SCORES, CHANGED), CLASSES)
+    assert (found.input, found.text) == ("words", "two")
+
+
+def test_values_that_are_not_finite_are_drawn_and_named() -> None:
+    broken = CHANGED.copy()
+    broken[0, 2] = np.nan
+    picture = np.full((2, 1, 8, 8), np.inf, np.float32)
+    spec = InputSpec("x", picture.dtype, ("rows", 1, 8, 8))
+    found = excerpt_of(Sample("a", {"x": picture}), [spec], "y", (SCORES, broken), ClassAxis())
+    assert found.picture
+    assert found.quantized_answer == "nan at [0, 2]"
+
+
+def test_an_evaluation_has_an_excerpt_of_each_of_its_worst_samples(tmp_path: Path) -> None:
+    model, heldout = DIGITS / "model.onnx", str(DIGITS / "heldout")
+    recipe = load_recipe(None, {"mode": "weight-only"})
+    write_quantized(model, None, tmp_path / "q.onnx", recipe=recipe)
+    found = evaluate(model, tmp_path / "q.onnx", heldout)
+    assert [one.sample for one in found.excerpts] == [one.sample for one in found.worst_samples]
+    assert all(one.picture and one.float_answer.startswith("class") for one in found.excerpts)
+    assert "excerpts" not in json.dumps(to_jsonable(found))
