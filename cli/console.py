@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _TAKEN = "qprof.stdout"
 _VALUES = "qprof.values"
 _ARGUMENTS = "qprof.arguments"
+_VERBOSE = "qprof.verbose"
+_NOTES = "qprof.notes"
 STDERR = 2
 """Its file descriptor."""
 
@@ -100,9 +102,39 @@ def tell(message: str, *, lines: bool = False) -> None:
         abandon(sys.stderr)
 
 
+NOTES = 2
+"""Remarks that a command prints unless it is asked for all: what matters more stands in its result."""
+
+
+def be_verbose() -> None:
+    """Print all that the command that runs has to tell."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_VERBOSE] = True
+
+
+def is_verbose() -> bool:
+    """Whether the command that runs was asked for all that it has to tell."""
+    context = click.get_current_context(silent=True)
+    return context is None or bool(context.meta.get(_VERBOSE))
+
+
 def tell_note(text: str) -> None:
-    """Print a remark on stderr."""
-    tell(f"note: {text}")
+    """Print a remark on stderr, once; after the first few of a command they are counted, and printed with
+    --verbose."""
+    context = click.get_current_context(silent=True)
+    told = [] if context is None else context.meta.setdefault(_NOTES, [])
+    if text not in told:
+        told.append(text)
+        if is_verbose() or len(told) <= NOTES:
+            tell(f"note: {text}")
+
+
+def tell_rest(context: click.Context) -> None:
+    """Say at the end of a command how many remarks were not printed."""
+    rest = 0 if context.meta.get(_VERBOSE) else len(context.meta.get(_NOTES, ())) - NOTES
+    if rest > 0:
+        tell(f"note: {rest} more with --verbose")
 
 
 class NotesHandler(logging.Handler):
@@ -111,7 +143,6 @@ class NotesHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[str] = set()
         self.left_out: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,12 +150,10 @@ class NotesHandler(logging.Handler):
         text = record.getMessage()
         if record.exc_info:
             tell(self.format(record), lines=True)
-        elif text not in self._told:
-            self._told.add(text)
-            if record.levelno < logging.ERROR:
-                tell(f"note: {text}")
-            else:
-                self.left_out.append(text)
+        elif record.levelno < logging.ERROR:
+            tell_note(text)
+        elif text not in self.left_out:
+            self.left_out.append(text)
 
 
 @contextmanager
@@ -184,7 +213,7 @@ def shown_arguments() -> tuple[str, ...]:
 def save_report(report: Report, folder: Path) -> None:
     """Write the files of a report, and say on stderr where it is."""
     report.save(folder)
-    tell(f"report: {folder / 'report.html'}")
+    tell(f"report    {folder / 'report.html'}")
 
 
 # ---------------------------------------- tables and documents
@@ -288,6 +317,7 @@ def format_of(name: str, version: int) -> str:
 # ---------------------------------------- progress
 
 SECONDS_BETWEEN_LINES = 5.0
+"""Until the first line; the next ones wait twice as long as the one before."""
 
 
 UNITS = {"trying": "fixes"}
@@ -358,7 +388,8 @@ def plain_lines(
     clock: Callable[[], float] = time.monotonic,
     unit: str = "samples",
 ) -> Progress:
-    """Return a `Progress` that writes a line at most every five seconds, and one for the last sample.
+    """Return a `Progress` that writes a line after five seconds, after ten more, twenty more and so on, and
+    one for the last sample of what took longer than the first five.
 
     Args:
         task: first word of each line.
@@ -366,13 +397,14 @@ def plain_lines(
         clock: seconds from any fixed moment.
         unit: what is counted.
     """
-    start = last = clock()
+    start = clock()
+    wait = SECONDS_BETWEEN_LINES
 
     def report(done: int, total: int | None) -> None:
-        nonlocal last
+        nonlocal wait
         now = clock()
-        if done == total or now - last >= SECONDS_BETWEEN_LINES:
-            last = now
+        if now - start >= wait or (done == total and wait > SECONDS_BETWEEN_LINES):
+            wait = 2 * wait + SECONDS_BETWEEN_LINES
             rate, left = _rate(done, now - start), _left(done, total, now - start)
             write(f"{task}: {_count(done, total, unit)}, {rate}{left}")
 

@@ -14,7 +14,7 @@ import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
 from ..profiles.base.improvement import improvement
-from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell
+from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell, tell_rest
 from .interruptions import EndedError, Interruptions
 
 # Heading -> name -> short help, in the order of `qprof --help`. The command is `command` in the module of the
@@ -172,9 +172,11 @@ class Commands(click.Group):
         try:
             with notes_told(debug=bool(ctx.params.get("debug"))):
                 result = super().invoke(ctx)
+            tell_rest(ctx)
             sys.stdout.flush()
         except click.exceptions.Exit as ended:
             if ended.exit_code == 1:
+                tell_rest(ctx)
                 tell_next(ctx, failed=True)
             raise
         except (click.ClickException, click.Abort):

@@ -97,7 +97,7 @@ def _after_quantize(values: Values) -> Words:
     model, output = values["model"], values["output"]
     if values.get("grade") == "none":
         return ["quantize", model, "--data", DATA, *_recipe(values), "-o", output]
-    if values.get("doubtful"):
+    if values.get("doubtful") or values.get("tries"):
         return None
     if values.get("few_rows"):
         return ["evaluate", model, output, *_more_rows(values)]

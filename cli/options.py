@@ -24,7 +24,16 @@ from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.precision import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions
 from ..quantizer.targets.config import QuantConfig
-from .console import add_finding, echo, keep_stdout_free, note_arguments, note_values, tell
+from .console import (
+    add_finding,
+    be_verbose,
+    echo,
+    is_verbose,
+    keep_stdout_free,
+    note_arguments,
+    note_values,
+    tell_note,
+)
 
 if TYPE_CHECKING:
     from ..quantizer.targets.target import Recipe
@@ -239,7 +248,21 @@ RECIPE = RecipeRead()
 
 
 class FileCommand(click.Command):
-    """A command that refuses, before any work, to write over what it reads."""
+    """A command that refuses, before any work, to write over what it reads; and has --verbose."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.append(
+            GroupedOption(
+                ["--verbose"],
+                group="Files",
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=lambda ctx, parameter, wanted: be_verbose() if wanted else None,
+                help="Print all remarks and reasons.",
+            )
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of the command line, and keep them."""
@@ -324,7 +347,7 @@ class GroupedCommand(FileCommand):
         if self.everyday:
             known = {p.name: p for p in options}
             shown = [known[name] for name in (*self.everyday, "help_all")]
-            shown += [p for p in options if "--help" in p.opts]
+            shown += [p for p in options if "--help" in p.opts or "--verbose" in p.opts]
             rows = [record for p in shown if (record := _short_record(p, ctx)) is not None]
             with formatter.section("Options"):
                 formatter.write_dl(rows)
@@ -592,6 +615,6 @@ def taken_recipe(options: dict[str, Any]) -> Recipe | None:
         from ..quantizer.targets.cost_table import read_table
 
         recipe = replace(recipe, measured=read_table(costs))
-    for sentence in recipe.filled_in:
-        tell(f"note: {sentence}")
+    for sentence in recipe.filled_in if is_verbose() else ():
+        tell_note(sentence)
     return recipe

@@ -151,5 +151,4 @@ def test_the_quantized_digits_model_keeps_its_accuracy(quantized: Path) -> None:
 
 def test_the_quantized_digits_model_computes_in_integers(quantized: Path) -> None:
     text = (quantized / "quantize.txt").read_text()
-    counts = {kind: int(count) for count, kind in re.findall(r"^ +(\d+)  ([\w-]+)$", text, re.MULTILINE)}
-    assert counts["quantized"] == 6
+    assert "int8      100 % of the arithmetic; 6 of 16 nodes stay float" in text.splitlines()

@@ -9,7 +9,7 @@ import click
 
 from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
-from ..console import document, echo, progress
+from ..console import document, echo, is_verbose, progress
 from ..options import (
     MODEL,
     NEW,
@@ -87,6 +87,9 @@ def command(
     write_atomically(output, document("card", 1, result.to_dict()) + "\n")
     if markdown is not None:
         write_atomically(markdown, result.to_markdown())
-    echo(document("card", 1, result.to_dict()) if as_json else evaluation_text(result.evaluation))
+    if as_json:
+        echo(document("card", 1, result.to_dict()))
+    else:
+        echo(evaluation_text(result.evaluation, verbose=is_verbose()))
     if not result.evaluation.passed:
         raise click.exceptions.Exit(1)

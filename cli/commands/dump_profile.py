@@ -10,7 +10,7 @@ import click
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.runner.settings import RunSettings
-from ..console import document, echo, progress, tell
+from ..console import document, echo, is_verbose, progress, tell, tell_note
 from ..options import (
     NEW,
     FiniteNumber,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 MAX_NON_FINITE = 0.9
 """Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
+
+INPUTS = 4
+"""Inputs whose values are described without --verbose; JSON has all."""
 
 
 def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
@@ -125,8 +128,8 @@ def command(
     from ...quantizer.api.profiling import dump_profile
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
-        tell(
-            "note: the observers count in numpy, five times slower: the compiled kernels were not built; "
+        tell_note(
+            "the observers count in numpy, five times slower: the compiled kernels were not built; "
             "install qprof-onnx where a C compiler is present"
         )
     notes: list[str] = []
@@ -143,12 +146,18 @@ def command(
 def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> None:
     """Print the size of a profile that was made, a line for each input, and what should be looked at."""
     for note in (*notes, *profile.notes):
-        tell(f"note: {note}")
+        tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
-    for check in profile.input_checks():
+    checks, hints = profile.input_checks(), profile.hints()
+    shown = checks if is_verbose() else checks[:INPUTS]
+    for check in shown:
         echo(check.sentence)
-    for hint in profile.hints():
+    if len(checks) > len(shown):
+        echo(f"{len(checks) - len(shown)} more inputs: --verbose")
+    for hint in hints if is_verbose() else hints[:1]:
         tell(f"hint: {hint.text}")
+    if len(hints) > 1 and not is_verbose():
+        tell(f"hint: {len(hints) - 1} more with --verbose, and in the report of the model")
 
 
 def profiling_json(profile: Profile, output: Path, notes: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,17 @@ from ...profiles.base.options import options_of
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import size_text
 from ...quantizer.evaluation.options import EvaluationOptions, Gate, Slack
-from ..console import add_finding, decibel_text, document, echo, progress, save_report, table, tell
+from ..console import (
+    add_finding,
+    decibel_text,
+    document,
+    echo,
+    is_verbose,
+    progress,
+    save_report,
+    table,
+    tell_note,
+)
 from ..options import (
     EXISTING,
     MODEL,
@@ -150,10 +160,10 @@ def command(
 
         page, remarks = evaluation_report(result, model, quantized)
         for remark in remarks:
-            tell(f"note: {remark}")
+            tell_note(remark)
         save_report(page, report)
     add_finding(**evaluation_findings(result))
-    echo(evaluation_json(result) if as_json else evaluation_text(result))
+    echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=is_verbose()))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -161,32 +171,44 @@ def command(
 NAMED = 3
 """Samples with the lowest SQNR that are named; JSON and reports have a few more."""
 
+OUTPUTS = 3
+"""Outputs that are listed without --verbose, those with the lowest SQNR; JSON and reports have all."""
+
 
 def evaluation_json(result: Evaluation) -> str:
     """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
     return document("evaluation", 1, result, passed=result.passed)
 
 
-def evaluation_text(result: Evaluation) -> str:
-    """Return the evaluation for people: a table of outputs, then one line or two for each of the rest."""
+def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
+    """Return the evaluation for people: what the task says, size and speed, a table of the outputs, gates.
+
+    `verbose` adds figures of channels, and how the score and the latency were found.
+    """
     header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
+    outputs = list(result.outputs)
+    if not verbose and len(outputs) > OUTPUTS:
+        outputs = sorted(outputs, key=lambda o: math.inf if o.difference is None else o.difference.sqnr)
+        outputs = outputs[:OUTPUTS]
+    rest = len(result.outputs) - len(outputs)
+    remarks = result.remarks if verbose else result.remarks[:1]
+    pair = f"{result.quantized_model} against {result.float_model}"
     lines = [
-        f"{result.quantized_model} against {result.float_model} on {result.samples} samples{_where(result)}",
-        "",
-        *table([header, *(_row(output) for output in result.outputs)]),
-        *(line for output in result.outputs for line in _remarks(output)),
-        *_worst_samples(result),
-        "",
-        *(_accuracy(result.accuracy) if result.accuracy else ()),
+        *(_accuracy(result.accuracy, verbose) if result.accuracy else ()),
         *(_score(result, result.score) if result.score else ()),
         *((f"scores     {result.score_shift.text}",) if result.score_shift else ()),
-        _sizes(result),
         *_tokens(result),
-        *(_latency(result.latency) if result.latency else ()),
+        _sizes(result),
+        *(_latency(result.latency, verbose) if result.latency else ()),
         *(f"{speed.of:<10} {speed.text}" for speed in result.token_speeds),
+        *table([header, *(_row(output) for output in outputs)]),
+        *([f"{rest} more outputs: --verbose"] if rest else []),
+        *(line for output in outputs for line in _remarks(output, verbose)),
+        *(_worst_samples(result) if verbose or result.tokens is None else ()),
+        f"compared   {pair} on {result.samples} samples{_where(result)}",
         *(f"{failure.result.upper():10} {failure_text(failure)}" for failure in result.failures),
         *(f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
-        *(f"REMARK     {remark}" for remark in result.remarks),
+        *(f"REMARK     {remark}" for remark in remarks),
     ]
     if result.passed and result.gated:
         against = f", not worse than {result.baseline}" if result.baseline else ""
@@ -220,7 +242,11 @@ def _worst_samples(result: Evaluation) -> Iterator[str]:
         yield f"samples with the lowest SQNR: {named}"
 
 
-def _remarks(output: OutputResult) -> Iterator[str]:
+CHANNELS_DB = 6.0
+"""How far below its output's SQNR that of the worst channel is told without --verbose."""
+
+
+def _remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
     """Yield the remarks on an output that stand below the table."""
     if output.shape_mismatches:
         compared = "; compared on what both have" if output.difference is not None else ""
@@ -233,35 +259,39 @@ def _remarks(output: OutputResult) -> Iterator[str]:
     if channels is None or output.difference is None or output.difference.sqnr == math.inf:
         return
     worst = channels.worst_difference
+    if not verbose and worst.sqnr > output.difference.sqnr - CHANNELS_DB:
+        return
     yield (
         f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
         f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
     )
-    if len(channels.groups) > 1:
+    if verbose and len(channels.groups) > 1:
         for group in channels.groups:
             d = group.difference
             yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
 
 
-def _accuracy(a: Accuracy) -> Iterable[str]:
-    return (
-        f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows",
-        f"           drop {a.drop:.2f} percentage points, "
-        f"95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
-        f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
-        f"McNemar p = {a.p_value:.2g}",
+def _accuracy(a: Accuracy, verbose: bool) -> Iterator[str]:
+    yield (
+        f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows; "
+        f"drop {a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}"
     )
+    if verbose:
+        yield (
+            f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
+            f"McNemar p = {a.p_value:.2g}"
+        )
 
 
-def _score(result: Evaluation, score: Score) -> Iterable[str]:
+def _score(result: Evaluation, score: Score) -> Iterator[str]:
     from ...quantizer.evaluation.metrics.score import score_text
 
     name = result.metric.partition(":")[0] if result.metric_title != f"metric {result.metric}" else "metric"
     better = "" if score.higher_is_better else ", lower is better"
-    return (
-        f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}",
-        f"           drop {score.drop:.2f} {score.drop_unit}, "
-        f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}",
+    interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
+    yield (
+        f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}; "
+        f"drop {score.drop:.2f} {score.drop_unit}, {interval}"
     )
 
 
@@ -294,13 +324,10 @@ def _where(result: Evaluation) -> str:
     return f", {result.runtime} with {result.provider}"
 
 
-def _latency(t: Latency) -> Iterable[str]:
-    threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
-    return (
-        f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: speedup {t.speedup:.2f}",
-        f"           quartiles {t.speedup_low:.2f} to {t.speedup_high:.2f} in {t.rounds} rounds of "
-        f"{t.samples} samples, {threads}",
-    )
+def _latency(t: Latency, verbose: bool) -> Iterator[str]:
+    yield f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: {t.text()}"
+    if verbose:
+        yield f"           quartiles of {t.rounds} rounds of {t.samples} samples"
 
 
 def _sizes(result: Evaluation) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..console import add_finding, echo, tell
+from ..console import add_finding, echo, tell, tell_note
 from ..options import EXISTING, NEW, FileCommand
 
 
@@ -30,7 +30,7 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     profile = merge(profiles, output, allow_duplicates=allow_duplicates)
     add_finding(model=Path(profile.model.file) if Path(profile.model.file).is_file() else None)
     for note in profile.notes:
-        tell(f"note: {note}")
+        tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")
     for hint in profile.hints():
         tell(f"hint: {hint.text}")

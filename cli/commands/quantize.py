@@ -21,6 +21,7 @@ from ..console import (
     arguments,
     document,
     echo,
+    is_verbose,
     on_demand,
     save_report,
     shown_arguments,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.search.proposals import Fix
     from ...quantizer.search.speed_check import SpeedCheck
-    from ...quantizer.search.verdict import Judged, Verdict
     from ...quantizer.targets.target import Recipe
 
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     cls=GroupedCommand,
     everyday=(
         *("data", "profile", "output", "precision", "target", "labels", "metric", "preprocess", "limit"),
-        *("gate_max_accuracy_drop", "check_speed", "keep_float", "config", "lines", "report"),
+        *("gate_max_accuracy_drop", "keep_float", "config", "lines", "report"),
     ),
 )
 @model_argument
@@ -146,7 +146,10 @@ def command(
         page = quantization_report(result, model, profile, recipe, given=shown_arguments())
         save_report(page, report)
     add_finding(**findings(result))
-    echo(document("quantization", 1, _record(result)) if as_json else summary_text(result, arguments()))
+    if as_json:
+        echo(document("quantization", 1, _record(result)))
+    else:
+        echo(summary_text(result, arguments(), verbose=is_verbose()))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -184,18 +187,12 @@ def _record(result: QuantizeResult) -> Any:
     return Quantization.of(result)
 
 
-SHOWN_OUTPUTS = 4
-"""Outputs whose expected SQNR is printed; JSON has all."""
-
-SHOWN = 3
-"""Nodes executed otherwise than planned that are printed; JSON has all."""
-
-
 def findings(result: QuantizeResult) -> dict[str, Any]:
     """Return what the next command depends on; of a result that was not judged nothing is known.
 
     Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "fixed" the
-    options that were applied, and "rounded" whether weights were rounded with samples.
+    options that were applied, "tries" whether a fix was tried, and "rounded" whether weights were rounded
+    with samples.
     """
     from ...quantizer.targets.config import WITH_SAMPLES
     from .evaluate import evaluation_findings
@@ -209,105 +206,128 @@ def findings(result: QuantizeResult) -> dict[str, Any]:
         **evaluation_findings(judged.evaluation),
         "grade": verdict.grade,
         "kept": judged.profile,
+        "tries": any(fix.is_measured for fix in verdict.fixes),
         "fixed": tuple(word for word in fix if word != "--check-speed"),
         "rounded": facts is not None and facts.config.rounding in WITH_SAMPLES,
     }
 
 
-def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
-    """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes; of
-    a result that was judged the verdict, where `arguments` are those of the command line."""
-    if result.judged is not None:
-        notes = [f"note: {note}" for note in result.notes]
-        predicted = [f"predicted {result.prediction}"] if result.prediction else []
-        lines = [f"{result.model_path}: written", *notes, *predicted]
-        return "\n".join([*lines, verdict_text(result.judged, arguments)])
-    ratio = result.float_bytes / max(result.quantized_bytes, 1)
-    counts, floats = result.summary.counts, result.summary.floats
-    width = len(str(max(counts.values(), default=0)))
-    return "\n".join(
-        [
-            f"{result.model_path}: {size_text(result.quantized_bytes)}, {ratio:.2f} times smaller than "
-            f"the float model's {size_text(result.float_bytes)}",
-            f"{sum(counts.values())} nodes:",
-            *(f"  {count:>{width}}  {kind}" for kind, count in counts.items()),
-            *(["why float:"] if floats else []),
-            *(f"  {group.nodes:>{width}}  {group.reason}" for group in floats),
-            *_expected_lines(result),
-            *([f"predicted: {result.prediction}"] if result.prediction else []),
-            *(f"note: {note}" for note in result.notes),
-            *([] if result.speed is None else _speed_lines(result.speed)),
+def summary_text(result: QuantizeResult, arguments: Sequence[str] = (), *, verbose: bool = True) -> str:
+    """Return what a result is for people: a line for each thing, its name in front.
+
+    Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
+    command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
+    """
+    lines = [*(_summary(result, verbose) if result.judged is None else _verdict(result, arguments, verbose))]
+    if verbose:
+        if result.prediction:
+            lines.append(("predicted", result.prediction))
+        counts, floats = result.summary.counts, result.summary.floats
+        width = len(str(max(counts.values(), default=0)))
+        lines += [("nodes", ", ".join(f"{count} {kind}" for kind, count in counts.items()))]
+        lines += [
+            ("why float" if not at else "", text)
+            for at, text in enumerate(f"{group.nodes:>{width}}  {group.reason}" for group in floats)
         ]
-    )
+        lines += [("note", note) for note in result.notes]
+    return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
 
 
-def _expected_lines(result: QuantizeResult) -> Iterator[str]:
-    """Yield what is expected of the outputs, those with the least SQNR first."""
+def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Yield size, quality and speed of a model that was not judged on samples."""
+    ratio = result.float_bytes / max(result.quantized_bytes, 1)
+    sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
+    yield "written", str(result.model_path)
+    yield "size", f"{sizes}, {ratio:.2f} times smaller"
     outputs = sorted(result.expected, key=lambda output: output.estimated)
-    yield from (output.text for output in outputs[:SHOWN_OUTPUTS])
-    if len(outputs) > SHOWN_OUTPUTS:
-        yield f"{len(outputs) - SHOWN_OUTPUTS} more outputs are expected to keep more"
+    shown = outputs if verbose else outputs[:SHOWN]
+    yield from (("quality", output.text) for output in shown)
+    if len(outputs) > len(shown):
+        yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
+    speed = result.speed
+    if speed is not None:
+        yield from _speed_lines(speed, result.predicted_speedup, verbose)
+    elif result.predicted is not None:
+        faster = 1.0 if result.predicted_speedup is None else result.predicted_speedup
+        slower = ": slower" if faster < SLOWER else ""
+        elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
+        of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
+        yield "speed", f"{faster:.2f} times as fast as float, predicted{slower}{of_tokens}{elsewhere}"
+    else:
+        yield (
+            "speed",
+            "not predicted: times of this target's kernels are not known; measure with qprof evaluate",
+        )
+    yield "int8", result.composition.text
+    if not verbose:
+        facts = None if result.made is None else result.made.facts
+        limits = () if facts is None else tuple(facts.noise_limits.sentences())
+        notes = [note for note in result.notes if note not in limits]
+        yield from (("note", note) for note in notes[:SHOWN])
+        if len(notes) > SHOWN:
+            yield "note", f"{len(notes) - SHOWN} more with --verbose"
 
 
-def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
+SHOWN = 2
+"""Outputs and remarks that are printed without --verbose; JSON has all."""
+
+SLOWER = 0.995
+"""Predicted speed-up below which it is said: printed with two digits it is not 1.00."""
+
+
+def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
     from .evaluate import failure_text
 
-    now, made_up = speed.after, ", made up from the profile" if speed.options.data is None else ""
+    now, made_up = speed.after, ", on made-up samples" if speed.options.data is None else ""
     yield (
-        f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
-        f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
-        f"threads: {now.threads}, samples: {now.samples}{made_up})"
+        "speed",
+        f"{now.text(predicted)}: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms{made_up}",
     )
     if speed.fallback:
-        yield f"back to float ({speed.before.speedup:.2f} times as fast before):"
+        count = sum(len(region.nodes) for region in speed.fallback)
+        yield "", f"{count} nodes went back to float ({speed.before.speedup:.2f} times as fast before)"
+    if verbose:
         for region in speed.fallback:
             more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
             times = f"{region.integer_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
-            yield f"  {times}: {region.nodes[0]}{more}"
-    yield from (f"faster: {change}" for change in speed.changes if not speed.left_float)
-    yield from (f"executed otherwise than planned: {sentence}" for sentence in speed.undone[:SHOWN])
+            yield "", f"{times}: {region.nodes[0]}{more}"
+        yield from (("faster", change) for change in speed.changes if not speed.left_float)
+        yield from (("remark", f"not executed as planned: {sentence}") for sentence in speed.undone)
     if speed.left_float:
-        yield speed.left_float
+        yield "", speed.left_float
     if speed.slower:
-        yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
+        yield "ALARM", f"float is faster: {'; '.join(speed.reasons)}"
     for failure in speed.failures:
-        yield f"{failure.result.upper()}: {failure_text(failure)}"
+        yield failure.result.upper(), failure_text(failure)
 
 
-SHOWN_OF_VERDICT = 3
-"""Reasons of float nodes, outputs and fixes that are printed; JSON has all."""
-
-
-def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
-    """Return the verdict for people: a line for each thing, its name in front.
-
-    Args:
-        judged: what was found.
-        arguments: of the command line, which commands to try repeat.
-    """
+def _verdict(result: QuantizeResult, arguments: Sequence[str], verbose: bool) -> Iterator[tuple[str, str]]:
+    """Yield the verdict: the task first, then size, speed, share of int8, one cause, one thing to try."""
     from .evaluate import failure_text
 
+    judged = result.judged
+    assert judged is not None
     verdict, evaluation = judged.verdict, judged.evaluation
-    lines = [
-        ("verdict", verdict.sentence),
-        *(("", output.text) for output in verdict.outputs[1:SHOWN_OF_VERDICT] if output.grade != "good"),
-        *verdict.facts(),
-        *_tries(verdict, arguments),
-        *((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures),
-        *(("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated),
-        *([("gate", "passed")] if evaluation.passed and evaluation.gated else []),
-    ]
-    return "\n".join(f"{name:9} {text}" for name, text in lines)
-
-
-def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each fix: what it brings, and the command."""
+    yield "verdict", verdict.sentence
+    if verbose:
+        yield from (("", output.text) for output in verdict.outputs[1:])
+        yield from (("estimated", output.text) for output in result.expected)
+    remarks = 0
+    for name, text in verdict.facts():
+        remarks += name == "remark"
+        if verbose or name != "remark" or remarks == 1:
+            yield name, text
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
-    for fix in verdict.fixes[:SHOWN_OF_VERDICT]:
+    for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
+    yield from ((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures)
+    yield from (("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated)
+    if evaluation.passed and evaluation.gated:
+        yield "gate", "passed"
+    yield "written", str(result.model_path)
 
 
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:

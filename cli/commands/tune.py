@@ -12,7 +12,7 @@ import click
 from ...profiles.base.presentation import size_text
 from ...quantizer.evaluation.options import EvaluationOptions
 from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
-from ..console import document, echo, save_report, tell
+from ..console import document, echo, is_verbose, progress, save_report, tell
 from ..options import (
     EXISTING,
     NEW,
@@ -100,17 +100,21 @@ def command(
 
     target = QualityTarget(**given(options, QualityTarget))
 
-    def tell_trial(number: int, trial: Any, resumed: bool) -> None:
-        (tell if as_json else echo)(trial_text(number, trial, resumed, target))
-
     recipe = taken_recipe(options)
-    result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **given(options))
+    with progress("tuning", "trials") as counted:
+
+        def tell_trial(number: int, trial: Any, resumed: bool) -> None:
+            if is_verbose():
+                tell(trial_text(number, trial, resumed, target))
+            counted(number, None)
+
+        result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **given(options))
     if report is not None:
         from ...quantizer.report.report import tuning_report
 
         plan = None if options["save_plan"] is None else result.plan
         save_report(tuning_report(result, model, profile, plan), report)
-    echo(tune_json(result) if as_json else tune_text(result, output))
+    echo(tune_json(result) if as_json else tune_text(result, output, verbose=is_verbose()))
     if not result.target_met:
         raise click.exceptions.Exit(1)
 
@@ -165,41 +169,42 @@ def tune_json(result: TuneResult) -> str:
     return document("tuning", 1, {name: getattr(result, name) for name in names})
 
 
-def tune_text(result: TuneResult, written: Path | None = None) -> str:
-    """Return the result for people: the target, the best plan, its scores, and what limited it.
+def tune_text(result: TuneResult, written: Path | None = None, *, verbose: bool = True) -> str:
+    """Return the result for people: whether the target is met, the best plan, its scores, what limited it.
 
     Args:
         result: of the tuning.
         written: file that the model was to be written to.
+        verbose: whether to say how samples were split, and all that limited it.
     """
-    return "\n".join(["", *_lines(result, written)])
+    return "\n".join(_lines(result, written, verbose))
 
 
-def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
+def _lines(result: TuneResult, written: Path | None, verbose: bool) -> Iterator[str]:
     target, best, holdout = result.target, result.best, result.holdout
+    yield _verdict(result, written)
     yield (
         f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
         f"{result.metric}; objective {target.objective}"
     )
-    yield f"samples    {result.split}"
-    yield from (f"assumed    {text}" for text in result.assumed)
+    if verbose:
+        yield f"samples    {result.split}"
+        yield from (f"assumed    {text}" for text in result.assumed)
     if best is not None and best.score is not None:
         value = "" if best.value is None else f", {value_text(best.value, target.objective)}"
         yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
         yield f"tuning     {_score_text(best.score)}"
     if holdout is not None:
         label = "hold-out" if result.separate_holdout else "overlap"
-        yield f"{label:<11}{_score_text(holdout)}"
         yield (
-            f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
-            f"{result.drop_unit}"
+            f"{label:<11}{_score_text(holdout)}, 95 % interval {holdout.drop_low:.2f} to "
+            f"{holdout.drop_high:.2f}"
         )
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
         yield f"size       {size_text(a)} float, {size_text(b)} quantized: {a / b:.2f} times smaller"
-    yield from (f"limit      {text}" for text in result.limits)
-    yield f"time       {result.seconds:.0f} s, {len(result.trials)} trials"
-    yield _verdict(result, written)
+    yield from (f"limit      {text}" for text in (result.limits if verbose else result.limits[:1]))
+    yield f"time       {result.seconds:.0f} s, {len(result.trials)} trial{'s'[: len(result.trials) != 1]}"
 
 
 def _verdict(result: TuneResult, written: Path | None) -> str:

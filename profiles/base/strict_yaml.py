@@ -142,6 +142,9 @@ def parse_all(documents: str) -> list[object]:
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
+        at = 0 if mark is None else mark.index
+        if "cannot start any token" in (problem.problem or "") and documents[at : at + 1] == "\t":
+            raise MalformedError(f"{line}a tab stands where YAML wants blanks", "write blanks") from None
         raise MalformedError(f"{line}not YAML: {problem.problem or problem.context}") from None
     except yaml.YAMLError as problem:  # a character that YAML forbids
         raise MalformedError(f"not YAML: {' '.join(str(problem).split())}") from None

@@ -44,6 +44,8 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 """Recipes with a name. A new one is one entry here."""
 STATE = "OUTPUT: INPUT for what goes from step to step, as present.*: past_key_values.*"
 """What the key `state` holds, in any recipe."""
+MOST_SHOWN = 100
+"""Characters of a wrong word that a message repeats."""
 SIZE = r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?"
 """What may follow the name of a built-in recipe: pixels, one number or height and width."""
 
@@ -87,11 +89,12 @@ def load_preprocessing(text: str | None) -> Preprocessing:
         sides = {"size": [int(side) for side in (size.split("x") * 2)[:2]]} if size else {}
         return _of_recipe(text, {**BUILT_IN[name], **sides}, None)
     path = Path(text)
-    if not path.is_file():
+    if not os.path.isfile(text):  # a name that is too long is none either
         names = ", ".join(BUILT_IN)
+        given = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
         raise ConfigError(
-            f"--preprocess {text}: no built-in recipe ({names}) and no such file; choose a recipe, or give a "
-            f"recipe file, preprocessor_config.json or tokenizer.json.{nearest(text, BUILT_IN)}"
+            f"--preprocess {given}: no built-in recipe ({names}) and no such file; choose a recipe, or give "
+            f"a recipe file, preprocessor_config.json or tokenizer.json.{nearest(text, BUILT_IN)}"
         )
     document = _document(path)
     if "reader" in document or "base" in document:

@@ -30,7 +30,6 @@ from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
-from ..costs.float_regions import is_unprofitable
 from ..evaluation.compare import declared_class_count
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import check_gate
@@ -47,10 +46,7 @@ from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
 from ..search.options import SpeedCheckOptions
 from ..search.proposals import Fix, best_fix
-from ..search.quality import int8_share
 from ..search.verdict import (
-    Composition,
-    FloatNodes,
     Judged,
     Verdict,
     is_no_gain,
@@ -393,8 +389,9 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
     config = task.config if task.config.min_output_sqnr else replace(task.config, min_output_sqnr=None)
     limits = noise_limits(result.made.facts.prepared.graph, measured, config)
     saturation = _saturation(result.made.facts, result.made.planned.plan, task.evaluation)
-    composition = _composition(result, measured)
-    verdict = verdict_of(evaluation, limits, composition, task.parts.about, saturation)
+    predicted, about = result.predicted_speedup, task.parts.about
+    composition = result.composition
+    verdict = verdict_of(evaluation, limits, composition, about, predicted=predicted, saturation=saturation)
     return _Attempt(result, evaluation, verdict, limits, time.perf_counter() - start)
 
 
@@ -409,18 +406,6 @@ def _saturation(facts: PlanningFacts, plan: QuantPlan, how: EvaluationOptions) -
     ):
         return ""
     return saturation_alarm(plan.config.target, facts.target.weight_types)
-
-
-def _composition(result: QuantizeResult, profile: Profile) -> Composition:
-    """Return the share of int8 operations, the nodes that stay float, and why."""
-    floats = tuple(FloatNodes(group.nodes, group.reason) for group in result.summary.floats)
-    counts = result.summary.counts
-    graph = None if result.made is None else result.made.planned.graph
-    share = int8_share(result.plan, graph, profile) if graph is not None and len(profile) else None
-    quantized = sum(counts.values()) - counts.get(Kind.FLOAT.value, 0)
-    stored = counts.get(Kind.WEIGHT_ONLY.value, 0)
-    caches = result.plan.int8_caches
-    return Composition(share, quantized, floats, stored, caches, is_unprofitable(result.plan))
 
 
 def _fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:

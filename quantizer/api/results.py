@@ -19,6 +19,7 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
+from ..costs.float_regions import is_unprofitable
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
@@ -28,8 +29,9 @@ from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
+from ..search.quality import int8_share
 from ..search.speed_check import SpeedCheck
-from ..search.verdict import Judged, Verdict
+from ..search.verdict import Composition, FloatNodes, Judged, Verdict
 from ..targets.machine import elsewhere_measured, installed, processor
 
 
@@ -125,6 +127,28 @@ class QuantizeResult(Presented):
     def predicted(self) -> PredictedTime | None:
         """What a run is predicted to take; None where nothing is known of it."""
         return self.plan.origin.time
+
+    @property
+    def predicted_speedup(self) -> float | None:
+        """How many times as fast as float it is predicted to be; None where nothing is known of it."""
+        return None if self.predicted is None else self.predicted.float_us / self.predicted.planned_us
+
+    @property
+    def composition(self) -> Composition:
+        """What computes in integers, and why the rest does not."""
+        counts, facts = self.summary.counts, None if self.made is None else self.made.facts
+        share = None
+        if self.made is not None and facts is not None and len(facts.measured):
+            share = int8_share(self.plan, self.made.planned.graph, facts.measured)
+        return Composition(
+            share,
+            sum(counts.values()) - counts.get(Kind.FLOAT.value, 0),
+            tuple(FloatNodes(group.nodes, group.reason) for group in self.summary.floats),
+            counts.get(Kind.WEIGHT_ONLY.value, 0),
+            self.plan.int8_caches,
+            is_unprofitable(self.plan),
+            sum(counts.values()),
+        )
 
     @property
     def prediction(self) -> str:

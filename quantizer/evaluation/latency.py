@@ -16,6 +16,12 @@ MIN_TURN = 0.005
 MIN_ROUNDS = 5
 """Rounds that are measured even when the time is up."""
 
+UNCLEAR = 1.5
+"""Upper over lower quartile of the speed-up from which on it is told as unclear."""
+
+EVEN = 1.1
+"""The same up to which quartiles around 1 mean that both models are as fast, and not that it is unclear."""
+
 Run = Callable[[int], object]
 """Runs a model once on the sample with the given index."""
 
@@ -43,6 +49,29 @@ class Latency:
     runs: int
     samples: int
     threads: int
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the rounds differ too much to say which model is faster, or how much: the interval holds 1,
+        or its ends differ by half."""
+        spread = self.speedup_high / self.speedup_low
+        holds_one = self.speedup_low <= 1.0 <= self.speedup_high
+        return spread > UNCLEAR or (holds_one and spread > EVEN)
+
+    def text(self, predicted: float | None = None) -> str:
+        """Return how fast the quantized model is, in words.
+
+        Args:
+            predicted: times as fast as float, which stands beside what is unclear; None for not known.
+        """
+        low, high = f"{self.speedup_low:.2f}", f"{self.speedup_high:.2f}"
+        how = f"{self.threads} thread{'s'[: self.threads != 1]}"
+        if self.is_unclear:
+            beside = "" if predicted is None else f"; predicted {predicted:.2f}"
+            return f"unclear, the machine is busy: {low} to {high} times as fast as float ({how}){beside}"
+        if self.speedup_low <= 1.0 <= self.speedup_high:
+            return f"as fast as float ({low} to {high} times; {how})"
+        return f"{self.speedup:.2f} times as fast as float ({low} to {high}; {how})"
 
 
 def measure(

@@ -54,7 +54,7 @@ class ExpectedSqnr:
         """Return the estimate and its band."""
         how = "" if self.is_measured else "; noise was not measured for this profile"
         return (
-            f"output '{self.output}': expected SQNR {self.estimated:.1f} dB "
+            f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, estimated "
             f"({self.low:.0f} to {self.high:.0f}{how})"
         )
 

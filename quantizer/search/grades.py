@@ -99,10 +99,9 @@ class OutputGrade:
         if self.sqnr is None:
             return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
-        measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
+        measured = "no difference" if self.sqnr == inf else f"signal-to-noise {self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
-        needs = f"{self.kind} need{'s'[: self.kind.startswith('a')]} {self.needed:.0f}"
-        return f"output '{self.output}': {measured}{where}, {needs}{same}{lengths}"
+        return f"output '{self.output}': {measured}{where} (wanted: {self.needed:.0f}){same}{lengths}"
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:

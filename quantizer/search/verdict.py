@@ -28,9 +28,6 @@ KEEP_FLOAT = "keep the float model: int8 brings nothing here"
 FEW, TOO_FEW = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
 
-REASONS = 3
-"""Reasons of float nodes that are shown; JSON has all."""
-
 
 @dataclass(frozen=True)
 class FloatNodes:
@@ -53,6 +50,7 @@ class Composition:
         caches: number of float nodes that keep keys and values in int8; none of `quantized`.
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
             of the plan says.
+        nodes: how many there are in all.
     """
 
     int8_share: float | None
@@ -61,6 +59,7 @@ class Composition:
     weight_only: int = 0
     caches: int = 0
     is_unprofitable: bool = False
+    nodes: int = 0
 
     @property
     def is_float(self) -> bool:
@@ -70,15 +69,18 @@ class Composition:
 
     @property
     def text(self) -> str:
-        """Return the share of the arithmetic, and why the rest is float."""
-        share = f"{_count(self.quantized, 'node')} quantized"
-        if self.int8_share is not None:
-            share = f"{100 * self.int8_share:.0f} % of the multiply-adds"
+        """Return the share of the arithmetic, and how many nodes stay float."""
         count = sum(group.nodes for group in self.floats)
-        if not count:
-            return f"{share}; no node stays float"
-        reasons = "; ".join(f"{group.nodes}: {group.reason}" for group in self.floats[:REASONS])
-        return f"{share}; {count} node{'s stay' if count > 1 else ' stays'} float, of them {reasons}"
+        nodes = _count(max(self.nodes, self.quantized), "node")
+        weights = f"weights only, of {self.weight_only} of {nodes}"
+        if self.is_unprofitable:
+            return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would not be faster"
+        if self.weight_only == self.quantized > 0:
+            return f"{weights}; arithmetic in float"
+        if self.int8_share is None:
+            return f"{self.quantized} of {nodes} quantized"
+        floats = f"{count} of {nodes} stay{'s'[: count == 1]} float" if count else "no node stays float"
+        return f"{100 * self.int8_share:.0f} % of the arithmetic; {floats}"
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ class Verdict(Presented):
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured, or says nothing of the target.
+        predicted: times as fast as float, by the target's times of kernels; None where it has none.
         composition: what computes in integers, and why the rest does not.
         alarms: what must not go unnoticed: nothing quantized, larger or slower than float, measured with
             kernels that saturate.
@@ -214,6 +217,7 @@ class Verdict(Presented):
     float_bytes: int
     quantized_bytes: int
     latency: Latency | None
+    predicted: float | None
     composition: Composition
     alarms: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -242,19 +246,17 @@ class Verdict(Presented):
         if self.grade == "none" and self.remarks:
             return f"none: {self.remarks[0]}"
         parts = []
-        if self.worst is not None:
-            check = next((one for one in self.estimates if one.output == self.worst.output), None)
-            expected = "" if check is None else f"; the plan expected {check.low:.0f} to {check.high:.0f}"
-            parts.append(self.worst.text + expected)
         if (accuracy := self.accuracy) is not None:
             parts.append(
                 f"accuracy {accuracy.float_percent:.2f} -> {accuracy.quantized_percent:.2f} % of "
-                f"{accuracy.rows} held-out rows ({_change(accuracy, ' points')})"
+                f"{accuracy.rows} held-out rows ({_change(accuracy, 'points')})"
             )
         if self.score is not None:
             parts.append(
-                f"{self.metric} {score_text(self.score)} ({_change(self.score)} {self.score.drop_unit})"
+                f"{self.metric} {score_text(self.score)} ({_change(self.score, self.score.drop_unit)})"
             )
+        if self.worst is not None:
+            parts.append(self.worst.text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
         if self.grade == "good" and self.held_out.few_text:
             return f"good so far: {self.held_out.few_text}; {facts}"
@@ -266,15 +268,13 @@ class Verdict(Presented):
         ratio = self.float_bytes / max(self.quantized_bytes, 1)
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {ratio:.2f} times smaller"
-        latency = self.latency
-        if latency is None:
-            yield "speed", "not measured"
+        if self.latency is not None:
+            yield "speed", self.latency.text(self.predicted)
         else:
-            yield (
-                "speed",
-                f"{latency.speedup:.2f} times as fast as float ({latency.speedup_low:.2f} to "
-                f"{latency.speedup_high:.2f}; {_count(latency.threads, 'thread')}, this processor)",
+            known = (
+                "" if self.predicted is None else f"; predicted {self.predicted:.2f} times as fast as float"
             )
+            yield "speed", f"not measured{known}"
         yield "int8", self.composition.text
         yield from (("ALARM", alarm) for alarm in self.alarms)
         yield from (("remark", remark) for remark in self.remarks if remark not in self.sentence)
@@ -293,9 +293,12 @@ class Verdict(Presented):
         return Presentation((*self.facts(), *applied), tables)
 
 
-def _change(found: Accuracy | Score, unit: str = "") -> str:
-    """Return the change of a score with its 95 % interval."""
-    return f"{0.0 - found.drop:+.2f}{unit}, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f}"
+def _change(found: Accuracy | Score, unit: str) -> str:
+    """Return the change of a score, with its 95 % interval, or "within chance" where that holds 0."""
+    change = f"{0.0 - found.drop:+.2f} {unit}"
+    if found.drop_low <= 0.0 <= found.drop_high:
+        return f"{change}, within chance"
+    return f"{change}, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f}"
 
 
 def _keywords(fix: Fix) -> str:
@@ -311,6 +314,8 @@ def verdict_of(
     limits: NoiseLimits,
     composition: Composition,
     held_out: HeldOut,
+    *,
+    predicted: float | None = None,
     saturation: str = "",
 ) -> Verdict:
     """Return the verdict on a model, with neither cause nor fixes.
@@ -320,6 +325,7 @@ def verdict_of(
         limits: how much noise its outputs can bear.
         composition: what computes in integers.
         held_out: the samples.
+        predicted: times as fast as float; None where that is not known.
         saturation: why what was measured is worse than on the target, "" where it is not.
     """
     outputs = output_grades(evaluation.outputs, limits)
@@ -336,6 +342,7 @@ def verdict_of(
         evaluation.float_bytes,
         evaluation.quantized_bytes,
         evaluation.latency,
+        predicted,
         composition,
         remarks=(*held_out.remarks, *_of_tokens(evaluation), *remarks),
     )

@@ -137,7 +137,7 @@ def test_a_name_that_is_not_utf_8_is_written_and_shown_escaped(folder: Path) -> 
     name = os.fsdecode(b"\xff.onnx")
     done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", name)
     assert done.exit_code == 0
-    assert done.stdout.startswith("\\xff.onnx: ")
+    assert done.stdout.startswith("written   \\xff.onnx\n")
     assert os.path.isfile(name)
     again = qprof("instrument", name, "-o", "out.onnx")
     assert (again.exit_code, again.stderr) == (

@@ -217,3 +217,11 @@ def test_the_folders_of_pictures_are_their_labels(
     result = ok("evaluate", MODEL, MODEL, *data, "--no-latency", "--json")
     assert json.loads(result.stdout)["samples"] == 32
     assert "the folders are 10 classes, numbered as they are named: 0 '0', 1 '1'" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["imagnet", "x" * 6000])
+def test_a_recipe_that_there_is_not_is_told_in_a_short_line(folder: Path, word: str) -> None:
+    result = run("dump-profile", MODEL, "--data", folder / "photos", "--preprocess", word)
+    assert result.exit_code == 2
+    assert "no built-in recipe (imagenet, clip, yolo, raw) and no such file" in result.stderr
+    assert (result.stderr.count("\n"), len(result.stderr) < 400) == (1, True)

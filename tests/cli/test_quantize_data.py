@@ -38,12 +38,12 @@ def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) 
     result = quantize("--labels", LABELS, "-o", out)
     assert result.exit_code == 0, result.stderr
     (verdict,) = lines(result, "verdict")
-    assert verdict.startswith("good: output 'logits': ")
-    assert "% of 200 held-out rows (" in verdict
+    assert verdict.startswith("good: accuracy 100.00 -> 100.00 % of 200 held-out rows (+0.00 points")
+    assert "; output 'logits': signal-to-noise " in verdict
     assert out.exists()
     assert (tmp_path / "q.profile.yaml").exists()
     assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]
-    assert "% of the multiply-adds" in lines(result, "int8")[0]
+    assert "% of the arithmetic" in lines(result, "int8")[0]
     assert not lines(result, "try")
 
 

@@ -135,6 +135,7 @@ def test_fixes_that_cost_quality_are_left_out_and_settings_are_named_in_words() 
         2,
         1,
         None,
+        None,
         Composition(1.0, 1, ()),
         fixes=fixes,
     )

@@ -22,6 +22,6 @@ def test_near_chance_there_is_no_verdict() -> None:
 def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     few = HeldOut(samples=1, rows=1, of_samples=4, seen=False, source="data")
     found = verdict_of(evaluation(), LIMITS, HALF, few)
-    assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': 30.0 dB")
+    assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': signal-to-noise 30.0")
     assert found.remarks == ("few samples: 1 held-out sample of 4; more make the verdict surer",)
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")

@@ -39,7 +39,7 @@ def test_an_output_is_good_from_what_it_needs_on_and_fair_with_twice_the_error(
 
 def test_an_output_of_another_length_is_graded_by_its_common_part_and_says_so() -> None:
     grade = OutputGrade("y", "values", 25.0, 20.0, None, "good", 2)
-    assert grade.text == "output 'y': 25.0 dB, values need 20, of another length on 2 samples"
+    assert grade.text == "output 'y': signal-to-noise 25.0 dB (wanted: 20), of another length on 2 samples"
 
 
 @pytest.mark.parametrize(

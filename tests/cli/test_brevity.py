@@ -1,0 +1,119 @@
+"""A run prints at most twelve lines, what matters most first; --verbose prints the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.commands.evaluate import evaluation_text
+from qprof_onnx.cli.console import NOTES, tell_note
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.evaluation.compare import Difference
+from qprof_onnx.quantizer.evaluation.latency import Latency
+
+from ..quantizer.search.judged import evaluation
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, CALIBRATION, HELD_OUT = (str(DIGITS / name) for name in ("model.onnx", "calibration", "heldout"))
+LABELS = str(DIGITS / "heldout" / "labels.txt")
+MOST = 12
+
+
+def run(*words: object) -> Result:
+    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="qprof")
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def lines_of(result: Result) -> list[str]:
+    """Return what a person sees of a run: results and remarks."""
+    return [*result.stdout.splitlines(), *result.stderr.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("brevity") / "profile.yaml"
+    run("dump-profile", MODEL, "--data", CALIBRATION, "-o", file)
+    return file
+
+
+def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path: Path) -> None:
+    words = ("--data", CALIBRATION, "--holdout-data", HELD_OUT, "--labels", LABELS, "--calibrator", "kl")
+    files = ("-o", tmp_path / "q.onnx", "--report", tmp_path / "report")
+    result = run("quantize", MODEL, *words, "--cost-model", "off", *files)
+    lines = lines_of(result)
+    assert len(lines) <= MOST
+    assert lines[0].startswith("verdict   fair: accuracy 99.50 -> 99.00 % of 400 held-out rows")
+    names = [line.split(" ")[0] for line in lines if not line.startswith(" ")]
+    assert names[1:4] == ["size", "speed", "int8"]
+    assert (names.count("cause"), names.count("try")) == (1, 1)
+    assert f"report    {tmp_path / 'report' / 'report.html'}" in lines
+
+
+def test_a_model_without_samples_has_size_quality_speed_and_share(profile: Path, tmp_path: Path) -> None:
+    result = run("quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx")
+    names = [line.split(" ")[0] for line in result.stdout.splitlines()]
+    assert names == ["written", "size", "quality", "speed", "int8"]
+    assert "lookup-table" not in result.stdout
+    verbose = run("quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx", "--verbose")
+    assert "nodes     8 quantized, 2 lookup-table, 6 pass-through" in verbose.stdout
+    assert "note      output 'logits': values" in verbose.stdout
+
+
+def test_profiling_comparing_and_tuning_are_brief(profile: Path, tmp_path: Path) -> None:
+    model = tmp_path / "q.onnx"
+    run("quantize", MODEL, "--profile", profile, "-o", model)
+    samples = ("--data", HELD_OUT, "--labels", LABELS)
+    profiled = run("dump-profile", MODEL, "--data", CALIBRATION, "-o", tmp_path / "p.yaml")
+    compared = run("evaluate", MODEL, model, *samples)
+    tuned = run("tune", MODEL, "--profile", profile, *samples)
+    assert [len(lines_of(result)) <= MOST for result in (profiled, compared, tuned)] == [True] * 3
+    assert compared.stdout.startswith("accuracy   99.50 % float")
+    assert tuned.stdout.startswith("result     target met")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (
+            0.36,
+            1.34,
+            "unclear, the machine is busy: 0.36 to 1.34 times as fast as float (1 thread); predicted 2.0",
+        ),
+        (1.10, 1.84, "unclear, the machine is busy: 1.10 to 1.84 times"),
+        (0.98, 1.03, "as fast as float (0.98 to 1.03 times; 1 thread)"),
+        (1.50, 1.70, "1.60 times as fast as float (1.50 to 1.70; 1 thread)"),
+        (0.80, 0.90, "0.85 times as fast as float"),
+    ],
+)
+def test_a_speed_that_cannot_be_told_is_unclear(low: float, high: float, told: str) -> None:
+    middle = (low + high) / 2
+    latency = Latency(middle, 1.0, middle, low, high, rounds=9, runs=9, samples=1, threads=1)
+    assert latency.text(2.0).startswith(told)
+
+
+def test_few_remarks_are_printed_and_the_others_are_counted() -> None:
+    @click.command("noting")
+    def command() -> None:
+        for number in range(5):
+            tell_note(f"remark {number}")
+            tell_note("remark 0")
+
+    result = CliRunner().invoke(command)
+    assert result.stderr.count("note: ") == NOTES
+
+
+def test_of_many_outputs_those_with_the_most_noise_are_listed() -> None:
+    found = evaluation()
+    outputs = [replace(found.outputs[0], name=f"y{db}", difference=noisy(db)) for db in range(20, 40)]
+    text = evaluation_text(replace(found, outputs=tuple(outputs)), verbose=False)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("y")] == ["y20", "y21", "y22"]
+    assert "17 more outputs: --verbose" in text
+    assert len(text.splitlines()) <= MOST
+
+
+def noisy(sqnr: float) -> Difference:
+    return Difference(sqnr, cosine=1.0, max_abs_error=0.1, max_abs_value=1.0, elements=100, non_finite=0)
