@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -39,3 +40,29 @@ def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """
     load_weights(model, SMALLEST)
     ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST)
+
+
+def move_weights(model: ir.Model, folder: Path) -> None:
+    """Put the weights of a model into "weights.bin" of a folder, from where it reads them then.
+
+    Copies of the model that `save_beside` writes into that folder share the file.
+    """
+    load_weights(model, SMALLEST)
+    ir.external_data.unload_from_model(model, folder, "weights.bin", size_threshold_bytes=SMALLEST)
+
+
+def save_beside(model: ir.Model, path: Path) -> None:
+    """Save a model in the folder where its weights are, those in memory in a file of their own beside it.
+
+    Args:
+        model: it reads these from that file then.
+        path: of the model.
+    """
+    constants = [value for graph in model.graphs() for value in graph.initializers.values()]
+    inside = [(value, value.const_value) for value in constants]
+    large = [(v, t) for v, t in inside if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST]
+    tensors = [tensor for _, tensor in large]
+    moved = ir.external_data.convert_tensors_to_external(tensors, path.parent, f"{path.stem}.bin")
+    for (value, _), tensor in zip(large, moved, strict=True):
+        value.const_value = tensor
+    ir.save(model, path)

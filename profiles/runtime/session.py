@@ -30,7 +30,7 @@ import onnxruntime as ort
 from ..base.errors import DataError, ModelError
 from ..samples.samples import title_of
 from ..samples.values import Sample
-from .external_weights import save_with_weights
+from .external_weights import save_beside, save_with_weights
 from .providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -422,7 +422,8 @@ def _source(model: ir.Model, folder: Path) -> str:
     place = Path(tempfile.mkdtemp(dir=folder))
     try:
         if _is_stored(model, folder):
-            return _saved_beside(model, folder, place.name)
+            save_beside(model, folder / f"{place.name}.onnx")
+            return str(folder / f"{place.name}.onnx")
         save_with_weights(model, place / "model.onnx")
         _unmap(model)
     except (OSError, ValueError) as error:
@@ -448,10 +449,3 @@ def _is_stored(model: ir.Model, folder: Path) -> bool:
     tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
     stored = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
     return bool(stored) and all(Path(t.path).parent == folder for t in stored)
-
-
-def _saved_beside(model: ir.Model, folder: Path, name: str) -> str:
-    """Save the graph alone, next to its external weights."""
-    path = folder / f"{name}.onnx"
-    ir.save(model, path)
-    return str(path)

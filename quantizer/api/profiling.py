@@ -23,7 +23,7 @@ from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.merge import merge_profiles
-from ...profiles.records.profile import Profile, TensorProfile
+from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
@@ -238,6 +238,11 @@ class _ProgressSoFar:
         return lambda done: self(before + done, before + count)
 
 
+HELD_AT_ONCE = 2 << 30
+"""Bytes of activations that samples may hold together while noise is measured. Each holds its own twice: so
+half as many samples run at once as in the run before where they hold more than this."""
+
+
 def _with_noise(
     profile: Profile,
     model: ir.Model,
@@ -265,7 +270,8 @@ def _with_noise(
     if reason := unmeasurable(model) or _too_large(profile, model, settings.memory_limit):
         note(f"how noise travels is not measured: {reason}")
         return profile
-    threads = 1 if settings.memory_limit is not None else settings.samples_at_once
+    at_once = max(1, settings.samples_at_once // 2, HELD_AT_ONCE // max(1, 2 * sum(_sizes(profile).values())))
+    threads = 1 if settings.memory_limit is not None else min(settings.samples_at_once, at_once)
     further = progress.further(min(count, profile.data.samples))
     try:
         if chosen.batches and rows_differ_together(model, set(profile), chosen.samples):
@@ -286,15 +292,17 @@ def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
     """Return that the measurement would not stay below the memory limit; "" where it would."""
     if limit is None:
         return ""
-    samples = max(1, profile.data.samples)
-    sizes = {name: _bytes(tensor) // samples for name, tensor in profile.items()}
+    sizes = _sizes(profile)
     inputs = sum(sizes.get(str(value.name), 0) for value in model.graph.inputs)
     needed = used_bytes() + expected_bytes(model, sizes) + 2 * inputs  # the next sample is read meanwhile
     return "" if needed <= limit else f"it would need {needed >> 20} MiB, more than the memory limit"
 
 
-def _bytes(tensor: TensorProfile) -> int:
-    return (tensor.count + tensor.nan + tensor.inf) * (8 if tensor.dtype == "double" else 4)
+def _sizes(profile: Profile) -> dict[str, int]:
+    """Return the bytes that each tensor has in a sample, on average."""
+    samples = max(1, profile.data.samples)
+    counts = {name: tensor.count + tensor.nan + tensor.inf for name, tensor in profile.items()}
+    return {name: n * (8 if profile[name].dtype == "double" else 4) // samples for name, n in counts.items()}
 
 
 def merge(

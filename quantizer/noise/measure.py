@@ -1,18 +1,22 @@
-"""How quantization noise travels through a model, measured: copies with rounded values run beside it.
+"""How quantization noise travels through a model, measured: copies with rounded values run on samples.
 
-One copy has its activations rounded and one its weights; outputs of this *noise model* are sums of squares.
-In order: the rounded weights, which shapes may change, the noise model, its runs on samples, and its memory.
+One copy has its activations rounded and one its weights; what a tensor is off by in them is its noise. In
+order: the rounded weights, which shapes may change, the copies, their runs on samples, and their memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +26,9 @@ import onnxruntime as ort
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.instrumentation.live_memory import live_memory
 from ...profiles.instrumentation.subgraphs import graph_attributes, resolved
-from ...profiles.records.profile import SampleNoise, TensorNoise, fewest_digests, mean_square
+from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, fewest_digests, mean_square
 from ...profiles.runner.sample_pass import map_in_threads
-from ...profiles.runtime.external_weights import save_with_weights
+from ...profiles.runtime.external_weights import move_weights, save_beside
 from ...profiles.runtime.providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -34,7 +38,7 @@ from ...profiles.runtime.providers import (
     new_session,
     new_session_options,
 )
-from ...profiles.runtime.session import run_sample
+from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
 from ..model.editing import value_names
@@ -43,18 +47,7 @@ from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
-from .mask_fillers import reach_below
-from .measuring_nodes import (
-    CHANGED,
-    KEEPS_SIZE,
-    MAGIC,
-    FloatValue,
-    NodeMaker,
-    error_total,
-    float_value,
-    rounded,
-    rounding_step,
-)
+from .mask_fillers import FILLER_DEPTH, reach_below
 
 # Weights rounded to int8, as they are where nothing else is decided ---------------------------------------
 
@@ -158,234 +151,200 @@ def _is_fixed(value: ir.Value) -> bool:
     return value.shape is not None and value.shape.is_static()
 
 
-# The noise model: float, rounded and rounded weights side by side; its outputs are sums of squares --------
+# What is measured, and the copies of the model ------------------------------------------------------------
+
+MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
+"""Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
+are two vectorised operations; onnxruntime's Round takes longer."""
+
+LARGEST = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
+"""A mean square above it has overflowed in the element type; such a tensor is not rounded."""
+
+MOST_STEPS = 30000.0
+"""Steps of the largest element up to which 16 bits hold a tensor, with room for the noise that it has."""
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Which copies a noise model has besides the float one.
+class MeasuredTensor:
+    """An activation that is rounded and measured.
 
     Attributes:
-        activations: whether one has rounded activations.
-        weights: whether one has rounded weights.
+        name: of the tensor.
+        dtype: float or double.
+        has_fillers: whether the fillers of masks in it vanish: they are neither signal nor noise.
+        singular: whether one of its readers has no finite value at 0.
+        at_risk: whether its shape may change once values are rounded.
     """
 
-    activations: bool = True
-    weights: bool = True
+    name: str
+    dtype: ir.DataType
+    has_fillers: bool
+    singular: bool
+    at_risk: bool
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Outputs of a noise model that belong to one tensor; "" for what is 0 in every sample, None for no copy.
-
-    Attributes:
-        total: sum of squares in the float copy.
-        count: number of elements, where the shape is declared, or the output that holds it.
-        activations, weights: sums of the squares of the errors in the two other copies.
-    """
-
-    total: str
-    count: str | int
-    activations: str | None
-    weights: str | None
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseModel:
-    """A noise model.
-
-    Attributes:
-        model: its graph; inputs are those of the prepared model.
-        sums: name of a tensor to its outputs, in graph order.
-        at_risk: those whose shape may change.
-        prefix: begins the names of all that is not in the float copy.
-    """
-
-    model: ir.Model
-    sums: Mapping[str, Sums]
-    at_risk: frozenset[str]
-    prefix: str
-
-    def origin(self, name: str) -> str:
-        """Return the activation that a value of another copy is a copy of, by their names."""
-        return name.removeprefix(self.prefix).partition(":")[2]
-
-
-class _Copy:
-    """A copy of the main graph, in which the float nodes stand for those that compute the same."""
-
-    def __init__(
-        self, model: ir.Model, values: Mapping[str, ir.Value], at_risk: Collection[str], prefix: str
-    ) -> None:
-        """Clone a model.
-
-        Args:
-            model: to be cloned; `values` are those of its main graph by name.
-            values: of the float graph.
-            at_risk: values whose shape may differ. They are declared without one: where two have the same
-                names of dimensions, onnxruntime takes them to be equally large.
-            prefix: begins the names of what the nodes of the copy make.
-        """
-        clone = model.clone()
-        clone.graph.outputs.clear()
-        self._nodes = list(clone.graph)
-        clone.graph.remove(self._nodes)
-        own = [*clone.graph.inputs, *clone.graph.initializers.values()]
-        own += [value for node in self._nodes for value in node.outputs]
-        self._names = {value: value.name for value in own if value.name}
-        for value in own:
-            if value.name in at_risk:
-                value.shape = None
-        self._values, self._prefix = values, prefix
-        self.current = dict(values)
-
-    def taken(self, number: int, constants: Mapping[int, ir.Value]) -> list[ir.Node]:
-        """Return the copy of a node, none where the node itself can stand for it.
-
-        Args:
-            number: of the node.
-            constants: inputs that differ from those of the node.
-        """
-        own = self._nodes[number]
-        read = {self._names[value] for value in values_read(own) if value in self._names}
-        if not constants and all(self.current[name] is self._values[name] for name in read):
-            return []
-        for node in _with_inner(own):
-            for index, value in enumerate(node.inputs):
-                if value in self._names:
-                    node.replace_input_with(index, self.current[self._names[value]])
-        for index, value in constants.items():
-            own.replace_input_with(index, value)
-        own.name = f"{self._prefix}{own.name}"
-        for value in own.outputs:
-            if value.name:
-                self.current[value.name] = value
-                value.name = f"{self._prefix}{value.name}"
-        return [own]
-
-
-def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
-    yield node
-    for graph in graph_attributes(node):
-        for inner in graph:
-            yield from _with_inner(inner)
-
-
-def noise_model(model: ir.Model, names: Collection[str], copies: Copies) -> NoiseModel:
-    """Return the noise model of a prepared model, which is unchanged.
-
-    A sum that nothing can make differ from 0 has no output. The nodes of the copies follow those of the float
-    graph one by one, so that few tensors are alive at a time.
+def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredTensor, ...]:
+    """Return which activations of the main graph are measured, in graph order.
 
     Args:
         model: the prepared model.
-        names: the activations of the main graph that are rounded and measured; others are passed over, and
-            so is what only computes shapes.
-        copies: which ones there are.
+        names: others are passed over, and so are other types than float and double, and what only computes
+            shapes.
     """
-    return _Builder(model, names, copies).built()
+    wanted = set(names) - compute_shapes(model)
+    dtypes = {value: dtype for value, dtype in resolved(model) if value.name in wanted and dtype in MAGIC}
+    at_risk = shapes_at_risk(model, {str(value.name) for value in dtypes})
+    made = (value for node in model.graph for value in node.outputs)
+    return tuple(
+        MeasuredTensor(
+            str(value.name),
+            dtypes[value],
+            reach_below(value) is not None,
+            any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses()),
+            value.name in at_risk,
+        )
+        for value in (*model.graph.inputs, *made)
+        if value in dtypes
+    )
 
 
-class _Builder:
-    """Puts the copies together."""
+class Rounding(Enum):
+    """How a copy rounds an activation to multiples of its step; two that both can give the same values."""
 
-    def __init__(self, model: ir.Model, names: Collection[str], copies: Copies) -> None:
-        wanted = set(names) - compute_shapes(model)
-        dtypes = {str(value.name): dtype for value, dtype in resolved(model) if value.name in wanted}
-        self._dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in MAGIC}
-        self._model = model.clone()
-        graph = self._model.graph
-        self._prefix = prefix = free_prefix(value_names(model))
-        self._values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
-        self._values |= {str(v.name): v for node in graph for v in node.outputs if v.name}
-        self._make = NodeMaker(f"{prefix}n")
-        self._at_risk = shapes_at_risk(model, self._dtypes)
-        outside = self._values, self._at_risk
-        self._activations = _Copy(model, *outside, f"{prefix}a:") if copies.activations else None
-        self._weights = _Copy(model, *outside, f"{prefix}w:") if copies.weights else None
-        self._rounded: dict[tuple[str, int | None], ir.Value] = {}
-        self._sums: dict[str, Sums] = {}
-        self._outputs: list[ir.Value] = []
+    INT16 = "int16"  # two nodes, for at most `MOST_STEPS`
+    MAGIC = "magic"  # four, for any number; fillers stay finite, and 0 may become half a step
+    NONE = "none"
 
-    def built(self) -> NoiseModel:
-        """Return the noise model."""
-        graph = self._model.graph
-        nodes = list(graph)
-        graph.outputs.clear()
-        graph.remove(nodes)
-        for value in graph.inputs:
-            self._measure(value)
-        ordered = self._make.taken()
-        for number, node in enumerate(nodes):
-            ordered.append(node)
-            if self._activations is not None:
-                ordered += self._activations.taken(number, {})
-            if self._weights is not None:
-                ordered += self._weights.taken(number, self._constants(node))
-            for value in node.outputs:
-                self._measure(value)
-            ordered += self._make.taken()
-        graph.extend(ordered)
-        graph.outputs.extend(self._outputs)
-        for constant in (*self._make.constants.values(), *self._rounded.values()):
-            graph.register_initializer(constant)
-        return NoiseModel(self._model, self._sums, self._at_risk & self._sums.keys(), self._prefix)
 
-    def _constants(self, node: ir.Node) -> dict[int, ir.Value]:
-        """Return the rounded weights of a node, by input index."""
-        found = {}
+class Copy(NamedTuple):
+    """A copy of the prepared model, and the values of its main graph that may differ in it."""
+
+    model: ir.Model
+    moved: frozenset[str]
+
+
+def rounded_copy(
+    model: ir.Model, tensors: Iterable[MeasuredTensor], roundings: Mapping[str, Rounding], prefix: str
+) -> Copy:
+    """Return a copy of a model in which all that reads certain activations reads them rounded.
+
+    Each step is an input of the copy, a number, named by `step_input`. Where a reader has no finite value at
+    0, half a step of the sign of the float value stands for what would become 0, or nothing would be left to
+    be measured after it. That value is an input too (`float_input`), unless it may have another shape: then
+    the sign is that of the activation itself.
+
+    Args:
+        model: unchanged.
+        tensors: the activations.
+        roundings: how each is rounded, by name.
+        prefix: begins the names of what is added.
+    """
+    copy = model.clone()
+    graph = copy.graph
+    graph.opset_imports.setdefault("com.microsoft", 1)
+    values = {str(value.name): value for value in graph.inputs}
+    values |= {str(value.name): value for node in graph for value in node.outputs}
+    rounded = [tensor for tensor in tensors if roundings[tensor.name] is not Rounding.NONE]
+    for tensor in rounded:
+        value = values[tensor.name]
+        uses = tuple(value.uses())
+        nodes, made = _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix)
+        for use in uses:
+            use.node.replace_input_with(use.idx, made)
+        producer = value.producer()
+        if producer is None:
+            graph.insert_before(graph[0], nodes)
+        else:
+            graph.insert_after(producer, nodes)
+    return Copy(copy, _moved(model, {tensor.name for tensor in rounded}, ()))
+
+
+def _rounding_nodes(
+    graph: ir.Graph, tensor: MeasuredTensor, value: ir.Value, rounding: Rounding, prefix: str
+) -> tuple[list[ir.Node], ir.Value]:
+    """Return the nodes that round a value, and the result; the graph gets their inputs and constants."""
+    dtype, nodes = tensor.dtype, list[ir.Node]()
+
+    def add(op_type: str, *inputs: ir.Value, domain: str = "", to: ir.DataType = dtype) -> ir.Value:
+        node = ir.Node(domain, op_type, inputs, name=f"{prefix}{len(nodes)}:{tensor.name}")
+        node.outputs[0].name, node.outputs[0].dtype = node.name, to
+        nodes.append(node)
+        return node.outputs[0]
+
+    def given(name: str, shape: ir.Shape | None) -> ir.Value:
+        graph.inputs.append(ir.Value(name=name, type=ir.TensorType(dtype), shape=shape))
+        return graph.inputs[-1]
+
+    def number(of: float, kind: ir.DataType = dtype) -> ir.Value:
+        name = f"{prefix}{kind.name}:{of}"
+        if name not in graph.initializers:
+            graph.register_initializer(_constant(name, np.asarray(of, kind.numpy())))
+        return graph.initializers[name]
+
+    step = given(step_input(prefix, tensor.name), ir.Shape([]))
+    if rounding is Rounding.INT16:
+        zero = number(0, ir.DataType.INT16)
+        steps = add("QuantizeLinear", value, step, zero, domain="com.microsoft", to=ir.DataType.INT16)
+        return nodes, add("DequantizeLinear", steps, step, zero, domain="com.microsoft")
+    magic = number(MAGIC[dtype])
+    steps = add("Sub", add("Add", add("Div", value, step), magic), magic)
+    if tensor.singular:
+        exact = value if tensor.at_risk else given(float_input(prefix, tensor.name), value.shape)
+        half = add("Mul", add("Sign", exact), number(0.5))
+        steps = add("Where", add("Equal", steps, number(0.0), to=ir.DataType.BOOL), half, steps)
+    made = add("Mul", steps, step)
+    # A filler has too many steps for the type; where it is -inf, a row of fillers alone is NaN after Softmax.
+    return nodes, add("Max", made, number(-LARGEST[dtype])) if tensor.has_fillers else made
+
+
+def step_input(prefix: str, name: str) -> str:
+    """Return the input of a rounded copy that holds the step of an activation."""
+    return f"{prefix}step:{name}"
+
+
+def float_input(prefix: str, name: str) -> str:
+    """Return the input of a rounded copy that holds the float value of an activation."""
+    return f"{prefix}float:{name}"
+
+
+def weight_copy(model: ir.Model, prefix: str) -> Copy:
+    """Return a copy of a model, which is unchanged, with rounded weights; see `rounded_weight`.
+
+    `prefix` begins their names.
+    """
+    copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
+    for node in copy.graph:
         for index, layout in quantizable_constants(node):
             value = node.inputs[index]
             weight = constant_of(value)
             assert value is not None
             assert weight is not None
             key = str(value.name), layout.axis(node, weight.ndim)
-            if key not in self._rounded:
+            if key not in rounded:
                 array = rounded_weight(node, layout, weight)
                 if array is None:
                     continue
-                self._rounded[key] = self._make.constant(array)
-            found[index] = self._rounded[key]
-        return found
+                rounded[key] = _constant(f"{prefix}{len(rounded)}", array)
+                copy.graph.register_initializer(rounded[key])
+            node.replace_input_with(index, rounded[key])
+            readers.add(node)
+    return Copy(copy, _moved(copy, (), readers))
 
-    def _measure(self, value: ir.Value) -> None:
-        """Measure a value in all copies, and round it in the one with rounded activations."""
-        name = str(value.name)
-        if name not in self._dtypes:
-            return
-        value.dtype = self._dtypes[name]
-        singular = any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses())
-        signal = float_value(self._make, value, reach_below(value) is not None)
-        activations = self._error(self._activations, name, signal)
-        weights = self._error(self._weights, name, signal)
-        count = signal.count if isinstance(signal.count, int) else self._kept(signal.count)
-        self._sums[name] = Sums(self._kept(signal.total), count, activations, weights)
-        if self._activations is not None:
-            step = rounding_step(self._make, signal)
-            noisy = self._activations.current[name]
-            signs = (
-                noisy if name in self._at_risk else signal.value
-            )  # those of float, where shapes are the same
-            self._activations.current[name] = rounded(
-                self._make,
-                noisy,
-                step,
-                signs=signs if singular else None,
-                fillers_vanish=signal.ignored is not None,
-            )
 
-    def _error(self, copy: _Copy | None, name: str, signal: FloatValue) -> str | None:
-        """Return the output that holds what a tensor of a copy has of error; "" where there is none."""
-        if copy is None:
-            return None
-        value = copy.current[name]
-        if value is signal.value:
-            return ""
-        return self._kept(error_total(self._make, value, signal, name in self._at_risk))
+def _constant(name: str, array: Array) -> ir.Value:
+    tensor = ir.Tensor(array, name=name)
+    return ir.Value(
+        name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
 
-    def _kept(self, value: ir.Value) -> str:
-        self._outputs.append(value)
-        return str(value.name)
+
+def _moved(model: ir.Model, names: Container[str | None], nodes: Container[ir.Node]) -> frozenset[str]:
+    """Return the values of the main graph that follow from some of its values, or are made by some nodes."""
+    moved = set[str | None]()
+    for node in model.graph:
+        if node in nodes or any(v.name in names or v.name in moved for v in values_read(node)):
+            moved.update(value.name for value in node.outputs)
+    return frozenset(name for name in moved if name)
 
 
 def free_prefix(taken: Collection[str]) -> str:
@@ -399,11 +358,11 @@ def free_prefix(taken: Collection[str]) -> str:
 # Noise models run on samples ------------------------------------------------------------------------------
 
 MOST_WEIGHTS = 1 << 30
-"""Bytes of weights from which on a model is not measured: a noise model holds them twice, besides what
+"""Bytes of weights from which on a model is not measured: the model and each copy hold them, besides what
 onnxruntime packs of them."""
 
 PACKED_WEIGHTS = 1 << 27
-"""Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy of a node."""
+"""Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy."""
 
 SAME_SIGNAL = 1e-3
 """By how much the signal of two rows may differ where they run together: kernels add in another order."""
@@ -491,7 +450,7 @@ def measure_noise(
         The noise of each sample, in order of their digests; () where it cannot be measured (`unmeasurable`).
 
     Raises:
-        ModelError: onnxruntime refuses the noise model. DataError: the model fails on a sample.
+        ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on a sample.
     """
     if unmeasurable(model):
         return ()
@@ -509,135 +468,249 @@ def measure_noise(
     return fewest_digests(found, len(found))
 
 
-@dataclass(frozen=True, eq=False)
-class _Loaded:
-    """A noise model in a session."""
+Errors = Mapping[str, float | None]
+"""The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
+tensors where the copy fails on the sample."""
 
-    noise: NoiseModel
-    session: ort.InferenceSession
+BLOCK = 8192
+"""Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
 
-    def sums(self, sample: Sample) -> dict[str, float]:
-        """Return all sums of one sample; raises DataError."""
-        names = [str(value.name) for value in self.noise.model.graph.outputs]
-        arrays = run_sample(self.session, names, sample)
-        return {name: float(np.asarray(array)) for name, array in arrays.items()}
+
+def sum_of_squares(values: Array, exact: Array | None = None, least: float = -math.inf) -> float:
+    """Return the sum of the squares of a tensor, or of what it differs by from another.
+
+    Args:
+        values: float or double, any shape.
+        exact: what is subtracted, of the same shape and type.
+        least: elements count as 0 where `exact`, or else the tensor, is below it.
+    """
+    flat, other = values.reshape(-1), None if exact is None else exact.reshape(-1)
+    total, buffer = 0.0, np.empty(BLOCK, values.dtype)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for start in range(0, flat.size, BLOCK):
+            part = mine = flat[start : start + BLOCK]
+            if other is not None:
+                mine = other[start : start + BLOCK]
+                part = np.subtract(part, mine, out=buffer[: part.size])
+            if least > -math.inf:
+                part = np.where(mine < least, part.dtype.type(0), part)
+            total += float(np.dot(part, part))
+    return total
+
+
+class FloatTensor(NamedTuple):
+    """What a tensor holds in the model itself.
+
+    Attributes:
+        array: its elements.
+        least: those below it are fillers of masks.
+        total: the sum of the squares of the others.
+    """
+
+    array: Array
+    least: float
+    total: float
+
+    @property
+    def step(self) -> float:
+        """The step to whose multiples it is rounded: the mean square of that is step**2 / 12, and is to be
+        `INJECTED` times the signal. 0 where there is no signal.
+        """
+        return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
+
+    def error(self, noisy: Array) -> float | None:
+        """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
+        return sum_of_squares(noisy, self.array, self.least) if noisy.shape == self.array.shape else None
+
+    def has_too_many_steps(self, array: Array, root: float) -> bool:
+        """Whether it, or a copy of it, needs more than `MOST_STEPS`.
+
+        Args:
+            array: it, or the copy.
+            root: at least the root of the sum of its squares: no element is larger than that.
+        """
+        most = MOST_STEPS * self.step
+        return root > most and bool(max(array.max(), -array.min()) > most)
+
+
+class OpenCopy(NamedTuple):
+    """A copy in a session; its outputs are the measured tensors that may differ. None where none may."""
+
+    session: ort.InferenceSession | None
+    outputs: list[str]
+    inputs: frozenset[str]
 
 
 class NoiseRuns:
-    """Runs the noise models of one model: with all copies, and with fewer where that fails on a sample.
+    """Runs a model and its copies on samples; several threads may do so at the same time.
 
-    Several threads may run samples at the same time.
+    The copies run one after the other, and what each makes is compared with what the model makes. So a thread
+    holds the activations of a sample twice.
     """
 
     def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
-        """Take the prepared model, the activations to be measured, a temporary folder, and where to run."""
-        self._provider = provider
-        self._model, self._names, self._folder = model, names, folder
-        self._lock = Lock()
-        self._loaded: dict[Copies, _Loaded] = {}
+        """Take the prepared model, the activations to be measured, a temporary folder, and where to run.
+
+        Raises:
+            ModelError: the folder has no room for the weights.
+        """
+        self._provider, self._folder, self._title = provider, folder, title_of(model)
+        self._tensors = {tensor.name: tensor for tensor in measured_tensors(model, names)}
+        self._prefix = free_prefix(value_names(model))
+        self._model = model.clone()
+        self._model.graph.outputs.clear()
+        for value in (*self._model.graph.inputs, *(v for node in self._model.graph for v in node.outputs)):
+            if (tensor := self._tensors.get(str(value.name))) is not None:
+                value.dtype = tensor.dtype
+                value.shape = None if tensor.at_risk else value.shape
+        with self._saving():  # once: the copies read them there
+            move_weights(self._model, folder)
+        self._lock, self._opened = Lock(), dict[object, OpenCopy]()
 
     def measured(self, sample: Sample, digest: str) -> SampleNoise:
         """Return the noise of a sample.
 
         Raises:
-            ModelError: onnxruntime refuses the noise model. DataError: the model fails on the sample.
+            ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on the sample.
         """
-        try:
-            return self._run(Copies(), sample, digest)
-        except DataError:  # rounding has led to shapes or indices that do not fit
-            found = self._run(Copies(False, False), sample, digest)
-        for copies in (Copies(True, False), Copies(False, True)):
-            with suppress(DataError):
-                found = _joined(found, self._run(copies, sample, digest))
-        changed = {*found.changed_shapes, *self._loaded[Copies()].noise.at_risk}
-        return replace(found, changed_shapes=tuple(name for name in found.tensors if name in changed))
+        exact = self._float_tensors(sample)
+        copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
+        tensors = {}
+        for name, own in exact.items():
+            totals = own.total, *(errors[name] for errors in copies)
+            figures = (None if total is None else mean_square(total, own.array.size) for total in totals)
+            tensors[name] = TensorNoise(*figures)
+        at_risk = (name for name, tensor in self._tensors.items() if tensor.at_risk)
+        changed = tuple(name for name in at_risk if any(errors[name] is None for errors in copies))
+        return SampleNoise(digest, tensors, changed)
 
     def signals(self, sample: Sample) -> dict[str, tuple[float, int]]:
         """Return the sum of squares and the number of elements of each activation; raises as `measured`."""
-        loaded = self._session(Copies(False, False))
-        sums = loaded.sums(sample)
-        return {name: (sums[own.total], _count(own, sums)) for name, own in loaded.noise.sums.items()}
+        return {name: (own.total, own.array.size) for name, own in self._float_tensors(sample).items()}
 
-    def _run(self, copies: Copies, sample: Sample, digest: str) -> SampleNoise:
-        loaded = self._session(copies)
-        return _record(digest, loaded.noise, loaded.sums(sample))
+    def _float_tensors(self, sample: Sample) -> dict[str, FloatTensor]:
+        """Run the model itself, and return what its tensors hold, in graph order."""
+        itself = self._open("float", lambda: Copy(self._model.clone(), frozenset(self._tensors)))
+        arrays, found = {**sample.arrays, **self._run(itself, sample)}, {}
+        for name, tensor in self._tensors.items():
+            array, least = np.asarray(arrays[name]), -math.inf
+            if tensor.has_fillers and array.size:
+                least = float(array.max() - array.dtype.type(FILLER_DEPTH))
+            found[name] = FloatTensor(array, least, sum_of_squares(array, least=least))
+        return found
 
-    def _session(self, copies: Copies) -> _Loaded:
+    def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
+        """Return what the tensors are off by in the copy with rounded activations.
+
+        The copy is another where a tensor is rounded in another way. So it is after a run in which one had
+        too many steps for 16 bits: what was measured behind it is measured again.
+        """
+        given = {float_input(self._prefix, name): own.array for name, own in exact.items()}
+        for name, own in exact.items():
+            given[step_input(self._prefix, name)] = np.asarray(own.step, own.array.dtype)
+        roundings = {name: self._rounding(name, own) for name, own in exact.items()}
+        while True:
+            make = partial(rounded_copy, self._model, self._tensors.values(), roundings, self._prefix)
+            copy, saturated = self._open(tuple(roundings.values()), make), dict[str, Rounding]()
+            errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
+            try:
+                for name, noisy in self._run(copy, sample, given).items():
+                    own = exact[name]
+                    errors[name] = error = own.error(noisy)
+                    of_all = math.inf if error is None else math.sqrt(own.total) + math.sqrt(error)
+                    if roundings[name] is Rounding.INT16 and own.has_too_many_steps(noisy, of_all):
+                        saturated[name] = Rounding.MAGIC
+            except DataError:  # rounding has led to shapes or indices that do not fit
+                return dict.fromkeys(exact)
+            if not saturated:
+                return errors
+            roundings |= saturated
+
+    def _weight_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
+        """Return what the tensors are off by in the copy with rounded weights."""
+        copy = self._open("weights", partial(weight_copy, self._model, self._prefix))
+        errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
+        try:
+            return errors | {
+                name: exact[name].error(noisy) for name, noisy in self._run(copy, sample).items()
+            }
+        except DataError:
+            return dict.fromkeys(exact)
+
+    def _rounding(self, name: str, own: FloatTensor) -> Rounding:
+        """Return how an activation is rounded; not at all where its power is nothing or nothing finite."""
+        tensor = self._tensors[name]
+        with np.errstate(over="ignore", under="ignore"):
+            power = tensor.dtype.numpy().type(own.step**2)
+        if not 0.0 < power < LARGEST[tensor.dtype]:
+            return Rounding.NONE
+        special = tensor.has_fillers or tensor.singular or tensor.dtype != ir.DataType.FLOAT
+        special |= self._provider != CPU or own.has_too_many_steps(own.array, math.sqrt(own.total))
+        return Rounding.MAGIC if special else Rounding.INT16
+
+    def _open(self, key: object, make: Callable[[], Copy]) -> OpenCopy:
+        """Return a copy that was opened under a key, or make and open it."""
         with self._lock:
-            if copies not in self._loaded:
-                self._loaded[copies] = self._load(copies)
-            return self._loaded[copies]
+            if key not in self._opened:
+                model, moved = make()
+                made = {str(value.name): value for node in model.graph for value in node.outputs}
+                outputs = [name for name in self._tensors if name in moved and name in made]
+                model.graph.outputs.extend(made[name] for name in outputs)
+                session = self._session(model) if outputs else None
+                inputs = frozenset(str(value.name) for value in model.graph.inputs)
+                self._opened[key] = OpenCopy(session, outputs, inputs)
+            return self._opened[key]
 
-    def _load(self, copies: Copies) -> _Loaded:
-        noise = noise_model(self._model, self._names, copies)
-        return _Loaded(noise, _session(noise.model, self._folder, self._provider))
+    def _session(self, model: ir.Model) -> ort.InferenceSession:
+        """Open a copy: one thread inside an operator, optimised as for plain inference.
+
+        Memory goes back when a tensor is freed: another copy needs it next.
+        """
+        options = new_session_options()
+        options.graph_optimization_level = OPTIMISATION
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.use_deterministic_compute = True
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+        options.log_severity_level = 4  # errors are raised
+        if weight_bytes(model) > PACKED_WEIGHTS:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        path = self._folder / f"{len(self._opened)}.onnx"
+        with self._saving():
+            save_beside(model, path)
+        try:
+            return new_session(str(path), options, self._provider)
+        except RUNTIME_ERRORS as error:
+            title = f"{self._title} with rounded values"
+            raise ModelError(load_refusal(title, error, loaded_libraries())) from error
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ModelError(
+                f"{self._title}: its copy with rounded values cannot be saved: {first_line(error)}; make "
+                "room in the temporary folder"
+            ) from error
+
+    def _run(
+        self, copy: OpenCopy, sample: Sample, given: Mapping[str, Array] = MappingProxyType({})
+    ) -> dict[str, Array]:
+        """Return the outputs of a copy; `given` may have more than its inputs. Raises DataError."""
+        if copy.session is None:
+            return {}
+        own = {name: array for name, array in given.items() if name in copy.inputs}
+        outputs = run_sample(copy.session, copy.outputs, Sample(sample.name, {**sample.arrays, **own}))
+        return {name: np.asarray(array) for name, array in outputs.items()}
 
 
 @contextmanager
 def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
-    """Yield what runs the noise models of a model; see `measure_noise`."""
+    """Yield what runs a model and its copies; see `measure_noise`."""
     with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         yield NoiseRuns(model, names, Path(folder), provider)
-
-
-def _session(model: ir.Model, folder: Path, provider: str) -> ort.InferenceSession:
-    """Open a noise model: one thread inside an operator, nodes in the order of the graph.
-
-    That order needs the least memory. Optimisations would find little to fuse between the sums, and take
-    longer than they save.
-    """
-    options = new_session_options()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-    options.use_deterministic_compute = True
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-    options.log_severity_level = 4  # errors are raised
-    if weight_bytes(model) > PACKED_WEIGHTS:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    place = Path(mkdtemp(dir=folder)) / "model.onnx"
-    title = title_of(model)
-    try:
-        save_with_weights(model, place)
-    except OSError as error:
-        raise ModelError(
-            f"{title}: its copy with rounded values cannot be saved: {first_line(error)}; make room in the "
-            "temporary folder"
-        ) from error
-    try:
-        return new_session(str(place), options, provider)
-    except RUNTIME_ERRORS as error:
-        raise ModelError(load_refusal(f"{title} with rounded values", error, loaded_libraries())) from error
-
-
-def _record(digest: str, noise: NoiseModel, sums: Mapping[str, float]) -> SampleNoise:
-    tensors, changed = {}, []
-    for name, own in noise.sums.items():
-        count = _count(own, sums)
-        errors = [None if e is None else sums[e] if e else 0.0 for e in (own.activations, own.weights)]
-        if CHANGED in errors:
-            changed.append(name)
-        figures = (None if e is None or e == CHANGED else mean_square(e, count) for e in errors)
-        tensors[name] = TensorNoise(mean_square(sums[own.total], count), *figures)
-    return SampleNoise(digest, tensors, tuple(changed))
-
-
-def _count(own: Sums, sums: Mapping[str, float]) -> int:
-    return own.count if isinstance(own.count, int) else int(sums[own.count])
-
-
-def _joined(one: SampleNoise, other: SampleNoise) -> SampleNoise:
-    """Return the records of two noise models with different copies as one."""
-    tensors = {name: _with(noise, other.tensors[name]) for name, noise in one.tensors.items()}
-    return SampleNoise(one.digest, tensors, (*one.changed_shapes, *other.changed_shapes))
-
-
-def _with(noise: TensorNoise, other: TensorNoise) -> TensorNoise:
-    pairs = (
-        (noise.activation_noise, other.activation_noise),
-        (noise.weight_noise, other.weight_noise),
-    )
-    return TensorNoise(noise.signal, *(b if a is None else a for a, b in pairs))
 
 
 MARGIN = 1.2
@@ -645,21 +718,11 @@ MARGIN = 1.2
 
 
 def expected_bytes(model: ir.Model, sizes: Mapping[str, int]) -> int:
-    """Return the bytes that a noise model takes at most while one sample runs, its weights included.
+    """Return the bytes that measuring takes at most while one sample runs, the weights included.
 
     Args:
         model: the prepared model.
         sizes: bytes of each activation that is measured.
     """
-    noise = noise_model(model, sizes, Copies())
-    known = dict(sizes)
-    for node in noise.model.graph:
-        for value in node.outputs:
-            name = str(value.name)
-            if name.startswith(noise.prefix):
-                known[name] = sizes.get(noise.origin(name), 0)
-        if node.op_type in KEEPS_SIZE and not known.get(str(node.outputs[0].name)):
-            largest = max((known.get(v.name or "", 0) for v in node.inputs if v is not None), default=0)
-            known[str(node.outputs[0].name)] = largest
-    peak = live_memory(noise.model, known).peak()
-    return int(MARGIN * (peak + weight_bytes(noise.model) + weight_bytes(model)))
+    activations = 2 * sum(sizes.values()) + live_memory(model, sizes).peak()
+    return int(MARGIN * (activations + 3 * weight_bytes(model)))

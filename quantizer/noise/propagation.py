@@ -564,7 +564,7 @@ def _rounded_share(tensor: TensorProfile, injected: float) -> float:
     A value below half a step loses itself, no more. Where most are, as of powers of a spectrum, rounding
     brings far less noise than the step says. The share counts below a half.
     """
-    step = np.array([math.sqrt(12.0 * injected)], np.float32)  # as `measuring_nodes.rounding_step`
+    step = np.array([math.sqrt(12.0 * injected)], np.float32)  # as `measure.FloatTensor.step`
     if not step[0] > 0.0 or not np.isfinite(step[0]):
         return 1.0
     params = QuantParams(step, np.zeros(1, np.int32), INT32)

@@ -57,7 +57,12 @@ ALLOWED = {
         "ir.from_proto",
     ): "the message to a model, without the types that are maps; weights keep the folder",
     ("profiles/runtime", "save_with_weights", "ir.save"): "a model to a temporary folder, or one for workers",
-    ("profiles/runtime", "_saved_beside", "ir.save"): "the same, beside weights that are in files already",
+    ("profiles/runtime", "save_beside", "ir.save"): "the same, beside weights that are in files already",
+    (
+        "profiles/runtime",
+        "move_weights",
+        "ir.external_data.unload_from_model",
+    ): "large weights to such a file; small ones are loaded before",
     (
         "quantizer/model",
         "_write_with_data",

@@ -206,6 +206,30 @@ def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came
     assert set(compared) == {("a", "c")}
 
 
+def test_16_bits_round_as_any_number_of_steps_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, names = prepared(NET, w=W, v=V), ["x", "h", "r", "y"]
+    found = measured(model, names, x=X)
+    monkeypatch.setattr(measuring, "MOST_STEPS", 0.0)
+    assert measured(model, names, x=X) == found
+
+
+def test_noise_a_thousand_times_the_signal_is_measured_whole() -> None:
+    model = prepared(
+        "net (float[n, 6] x) => (float[n, 6] y) { c = Sub(x, one) q = Mul(c, c) p = Mul(q, q) y = Neg(p) }",
+        one=np.float32(1.0),
+    )
+    x = 1 + 1e-4 * X  # less than a step from 1, which is no multiple of the step
+    (found,) = measured(model, ["x", "c", "q", "p", "y"], x=x)
+    noisy = value = rounded(x, x) - 1
+    exact = x - np.float32(1)
+    for name in ("q", "p", "y"):
+        noisy = np.negative(value) if name == "y" else np.square(rounded(value, exact))
+        exact = np.negative(exact) if name == "y" else np.square(exact)
+        value = noisy if name != "p" else rounded(noisy, exact)
+        assert power(noisy - exact) > 1e6 * power(exact)
+        assert found.tensors[name].activation_noise == pytest.approx(power(noisy - exact), rel=1e-3, abs=0)
+
+
 def test_a_float_size_that_a_range_counts_to_is_not_rounded() -> None:
     model = prepared(
         "net (float[n, 6] x) => (float[n, 6] y) { s = Shape <start = 0, end = 1> (x) c = Cast <to = 1> (s) "
