@@ -26,8 +26,14 @@ _LOADING = RLock()
 
 
 def is_function(source: str) -> bool:
-    """Return whether `source` means file.py:function or module:function; a folder of that name goes first."""
-    return FUNCTION.fullmatch(source) is not None and not os.path.isdir(source)
+    """Return whether `source` means file.py:function or module:function.
+
+    A folder of that name goes first, and a part of a file that is no Python, as data.yaml:val.
+    """
+    file = source.rpartition(":")[0]
+    if os.path.isdir(source) or (os.path.isfile(file) and not file.endswith(".py")):
+        return False
+    return FUNCTION.fullmatch(source) is not None
 
 
 def load_function(source: str) -> Callable[[], object]:

@@ -17,6 +17,7 @@ from ..base.extras import library
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
+from .data_yaml import is_data_yaml, pictures_of
 from .image_recipes import ImageRecipe, image_recipe, pair
 from .preprocessing import BUILT_IN, Preprocessing
 from .storage import DataFile, data_files, entries_of, is_file, is_folder, joined, place_of, shown_location
@@ -36,7 +37,7 @@ def image_files(source: str) -> tuple[DataFile, ...]:
     """Return the pictures of a folder and of the folders in it, in natural order, but for hidden ones.
 
     Args:
-        source: the folder, or one picture, or its URL.
+        source: the folder, or one picture, or its URL; or a `data.yaml` and its split.
 
     Raises:
         DataError: it holds none, or a folder cannot be read.
@@ -47,6 +48,8 @@ def image_files(source: str) -> tuple[DataFile, ...]:
 
 def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
     """Return the pictures as `image_files` does, and how many other files but `classes.txt`."""
+    if is_data_yaml(source):
+        return pictures_of(source, SUFFIXES), 0
     files = data_files(source, deep=True)
     found = tuple(file for file in files if file.suffix in SUFFIXES)
     if not found:

@@ -16,6 +16,7 @@ from ..base.errors import DataError
 from .arrays import ArrayRecipe, holds_arrays, is_array_name
 from .audio import SUFFIXES as RECORDINGS
 from .audio import AudioRecipe
+from .data_yaml import is_data_yaml
 from .image_recipes import ImageRecipe
 from .images import SUFFIXES as PICTURES
 from .preprocessing import Preprocessing
@@ -54,7 +55,7 @@ READERS: tuple[Reader, ...] = (
     Reader("arrays", holds_arrays, "arrays", ArrayRecipe, ("array",)),
     Reader(
         "pictures",
-        partial(holds, suffixes=PICTURES, deep=True),
+        lambda source: is_data_yaml(source) or holds(source, PICTURES, deep=True),
         "images",
         ImageRecipe,
         ("image",),

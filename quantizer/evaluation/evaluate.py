@@ -17,6 +17,7 @@ from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.batches import fixed_batch
+from ...profiles.samples.data_yaml import for_evaluation
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import check_not_random
 from ...profiles.samples.samples import data_id, input_specs
@@ -233,7 +234,7 @@ def evaluate(
         ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
         DataError: a sample does not fit, there is none, or the labels do not match the rows.
     """
-    gate, measuring = gate or Gate(), measuring or EvaluationOptions()
+    gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
     labelled = labels is not None and not reads_truth(measuring.metric)
     by_metric = measuring.metric is not None
     check_gate(gate, labels=labelled, latency=measuring.latency is not None, metric=by_metric)

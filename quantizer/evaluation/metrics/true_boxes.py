@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
+from ....profiles.samples.data_yaml import is_data_yaml, labels_of
 from ....profiles.samples.objects import DataLike, PreprocessedData
 from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
@@ -42,7 +43,7 @@ class TrueBoxes:
 
 
 def true_boxes(source: MetricSource) -> TrueBoxes:
-    """Return the boxes of a COCO JSON file or of a folder of YOLO text files.
+    """Return the boxes of a COCO JSON file, or of YOLO text files: a folder of them, or a `data.yaml`.
 
     Raises:
         ConfigError: an option makes no sense. DataError: the file cannot be read, or is of another kind.
@@ -55,12 +56,13 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
             f"metric '{source.asked.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
         )
     placement = _recipe(source.data) if given is None else str(given)
-    if path.is_dir():
+    if path.is_dir() or is_data_yaml(str(path)):
         return _yolo(source, path, placement)
     if path.suffix.lower() == ".json":
         return _coco(source, path, placement)
     raise DataError(
-        f"{path}: true boxes are a COCO .json file or a folder of YOLO .txt files; give one of them"
+        f"{path}: true boxes are a COCO .json file, a folder of YOLO .txt files or a data.yaml; give "
+        "one of them"
     )
 
 
@@ -208,12 +210,27 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
-    files = by_stem(folder, (".txt",))
-    target = input_size(source)
     where = source.asked.options["images"]
-    if where is None and isinstance(source.data, PreprocessedData) and Path(source.data.source).is_dir():
-        where = source.data.source
-    pictures = {} if where is None else _pictures_by_stem(Path(str(where)))
+    if is_data_yaml(str(folder)):
+        both = labels_of(str(folder), PICTURES)
+        files = {name: boxes for name, (_, boxes) in both.items() if boxes.is_file()}
+        if not files:
+            raise DataError(
+                f"{folder}: no picture has a file of boxes; that of {next(iter(both.values()))[0]} would be "
+                f"{next(iter(both.values()))[1]}"
+            )
+        pictures = {name: picture for name, (picture, _) in both.items()}
+        key_of: Callable[[str], str] = str  # samples are named as the pictures of the data set
+        advice = f"take the samples from it too, as --data {folder}"
+    else:
+        files = by_stem(folder, (".txt",))
+        if where is None and isinstance(source.data, PreprocessedData) and Path(source.data.source).is_dir():
+            where = source.data.source
+        pictures, key_of = {}, stems(str(folder))
+        advice = f"name each after its sample, as in {next(iter(files))}.txt"
+    if where is not None:
+        pictures = _pictures_by_stem(Path(str(where)))
+    target = input_size(source)
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
         raise ConfigError(
@@ -221,26 +238,22 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
             f"as in {source.asked.kind.name}:images=DIR"
         )
     known: list[str] = []
-    stem_once = stems(str(folder))
 
     def of(place: Place, rows: int) -> list[Boxes]:
         if rows != 1:
             raise DataError(f"{folder}: sample {place.name} holds {rows} pictures; give one picture a sample")
-        stem = stem_once(place.name)
-        if stem not in files:  # a picture without objects has no file
+        key = key_of(place.name)
+        if key not in files:  # a picture without objects has no file
             return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
-        known.append(stem)
-        size = target if placement in ("stretch", "input") else _picture_size(pictures, stem)
-        found = _read_yolo(files[stem])
+        known.append(key)
+        size = target if placement in ("stretch", "input") else _picture_size(pictures, key)
+        found = _read_yolo(files[key])
         corners = placed(found.corners * np.tile(size, 2), size, target, placement or "stretch")
         return [replace(found, corners=corners)]
 
     def check(rows: int, cut: bool) -> None:
         if not known:
-            raise DataError(
-                f"{folder}: no file has the name of a sample; name each after its sample, as in "
-                f"{next(iter(files))}.txt"
-            )
+            raise DataError(f"{folder}: no file has the name of a sample; {advice}")
 
     return TrueBoxes(of, check, f"true boxes are shares of pictures in placement {placement}")
 
@@ -252,15 +265,15 @@ def _pictures_by_stem(path: Path) -> dict[str, Path]:
     return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in PICTURES}
 
 
-def _picture_size(pictures: Mapping[str, Path], stem: str) -> tuple[int, int]:
-    if stem not in pictures:
-        raise DataError(f"{stem}: there is no picture of this name; check the folder given with images=")
+def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:
+    if name not in pictures:
+        raise DataError(f"{name}: there is no picture of this name; check the folder given with images=")
     try:
-        with library("PIL.Image", str(pictures[stem]), "metrics").open(pictures[stem]) as picture:
+        with library("PIL.Image", str(pictures[name]), "metrics").open(pictures[name]) as picture:
             size: tuple[int, int] = picture.size
             return size
     except OSError as error:
-        raise DataError(f"{pictures[stem]}: is no picture that can be read; check the file") from error
+        raise DataError(f"{pictures[name]}: is no picture that can be read; check the file") from error
 
 
 def _read_yolo(file: Path) -> Boxes:

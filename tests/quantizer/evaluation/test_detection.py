@@ -8,6 +8,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, in_crowds, matches, overlaps, suppressed
+from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.true_boxes import placed
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
@@ -354,6 +355,37 @@ def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
             metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=source)
             assert scored(metric, [output], [output]).float_score == 100.0
     assert placed(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [[0.0, 0.0, 0.0, 0.0]]
+
+
+def test_a_data_yaml_has_the_boxes_and_the_sizes_of_its_pictures(tmp_path) -> None:
+    for split, box in (("train", "0 0.5 0.5 0.1 0.1"), ("val", "0 0.5 0.5 0.5 0.5")):
+        for kind in ("images", "labels"):
+            (tmp_path / kind / split).mkdir(parents=True)
+        Image.new("RGB", (128, 64)).save(tmp_path / "images" / split / "0.png")
+        (tmp_path / "labels" / split / "0.txt").write_text(box)
+    (tmp_path / "data.yaml").write_text("train: images/train\nval: images/val\n")
+    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
+    metric = opened("f1:iou=0.99", output, tmp_path / "data.yaml")
+    for name, score in (("images/val/0.png", 100.0), ("images/train/0.png", 0.0)):
+        truth, _ = metric.truth(Place(0, name), output)
+        found = metric.scored(truth, output)
+        assert score_of(metric.kind, 1, *[metric.figures([found])] * 2, None).float_score == score
+
+
+def test_samples_that_are_none_of_a_data_yaml_have_no_boxes_in_it(tmp_path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "labels").mkdir()
+    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "data.yaml").write_text("val: images\n")
+    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
+    with pytest.raises(
+        DataError, match=r"no picture has a file of boxes; that of .*0\.png would be .*0\.txt"
+    ):
+        opened("f1:iou=0.99", output, tmp_path / "data.yaml")
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
+    metric = opened("f1:iou=0.99", output, tmp_path / "data.yaml")
+    with pytest.raises(DataError, match=r"no file has the name of a sample; take the samples from it too"):
+        scored(metric, [output], [output])
 
 
 def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:
