@@ -433,6 +433,65 @@ def find_equalization_scales(
     return {name: scales for name, scales in by_name.items() if scales is not None}
 
 
+def left_by_equalization(
+    graph: Graph,
+    profile: Profile,
+    config: QuantConfig,
+    plan: QuantPlan,
+    *,
+    densities: ChannelDensities | None = None,
+    ranges: RangeCache | None = None,
+) -> dict[str, float]:
+    """Return what equalization leaves of the noise of rounding, over that without: by activation and weight.
+
+    In float the equalized model computes the same, so that noise travels in it as it was measured before: an
+    error in channel c of what was divided by s_c is one of s_c times as much before, and one in the weights
+    that take the scales back one of 1 / s_c. Both are summed as `find_equalization_scales` does, whose
+    arguments these are.
+    """
+    densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
+    scales = find_equalization_scales(graph, profile, config, plan, densities=densities, ranges=ranges)
+    search = _Search(graph, profile, config, plan, densities, ranges)
+    left: dict[str, float] = {}
+    for name, entry in scales.items():
+        left |= _left(search, name, entry)
+    return left
+
+
+def _left(search: _Search, name: str, entry: EqualizationScales) -> Iterator[tuple[str, float]]:
+    """Yield an activation and the weights that read it, each with the part of its noise that is left."""
+    graph, tensor, density = search.graph, search.profile[name], search.densities.of(name)
+    assert density is not None
+    config, schema = search.config, SCHEMAS[search.config.schema]
+    uses = [use for use in graph.consumers(name) if _rounds(use[0], search.plan)]
+    taking = [use for use in uses if absorbs_scales(graph, use, entry.axis)]
+    readers = {node.input(1): _reader(graph, search.profile, node) for node, _ in taking}
+    scales = np.asarray(entry.scales)
+    before, after = (
+        [_weight_noise(density, each, [reader], config) for reader in readers.values()]
+        for each in (np.ones_like(scales), scales)
+    )
+    for weight, old, new in zip(readers, before, after, strict=True):
+        if old and old[0].noise > 0.0 and len(graph.consumers(weight)) == 1:
+            yield weight, new[0].noise / old[0].noise
+    if len(taking) < len(uses):
+        return  # another node reads the activation as it was
+    equal = calibrate(
+        equalized(tensor, density, scales), config.calibrator, schema, TYPES[config.activation_type]
+    )
+    usual = search.ranges.calibrated(tensor, config, TYPES[config.activation_type])
+    noise = [
+        _noise(limits, density, each, [replace(part, noise=0.0) for parts in found for part in parts], config)
+        for limits, each, found in ((usual, np.ones_like(scales), before), (equal, scales, after))
+    ]
+    if noise[0] > 0.0:
+        path = None if entry.inserted else find_path(graph, name, entry.axis, scales.size)
+        for each in () if path is None else path.tensors:
+            if each.keeps_range:
+                yield each.name, noise[1] / noise[0]
+        yield name, noise[1] / noise[0]
+
+
 def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     graph, plan, config = search.graph, search.plan, search.config
     channels, shape = search.profile[name].channels, graph.shape(name)
@@ -447,8 +506,11 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     free = len(uses) == len(graph.consumers(name)) and _is_free(search, name, axis)
     if not free and (config.equalization == "free" or not _is_float(graph, plan, name)):
         return None
-    readers = [_reader(graph, search.profile, node) for node in nodes]
-    scales, gain = _best(search, name, readers)
+    key = search.ranges.key(search.profile[name]), tuple(node.name for node in nodes)
+    if key not in search.ranges.equalized:
+        readers = [_reader(graph, search.profile, node) for node in nodes]
+        search.ranges.equalized[key] = _best(search, name, readers)
+    scales, gain = search.ranges.equalized[key]
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
     return EqualizationScales(axis, tuple(scales.tolist()), not free)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile, TensorProfile
@@ -24,6 +25,7 @@ from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .mask_fillers import saturating_low
 
+Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 """Low and high, which may be infinite."""
 
@@ -40,12 +42,15 @@ class RangeCache:
         densities: of the values of a profile.
         ranges: calibrated, by profile, type and what follows.
         functions: what follows, by profile and nodes, where it can be computed and is nowhere steep.
+        equalized: the scales of its channels with the least noise and the dB that they gain, by profile and
+            the nodes that read it.
     """
 
     profiles: dict[int, TensorProfile] = field(default_factory=dict)
     densities: dict[int, Density] = field(default_factory=dict)
     ranges: dict[tuple[int, str, FollowingFunction | None], Range] = field(default_factory=dict)
     functions: dict[tuple[int, FollowingFunction], UnaryFunction | None] = field(default_factory=dict)
+    equalized: dict[tuple[int, tuple[str, ...]], tuple[Floats, float]] = field(default_factory=dict)
 
     def key(self, tensor: TensorProfile) -> int:
         """Return what stands for a profile in the other tables."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -52,6 +52,8 @@ class NoiseEstimator:
         activations: of the model.
         gains: how its nodes pass noise on.
         errors: of its weights.
+        left: by activation and weight, the part of the noise of its rounding that is left once the channels
+            are equalized; all of it for others.
         after: the error of float functions of a quantized tensor, by its name, its parameters and the result.
         uncorrected: what `left_by_bias_correction` is for a node, by name; each computed when first needed.
     """
@@ -59,11 +61,17 @@ class NoiseEstimator:
     activations: ActivationRanges
     gains: NoiseGains
     errors: WeightErrors
+    left: Mapping[str, float] = field(default_factory=dict)
     after: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, see `noise_sources`."""
+        for source in self._before_equalization(flow, plan):
+            left = self.left.get(source.tensor)
+            yield source if left is None else replace(source, share=source.share * left)
+
+    def _before_equalization(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         yield from noise_sources(flow, plan, self.activations, self.errors)
         yield from self._after_functions(flow, plan)
         yield from rounded_in_kernels(flow, plan, self.activations)

@@ -56,6 +56,8 @@ class PlanningFacts:
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
+        left: by activation and weight, what equalization leaves of the noise of its rounding
+            (`left_by_equalization`), if no node were float for noise.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
@@ -76,6 +78,7 @@ class PlanningFacts:
     room: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
+    left: Mapping[str, float] = field(default_factory=dict)
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
 

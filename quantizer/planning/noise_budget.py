@@ -54,7 +54,7 @@ class PlanMaker:
 
 
 def plan_within_noise_budget(
-    maker: PlanMaker, activations: ActivationRanges, limits: NoiseLimits
+    maker: PlanMaker, activations: ActivationRanges, limits: NoiseLimits, left: Mapping[str, float]
 ) -> QuantPlan:
     """Make a plan, and make it again with nodes in float until each output and each step is within its limit.
 
@@ -62,6 +62,7 @@ def plan_within_noise_budget(
         maker: makes the plans.
         activations: of the model.
         limits: how much noise its outputs and steps can bear, as estimated by `noise_flow`.
+        left: what equalization leaves of noise, see `NoiseEstimator`.
 
     Returns:
         The plan, with the estimates of its outputs as part of its origin.
@@ -74,6 +75,7 @@ def plan_within_noise_budget(
         activations,
         measured_gains(graph, profile, activations.opset, profile.noise),
         WeightErrors(graph),
+        left,
     )
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)

@@ -39,6 +39,7 @@ from ..adjustments.equalization import (
     find_equalization_scales,
     find_recurrent_scales,
     inserted_nodes,
+    left_by_equalization,
 )
 from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
@@ -97,7 +98,24 @@ def model_facts(
             histograms, and the profile has none.
     """
     facts = planning_facts(prepared, profile, recipe, notes)
-    return facts if recipe.config.mode in DATA_FREE else with_chains(facts)
+    if recipe.config.mode in DATA_FREE:
+        return facts
+    facts = with_chains(facts)
+    if recipe.config.equalization == "off" or not _has_channels(facts):
+        return facts
+    with improvement("noise of equalized channels", PlanError):
+        view = contracted(facts)
+        plan = expanded(decide(view, view.by_planned_node(NO_FLOATS)), facts)
+        left = left_by_equalization(
+            facts.graph,
+            facts.profile,
+            facts.config,
+            plan,
+            densities=facts.channel_densities,
+            ranges=facts.cache,
+        )
+        return replace(facts, left=left)
+    return facts
 
 
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -416,8 +434,8 @@ def _facts(planned: PlannedModel) -> PlanningFacts:
 
 
 def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -> QuantPlan:
-    """Return the plan of an adjusted model. Its noise is not estimated again: the channels of an equalized
-    activation are too uneven for that. The estimate is that of the plan before."""
+    """Return the plan of an adjusted model. Its noise is not estimated again: the estimate of the plan before
+    has what equalization leaves (`left_by_equalization`), and gains of noise are known by the names there."""
     view = contracted(facts)
     plan = expanded(decide(view, view.by_planned_node(floats)), facts)
     without = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}

@@ -90,7 +90,7 @@ def make_plan(
         prices,
     )
     with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
-        return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
+        return plan_within_noise_budget(maker, facts.activations, facts.noise_limits, facts.left)
     plan = make(NO_FLOATS)
     with improvement("int8 weights of float nodes", PlanError):
         return maker.store(plan, ())

@@ -127,8 +127,8 @@ class Analysis:
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: in the model before equalization, since equalized
-    channels are too uneven for the estimate.
+    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
+    that this leaves (`left_by_equalization`).
 
     Attributes:
         facts: of that model, with a node in the place of each pointwise chain.
@@ -189,7 +189,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
     gains = measured_gains(view.graph, view.profile, plan.model.opset, view.profile.noise)
-    estimator = NoiseEstimator(view.activations, gains, WeightErrors(view.graph))
+    estimator = NoiseEstimator(view.activations, gains, WeightErrors(view.graph), view.left)
     return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
 
 

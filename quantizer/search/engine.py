@@ -360,7 +360,9 @@ class PlanEstimates:
 
     def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
         """Return the estimate of a plan of the contracted model; None where it has no noise."""
-        estimator = NoiseEstimator(facts.activations, self._estimator.gains, self._estimator.errors)
+        estimator = NoiseEstimator(
+            facts.activations, self._estimator.gains, self._estimator.errors, facts.left
+        )
         sqnr = estimator.estimated_sqnr(plan).get(self._output)
         if sqnr is None:
             return None
