@@ -27,7 +27,7 @@ from ..exchange.profiles import missing_notes, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.output_paths import FilesRead, check_outputs
-from ..model.saving import has_external_data
+from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
@@ -40,16 +40,20 @@ from ..planning.plan_model import (
     rounded_with_samples,
     with_notes,
 )
+from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..search.closed_loop import can_be_checked, checked_on_samples
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, Subject, check_speed
-from ..targets.config import DATA_FREE, WITH_SAMPLES
+from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, size_in_bytes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .results import Made, QuantizeResult, summarize
+
+SPARED = 1000
+"""Part of a size that is not worth another plan."""
 
 CHECKED = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
@@ -103,7 +107,8 @@ def write_quantized(
     chosen = recipe or load_recipe()
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
-        planned, found = plan_from(facts), None
+        planned = first if first is not None and facts is known else plan_from(facts)
+        found: SpeedCheck | None = None
         if check is not None and can_be_checked(chosen, check):
             facts, planned = _held(facts, planned, path, check)
         if speed is not None:
@@ -126,12 +131,45 @@ def write_quantized(
             f"rounding {chosen.config.rounding}: needs samples, as for calibration; give them with "
             "--data DIR, or choose rounding nearest, which needs none"
         )
+    first: PlannedModel | None = None
+    if chosen.config.has_size:
+        first, facts = _of_written_size(facts)
     if speed is not None or data is not None:  # before steps that take their time
-        _, facts = plan_that_runs(facts, path)
+        first, facts = plan_that_runs(facts, path)
+    known = facts
     result = with_fallback_nodes(facts, attempt)
     if checkpoint is not None:
         remove_checkpoint(Path(checkpoint))
     return result
+
+
+def _of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
+    """Return the plan whose model takes no more than `fit_size` says, and the facts that it is made from.
+
+    How far the estimate of the planner is off is told by what would be written: with 4 bits throughout
+    first, and then as planned, as long as that is too large, or leaves more than it was thought to.
+    """
+    external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
+
+    def written(planned: PlannedModel) -> int:
+        return written_bytes(lower(planned.model, planned.plan).model, external)
+
+    planned = plan_from(replace(facts, config=replace(facts.config, fit_size=LEAST)))
+    error = written(planned) - estimated_size(facts, planned.plan)
+    found: tuple[PlannedModel, PlanningFacts] | None = None
+    while True:
+        sized = replace(facts, size_error=error)
+        planned = plan_from(sized)
+        size = written(planned)
+        if size <= limit:
+            found, exact = (planned, sized), size - estimated_size(facts, planned.plan)
+            if error - exact <= limit / SPARED:
+                return found
+            error = exact
+        elif found is not None:
+            return found
+        else:
+            error += size - limit
 
 
 def _profile_for(

@@ -75,18 +75,37 @@ def write_checked(
     """
     temporary = save_model(model, output, external, batch)
     name = f"{output} (not written, quantized from {original})"
-    options, size = session_options(1), batch.size(temporary)
-    only_loaded = size > MOST_RUN and not elements
-    if only_loaded:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    session = open_session(_loadable(temporary), name, options=options)
-    note = (
+    size = batch.size(temporary)
+    note = load_and_run(temporary, size, original, name, elements)
+    return WrittenModel(temporary, size, () if note is None else (note,))
+
+
+def load_and_run(
+    file: Path, size: int, original: Path, name: str, elements: Mapping[str, float]
+) -> str | None:
+    """Load a model in onnxruntime and run it once; return a note on what could not be checked.
+
+    Args:
+        file: of the quantized model.
+        size: of it in bytes, external data included; above `MOST_RUN` it is loaded alone where `elements`
+            tells nothing.
+        original: the file of the float model.
+        name: what errors call the model.
+        elements: how many a sample has of each input, as far as is known.
+
+    Raises:
+        ModelError: onnxruntime refuses it.
+    """
+    if size <= MOST_RUN or elements:
+        session = open_session(_loadable(file), name)
+        return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
+    options = session_options(1)
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    open_session(_loadable(file), name, options=options)
+    return (
         f"it was loaded and not run: to run it takes as much memory again as its {size / 1e9:.1f} GB of "
         "weights; 'qprof evaluate' runs it on samples"
-        if only_loaded
-        else smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     )
-    return WrittenModel(temporary, size, () if note is None else (note,))
 
 
 MOST_RUN = 512 << 20

@@ -28,15 +28,13 @@ from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams
 from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
-from ..plan.plan import UNBLOCKED
+from ..plan.plan import unblocked_size
+from ..targets.config import FEWEST_IN_BLOCK
 from .graph_writer import constant_array, constant_shape
 from .task import Task
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
-
-FEWEST = 16
-"""Elements of the smallest block."""
 
 BIAS = 5
 """Position of the bias of MatMulNBits; before it come zero points and an input that is no longer used."""
@@ -68,7 +66,7 @@ def _product(task: Task) -> bool:
     if axes.input is None or params.axis not in (None, expected) or not _is_power(params.block_size):
         raise _misfit(task)
     size, outputs = shape if axes.input == 0 else shape[::-1]
-    block = params.block_size or _usual_block(size)
+    block = params.block_size or unblocked_size(size)
     grid, bits = (outputs, -(-size // block)), _stored_bits(params)
     per_row = block * bits // 8
 
@@ -175,17 +173,9 @@ def _operands(task: Task, value: ir.Value, written: _Packed) -> list[ir.Value]:
     return found
 
 
-def _usual_block(size: int) -> int:
-    """Return the block of a weight without blocks: `UNBLOCKED`, or fewer where it has fewer elements."""
-    block = UNBLOCKED
-    while block > FEWEST and block >= 2 * size:
-        block //= 2
-    return block
-
-
 def _is_power(block: int | None) -> bool:
     """Whether the operators take blocks of this size; there may be none."""
-    return block is None or (block >= FEWEST and block & (block - 1) == 0)
+    return block is None or (block >= FEWEST_IN_BLOCK and block & (block - 1) == 0)
 
 
 def _stored_bits(params: QuantParams) -> int:

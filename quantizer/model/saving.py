@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
@@ -95,6 +96,38 @@ def save_model(
         if os.path.realpath(data) not in used:
             batch.superseded(data)
     return temporary
+
+
+def written_bytes(model: ir.Model, external: bool = False) -> int:
+    """Return how many bytes the files of a model have once it is saved; its weights are not read.
+
+    Beside a file of weights a few hundred bytes for each of them are counted, which name its place.
+    """
+    bare, is_one = model.clone(), _one_file(model, external, False)
+    values = [value for graph in bare.graphs() for value in graph.initializers.values() if value.const_value]
+    for graph in bare.graphs():
+        graph.initializers.clear()
+    size = NESTED_BYTES + int(ir.to_proto(bare).ByteSize())
+    for value in values:
+        tensor = value.const_value
+        assert tensor is not None
+        header = onnx.TensorProto(name=value.name, dims=tensor.shape.numpy(), data_type=int(tensor.dtype))
+        inside = header.ByteSize() + _with_length(tensor.nbytes)
+        size += _with_length(inside) if is_one else inside + PLACE_BYTES
+        size += 0 if value.is_graph_input() else _with_length(ir.serde.serialize_value(value).ByteSize())
+    return size
+
+
+PLACE_BYTES = 300
+"""That a model says at most of where a weight is: name, offset and length in a file."""
+
+NESTED_BYTES = 16
+"""By which the lengths of graphs grow that are written before them."""
+
+
+def _with_length(size: int) -> int:
+    """Return the bytes of a field of a protobuf: its tag, its length and what it holds."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 
 def _one_file(model: ir.Model, external: bool, is_stream: bool) -> bool:

@@ -239,8 +239,9 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
                 f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
             )
     kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **given}
-    steps = find_steps(graph) if config.min_output_sqnr is None else ()
-    return NoiseLimits(graph, profile, kinds, config.min_output_sqnr, steps)
+    least = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
+    steps = find_steps(graph) if least is None else ()
+    return NoiseLimits(graph, profile, kinds, least, steps)
 
 
 def _share(decibels: float) -> float:

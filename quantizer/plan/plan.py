@@ -16,7 +16,7 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import ModelId
 from ..numerics.affine import QuantParams
-from ..targets.config import QuantConfig
+from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
 from .reasons import FloatReason, ReasonCode, because
 
 # What was adjusted in the float model: frozen records that a plan carries.
@@ -248,6 +248,14 @@ UNBLOCKED = 128
 channel: the scale is repeated, and the kernel rounds the activations in blocks of this size. 1536 x 384 with
 128 rows, 8 bits, times float: 0.86 with 32, 0.74 with 64, 0.68 with 128, 0.59 with 256; the activations keep
 45, 45, 44 and 43 dB."""
+
+
+def unblocked_size(size: int) -> int:
+    """Return the block of a weight without blocks: `UNBLOCKED`, or fewer where it has fewer elements."""
+    block = UNBLOCKED
+    while block > FEWEST_IN_BLOCK and block >= 2 * size:
+        block //= 2
+    return block
 
 
 @dataclass(frozen=True)

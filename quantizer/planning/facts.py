@@ -52,6 +52,7 @@ class PlanningFacts:
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         cache: calibrated ranges, kept.
         wide: nodes whose weights have 8 bits where 4 were asked for (`size_budget.wide_nodes`).
+        size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
         room: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
@@ -75,6 +76,7 @@ class PlanningFacts:
     channel_densities: ChannelDensities
     cache: RangeCache
     wide: frozenset[str] = frozenset()
+    size_error: float = 0.0
     room: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()

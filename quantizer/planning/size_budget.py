@@ -8,6 +8,10 @@ With it the model begins in 4 bits throughout, and weights are widened while the
 noise at the outputs is largest for the bytes that 8 bits add: noise as measured when the model was profiled.
 Where nothing was measured all have the same noise for their signal, so the tables and the last product come
 first and then the smaller weights. What is stored once is widened together, and its bytes count once.
+Tables and last products first, or these products alone, are tried too: what leaves least noise is taken.
+
+How many bytes the graph itself takes, only the written model tells: `PlanningFacts.size_error` has by how
+much the estimate of one was off.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from ..noise.propagation import forecast_flow, measured_gains
 from ..noise.sources import NoiseEstimator, WeightErrors
 from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, Node
-from ..plan.plan import UNBLOCKED, Kind, QuantPlan
-from ..targets.config import LEAST, size_in_bytes
+from ..plan.plan import RUNTIME_WEIGHTS, Kind, QuantPlan, unblocked_size
+from ..targets.config import size_in_bytes
 from ..targets.target import FEW_BITS
 from .facts import PlanningFacts
 
@@ -39,7 +43,9 @@ LEAST_TABLE = 16384
 """Fewest elements of an embedding table that is quantized whatever the mode."""
 
 SCALE_BYTES = 4
-"""Of a scale. A weight in 8 bits has one for each channel, which is written for each `UNBLOCKED` elements."""
+
+POINT_BYTES = 80
+"""That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,14 @@ class Group:
         added: bytes that 8 bits take more.
         noise: at the outputs, over their signal, that 8 bits take away.
         is_end: whether a table or the last product is among them.
+        is_table: whether there are tables alone.
     """
 
     nodes: tuple[str, ...]
     added: float
     noise: float
     is_end: bool
+    is_table: bool
 
 
 def wide_nodes(facts: PlanningFacts, make: Callable[[PlanningFacts], QuantPlan]) -> frozenset[str]:
@@ -72,34 +80,60 @@ def wide_nodes(facts: PlanningFacts, make: Callable[[PlanningFacts], QuantPlan])
     config = facts.config
     in_few = config.mode == "weight-only" and config.weight_type in FEW_BITS
     if not in_few:
-        if config.fit_size not in ("", LEAST):
+        if config.has_size:
             raise ConfigError(
                 "fit_size: chooses between 4 and 8 bits, in mode weight-only; add --mode weight-only "
                 "--weight-type int4"
             )
         return frozenset()
     ends = _ends(facts.graph)
-    if config.fit_size in ("", LEAST):
+    if not config.has_size:
         return frozenset() if config.fit_size else ends
+    if config.min_output_sqnr:
+        raise ConfigError(
+            f"fit_size {config.fit_size}, min_output_sqnr {config.min_output_sqnr:g}: either a size or a "
+            "quality decides which weights have 8 bits; leave one of them out"
+        )
     plan, limit = make(facts), size_in_bytes(config.fit_size)
     readers: dict[str, list[str]] = {}
     for node in facts.graph.nodes:
         for name in _few(node, plan, facts.graph):
             readers.setdefault(name, []).append(node.name)
     twins = _twins(facts.graph, readers)
-    groups = _groups(facts, plan, ends, readers, twins)
-    size = _size(facts.prepared.model, facts.graph, plan, twins.values())
+    groups = sorted(
+        _groups(facts, plan, ends, readers, twins),
+        key=lambda group: (group.noise <= 0.0, -group.noise / group.added, not group.is_end, group.added),
+    )
+    size = _size(facts.prepared.model, facts.graph, plan, twins.values()) + facts.size_error
     if size > limit:
         raise ConfigError(
             f"fit_size {config.fit_size}: with 4 bits throughout the model takes {size / 1e6:.3g} MB; give "
             "more, or larger blocks with --block-size"
         )
-    chosen: set[str] = set()
-    for group in sorted(groups, key=lambda g: (g.noise <= 0.0, -g.noise / g.added, not g.is_end, g.added)):
-        if size + group.added <= limit:
-            size += group.added
-            chosen.update(group.nodes)
-    return frozenset(chosen)
+
+    def filled(first: Callable[[Group], bool]) -> list[Group]:
+        """Return the groups that fit, the first ones before the others."""
+        room, found = limit - size, list[Group]()
+        for group in sorted(groups, key=lambda group: not first(group)):
+            if group.added <= room:
+                room -= group.added
+                found.append(group)
+        return found
+
+    ways = (
+        filled(lambda group: False),
+        filled(lambda group: group.is_end),
+        filled(lambda group: group.is_end and not group.is_table),
+    )
+    chosen = max(ways, key=lambda way: sum(group.noise for group in way))
+    return frozenset(node for group in chosen for node in group.nodes)
+
+
+def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
+    """Return about how many bytes the model takes as planned, `PlanningFacts.size_error` left out."""
+    names = [name for node in facts.graph.nodes for name in _stored(node, plan, facts.graph)]
+    twins = _twins(facts.graph, dict.fromkeys(names))
+    return _size(facts.prepared.model, facts.graph, plan, twins.values())
 
 
 def _ends(graph: Graph) -> frozenset[str]:
@@ -133,23 +167,38 @@ def _groups(
     twins: Mapping[str, str],
 ) -> Iterator[Group]:
     """Yield the weights that have 4 bits."""
-    noise = _noise(facts, plan)
+    noise, graph = _noise(facts, plan), facts.graph
     for name in (one for one in readers if one not in twins.values()):
         nodes = (*readers[name], *(readers[twins[name]] if name in twins else ()))
-        array = facts.graph.constant(name)
-        assert array is not None
-        added = _bytes_of(array.shape, None) - _bytes_of(array.shape, plan.tensors[name])
+        last = readers[twins.get(name, name)][0]  # what is stored once is stored as the product has it
+        shape, params = _shape(graph, name), plan.tensors[name]
+        added = _wide_bytes(shape, params, graph.node(last), plan) - _bytes_of(shape, params)
         share = sum(noise.get(node, 0.0) for node in nodes)
-        yield Group(nodes, added, share, not ends.isdisjoint(nodes))
+        is_table = all(_is_lookup(graph.node(node)) for node in nodes)
+        yield Group(nodes, added, share, not ends.isdisjoint(nodes), is_table)
+
+
+def _stored(node: Node, plan: QuantPlan, graph: Graph) -> list[str]:
+    """Return the constants of a node that are stored quantized."""
+    entry, rule = plan.nodes[node.name], node.rule
+    if entry.kind is not Kind.WEIGHT_ONLY or rule is None:
+        return []
+    return [name for w in rule.constants if (name := node.input(w.index)) in plan.tensors]
 
 
 def _few(node: Node, plan: QuantPlan, graph: Graph) -> list[str]:
     """Return the constants of a node that have 4 bits."""
-    entry, rule = plan.nodes[node.name], node.rule
-    if entry.kind is not Kind.WEIGHT_ONLY or rule is None:
-        return []
-    names = [node.input(w.index) for w in rule.constants]
-    return [n for n in names if (p := plan.tensors.get(n)) is not None and p.qtype.name in FEW_BITS]
+    return [name for name in _stored(node, plan, graph) if plan.tensors[name].qtype.name in FEW_BITS]
+
+
+def _is_lookup(node: Node) -> bool:
+    return node.rule is not None and node.rule.is_lookup
+
+
+def _shape(graph: Graph, name: str) -> tuple[int, ...]:
+    tensor = graph.values[name].const_value
+    assert tensor is not None
+    return tuple(tensor.shape.numpy())
 
 
 def _twins(graph: Graph, names: Iterable[str]) -> dict[str, str]:
@@ -186,15 +235,25 @@ def _size(model: ir.Model, graph: Graph, plan: QuantPlan, twins: Collection[str]
     return size
 
 
-def _bytes_of(shape: Sequence[int], params: QuantParams | None) -> float:
-    """Return what a constant takes with parameters, or in 8 bits, scales and zero points included."""
-    elements = math.prod(shape)
-    if len(shape) != 2 and params is not None and params.block_size is None:
-        return elements + SCALE_BYTES * params.scale.size
-    if params is None or params.block_size is None:
-        return elements * (1.0 + SCALE_BYTES / max(1, min(UNBLOCKED, *shape)))
-    bits, points = params.qtype.bits, params.qtype.bits if params.zero_point.any() else 0
-    return elements * (bits + (8.0 * SCALE_BYTES + points) / params.block_size) / 8.0
+def _bytes_of(shape: Sequence[int], params: QuantParams) -> float:
+    """Return what a constant takes with parameters, scales and zero points included."""
+    elements, bits = math.prod(shape), params.qtype.bits
+    if params.block_size is None or params.axis is None:
+        return elements * bits / 8.0 + SCALE_BYTES * params.scale.size
+    rows, size = elements / shape[params.axis], shape[params.axis]
+    blocks = -(-size // params.block_size)
+    usual = 0 if params.qtype.signed else 1 << (bits - 1)
+    found = rows * blocks * (params.block_size * bits / 8.0 + SCALE_BYTES)
+    return found + (POINT_BYTES + rows * -(-blocks * bits // 8) if np.any(params.zero_point != usual) else 0)
+
+
+def _wide_bytes(shape: Sequence[int], params: QuantParams, node: Node, plan: QuantPlan) -> float:
+    """Return what a constant in blocks takes with 8 bits."""
+    elements, axis = math.prod(shape), params.axis or 0
+    if _is_lookup(node) or plan.nodes[node.name].implementation not in RUNTIME_WEIGHTS:
+        return elements + SCALE_BYTES * elements / shape[axis]
+    block = unblocked_size(shape[axis])
+    return elements / shape[axis] * -(-shape[axis] // block) * (block + SCALE_BYTES)
 
 
 def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...profiles.base.errors import ModelError
-from ..evaluation.runtimes import open_session
-from ..evaluation.written_model import smoke_run
+from ..evaluation.written_model import load_and_run
 from ..lowering.lower import lower
 from ..lowering.written import Lowered, planned_nodes
-from ..model.saving import save_model
+from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..planning.facts import PlanningFacts
@@ -74,13 +73,9 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
         with blamed_on_nodes(planned, lowered), tempfile.TemporaryDirectory(prefix="qprof-") as folder:
             check_conformity(lowered.model, facts.target, name)
             path = Path(folder) / "model.onnx"
-            save_model(lowered.model, path)
-            smoke_run(
-                open_session(str(path), name),
-                lambda: open_session(str(original), str(original)),
-                name,
-                elements,
-            )
+            save_model(lowered.model, path, has_external_data(facts.prepared.model))
+            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            load_and_run(path, size, original, name, elements)
         return planned, facts
 
     return with_fallback_nodes(facts, attempt)

@@ -293,7 +293,8 @@ class QuantConfig:
         option(
             "Quality",
             "Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until it does; 0 "
-            "for no limit. By default each kind of output has a limit of its own, see output_kind.",
+            "for no limit. By default each kind of output has a limit of its own, see output_kind, and none "
+            "where fit_size is a size.",
             metavar="DB",
             check=partial(_decibels, "min_output_sqnr"),
         ),
@@ -355,6 +356,11 @@ class QuantConfig:
             check=split_shapes,
         ),
     ] = ()
+
+    @property
+    def has_size(self) -> bool:
+        """Whether `fit_size` says how many bytes the model may take."""
+        return self.fit_size not in ("", LEAST)
 
 
 def settings() -> Mapping[str, Option]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -12,8 +13,10 @@ from qprof_onnx.profiles.base.errors import ConfigError, MalformedError
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.model.saving import written_bytes
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
@@ -29,8 +32,8 @@ DECODER = """e = Gather (table, ids) a = MatMul (e, first) b = Tanh (a) c = MatM
     t = Transpose <perm = [1, 0]> (table) y = MatMul (d, t)"""
 
 
-def decoder(second: float = 1.0) -> ir.Model:
-    """Return a prepared model with a tied table; `second` scales what its second matrix adds."""
+def decoder(with_peaks: str = "") -> ir.Model:
+    """Return a prepared model with a tied table; the matrix of a name has a large weight in each block."""
     proto = parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]> g (int64[1, N] ids) => (float[1, N, {WORDS}] y)
         {{ {DECODER} }}"""
@@ -39,8 +42,10 @@ def decoder(second: float = 1.0) -> ir.Model:
     arrays = {
         "table": rng.standard_normal((WORDS, WIDTH)),
         "first": rng.standard_normal((WIDTH, 256)) / 8.0,
-        "second": second * rng.standard_normal((256, WIDTH)) / 16.0,
+        "second": rng.standard_normal((256, WIDTH)) / 16.0,
     }
+    if with_peaks:
+        arrays[with_peaks][::32] *= 8.0
     for name, array in arrays.items():
         proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
     return prepare(ir.from_proto(proto)).model
@@ -105,10 +110,35 @@ def test_what_is_stored_once_has_the_same_bits() -> None:
         assert found["table"] == found["t"]
 
 
-@pytest.mark.parametrize(("second", "widened"), [(0.01, False), (100.0, True)])
-def test_bits_go_where_the_measured_noise_is(second: float, *, widened: bool) -> None:
-    plan = plan_of(decoder(second), profiled=True, fit_size="63kB")  # room for one of the two matrices
-    assert (bits(plan)["second"] == 8) == widened
+@pytest.mark.parametrize("noisy", ["first", "second"])
+def test_bits_go_where_the_measured_noise_is(noisy: str) -> None:
+    plan = plan_of(decoder(noisy), profiled=True, fit_size="53.5kB")  # room for one of the two matrices
+    assert [name for name, found in bits(plan).items() if found == 8] == [noisy]
+
+
+def test_a_size_is_filled_to_the_last_matrix_that_fits(tmp_path: Path) -> None:
+    float_model, file = tmp_path / "float.onnx", tmp_path / "q.onnx"
+    ir.save(decoder(), float_model)
+
+    def made(most: float) -> int:
+        settings = {"mode": "weight-only", "weight_type": "int4", "fit_size": f"{most}B"}
+        write_quantized(float_model, None, file, recipe=load_recipe(None, settings))
+        return file.stat().st_size
+
+    largest = made(65_000)
+    assert made(largest + 40) == largest  # names in the graph are estimated
+    assert made(largest - 1) < largest - 5_000
+
+
+@pytest.mark.parametrize("settings", [{}, {"fit_size": "least"}, {"weight_type": "int8"}])
+def test_the_size_of_a_written_model_is_known_before(settings: dict[str, str]) -> None:
+    model, plan = decoder(), plan_of(decoder(), **settings)
+    assert 0 <= written_bytes(lower(model, plan).model) - size(model, plan) <= 16  # lengths of the graph
+
+
+def test_a_size_and_a_quality_are_not_both_obeyed() -> None:
+    with pytest.raises(ConfigError, match="either a size or a quality decides which weights have 8 bits"):
+        plan_of(decoder(), fit_size="60kB", min_output_sqnr=20.0)
 
 
 def test_a_size_that_4_bits_exceed_is_refused() -> None:
