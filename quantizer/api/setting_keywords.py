@@ -34,6 +34,7 @@ class Settings(TypedDict, total=False):
     prompt: int
     answer: int
     kv_cache: Literal["float", "int8"]
+    io: Literal["float", "uint8", "int8"]
     granularity: Literal["per-tensor", "per-channel"]
     lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
     scale_sharing: Literal["auto", "unified", "separate"]

@@ -48,7 +48,7 @@ from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
-from .runtimes import ExecutionPlace, FloatCaches, Inputs, Session, place_of, run
+from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
     RunNumbered,
     StateMemory,
@@ -478,7 +478,7 @@ class Pair:
     def programs(self, samples: Sequence[Sample]) -> tuple[RunNumbered, RunNumbered]:
         """Return what runs the float and the quantized model on a sample, given its number, to be timed.
 
-        A cache in int8 is handed over as a program does, without a conversion.
+        Integers at the border are handed over as a program does, without a conversion.
         """
 
         def run_float(at: int) -> object:
@@ -488,9 +488,8 @@ class Pair:
             where = f"{self.quantized_name}, sample {samples[at].name}"
             return run(session, self.outputs, given[at], where)
 
-        session, given = self.quantized_session, [sample.arrays for sample in samples]
-        if isinstance(session, FloatCaches):
-            session, given = session.session, [session.quantized(arrays) for arrays in given]
+        arrays = [sample.arrays for sample in samples]
+        session, given = as_programs_run(self.quantized_session, arrays)
         return run_float, run_quantized
 
 

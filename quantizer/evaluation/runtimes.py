@@ -27,6 +27,7 @@ from ...profiles.runtime.providers import (
     new_session_options,
 )
 from ..operators.caches import ATTENTION, PLACES
+from ..plan.provenance import borders_in
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -74,7 +75,8 @@ def open_session(
 ) -> ort.InferenceSession:
     """Return a session with all graph optimisations.
 
-    One of a model that keeps its cache of keys and values in int8 takes and returns that in float.
+    One of a model that keeps its cache of keys and values in int8, or whose border is integers, takes and
+    returns float there.
 
     Args:
         model: path, or the bytes of a model without external data.
@@ -92,10 +94,13 @@ def open_session(
         session = new_session(model, chosen, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
-    if all(value.type != INT8_TENSOR for value in session.get_inputs()):
-        return session
-    caches = stored_caches(model)
-    return cast(ort.InferenceSession, FloatCaches(session, caches)) if caches else session
+    borders = {
+        name: FloatBorder(np.float32(b.scale), b.zero_point, b.type)
+        for name, b in borders_in(session.get_modelmeta().custom_metadata_map).items()
+    }
+    if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
+        borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
+    return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
@@ -126,44 +131,73 @@ class Value:
     shape: Sequence[int | str | None] = ()
 
 
-class FloatCaches:
-    """A session whose model keeps keys and values in int8, which it takes and returns in float.
+@dataclass(frozen=True, eq=False)
+class FloatBorder:
+    """How an input or output that is integers becomes float: scale * (integer - zero_point).
+
+    Attributes:
+        scale: float32, which broadcasts with the tensor.
+        zero_point: of all of it.
+        dtype: name of the type of the integers.
+    """
+
+    scale: npt.NDArray[np.float32] | np.float32
+    zero_point: int = 0
+    dtype: str = "int8"
+
+
+class FloatBorders:
+    """A session of a model that takes and returns integers, which takes and returns them in float.
 
     So it is compared with the float model on the same samples. Every other attribute is that of the session.
     """
 
-    def __init__(self, session: ort.InferenceSession, caches: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Take the session, and the scales of inputs and outputs by name, as `stored_caches` gives them."""
-        self.session, self.caches = session, caches
+    def __init__(self, session: ort.InferenceSession, borders: Mapping[str, FloatBorder]) -> None:
+        """Take the session, and what its inputs and outputs that are integers mean, by name."""
+        self.session, self.borders = session, borders
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.session, name)
 
     def get_inputs(self) -> Sequence[Any]:
-        """Return the inputs, those that hold the cache as float."""
+        """Return the inputs, integers as float."""
         return [self._as_float(value) for value in self.session.get_inputs()]
 
     def get_outputs(self) -> Sequence[Any]:
-        """Return the outputs, those that hold the cache as float."""
+        """Return the outputs, integers as float."""
         return [self._as_float(value) for value in self.session.get_outputs()]
 
     def _as_float(self, value: Any) -> Any:
-        return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.caches else value
+        return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.borders else value
 
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
         """Return the values of outputs for the arrays of one sample by input name."""
         names = list(output_names or (value.name for value in self.session.get_outputs()))
         found = self.session.run(names, self.quantized(inputs), run_options)
-        pairs = zip(names, found, strict=True)
-        return [a.astype(np.float32) * self.caches[n] if n in self.caches else a for n, a in pairs]
+        return [self._dequantized(name, array) for name, array in zip(names, found, strict=True)]
+
+    def _dequantized(self, name: str, array: Any) -> Any:
+        border = self.borders.get(name)
+        if border is None:
+            return array
+        return (array.astype(np.float32) - np.float32(border.zero_point)) * border.scale
 
     def quantized(self, inputs: Inputs) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the arrays of one sample as the model itself takes them."""
+        """Return the arrays of one sample as the model itself takes them, as QuantizeLinear makes them."""
         given = dict(inputs)
-        for name in given.keys() & self.caches.keys():
-            steps = np.rint(given[name].astype(np.float32) / self.caches[name])
-            given[name] = np.clip(steps, -128.0, 127.0).astype(np.int8)
+        for name in given.keys() & self.borders.keys():
+            border = self.borders[name]
+            ends = np.iinfo(border.dtype)
+            steps = np.rint(given[name].astype(np.float32) / border.scale) + border.zero_point
+            given[name] = np.clip(steps, ends.min, ends.max).astype(border.dtype)
         return given
+
+
+def as_programs_run(session: Any, inputs: Sequence[Inputs]) -> tuple[Any, Sequence[Inputs]]:
+    """Return a session to be timed, and its inputs: integers as a program hands them over, not converted."""
+    if isinstance(session, FloatBorders):
+        return session.session, [session.quantized(arrays) for arrays in inputs]
+    return session, inputs
 
 
 def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:

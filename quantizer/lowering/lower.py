@@ -18,6 +18,7 @@ from ..model.graph import check_scopes
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
 from ..targets.forms import FORMS
+from .borders import write_borders
 from .caches import write_caches
 from .padded_channels import padded_channels
 from .sub_pixel import write_as_convolutions
@@ -34,14 +35,15 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
 
     Returns:
         A model with the same graph inputs and outputs: names, order, element types but those of a cache of
-        keys and values that the plan has in int8. Its metadata say where it comes from (`Provenance`), and
-        which channels are equalized.
+        keys and values that the plan has in int8, and of its borders. Its metadata say where it comes from
+        (`Provenance`), and which channels are equalized.
 
     Raises:
         ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
     lowered = _lowered(model, plan, whole=True)
+    write_borders(lowered.model, plan)
     write_provenance(lowered.model, provenance_of(plan))
     write_equalization(lowered.model, plan.adjustments.equalization)
     return lowered

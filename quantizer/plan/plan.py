@@ -337,6 +337,7 @@ class QuantPlan(Presented):
         shared_scales: activations that share their parameters, two or more each.
         adjustments: what is changed in the float model first; tensors and nodes are those of the result.
         origin: what it was made from.
+        borders: parameters of the inputs and outputs of the model that are integers outside (setting io).
     """
 
     model: ModelId
@@ -348,6 +349,7 @@ class QuantPlan(Presented):
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: Adjustments = NONE
     origin: PlanOrigin = field(default=NO_ORIGIN, compare=False)
+    borders: Mapping[str, QuantParams] = field(default_factory=dict)
 
     def headline(self) -> str:
         """Return the model's file, how many nodes there are, and how many of each kind."""

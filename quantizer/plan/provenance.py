@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -23,9 +24,9 @@ from .plan import Kind, QuantPlan
 TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
-BANDS = "qprof.sqnr_bands"
+BANDS, BORDERS = "qprof.sqnr_bands", "qprof.borders"
 _KEYS = (
-    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, BANDS),
+    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, BANDS, BORDERS),
     *(QUANTIZED_NODES, INSTRUMENTED),
 )
 
@@ -33,6 +34,20 @@ _UNCHANGED = (Kind.FLOAT, Kind.PASS_THROUGH)
 
 DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
+
+
+@dataclass(frozen=True)
+class Border:
+    """An input or output of a model that is integers: float value = scale * (integer - zero_point).
+
+    Attributes:
+        type: "uint8" or "int8".
+        scale, zero_point: of all of it.
+    """
+
+    type: str
+    scale: float
+    zero_point: int
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,7 @@ class Provenance:
         estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
             not known, as without a profile.
         sqnr_bands: the lowest and highest SQNR that was expected, where noise was measured for the estimate.
+        borders: inputs and outputs that are integers outside.
         instrumented: whether the model has profiling nodes.
         quantized_nodes: how many nodes have integer values; None where the model does not say.
     """
@@ -61,6 +77,7 @@ class Provenance:
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    borders: Mapping[str, Border] = field(default_factory=dict)
     instrumented: bool = False
     quantized_nodes: int | None = None
 
@@ -78,6 +95,10 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         plan.origin.profile,
         plan.origin.estimated_sqnr,
         plan.origin.sqnr_bands,
+        {
+            name: Border(params.qtype.name, params.tensor_scale, params.tensor_zero_point)
+            for name, params in plan.borders.items()
+        },
         quantized_nodes=sum(node.kind not in _UNCHANGED for node in plan.nodes.values()),
     )
 
@@ -94,6 +115,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         PROFILE: provenance.profile,
         ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
         BANDS: _json(provenance.sqnr_bands) if provenance.sqnr_bands else "",
+        BORDERS: _json({n: vars(b) for n, b in provenance.borders.items()}) if provenance.borders else "",
         QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
@@ -117,12 +139,13 @@ def read_provenance(model: ir.Model) -> Provenance | None:
         found.get(PROFILE, ""),
         _estimates(found.get(ESTIMATED, "{}")),
         _bands(found.get(BANDS, "{}")),
+        borders_in(found),
         found.get(INSTRUMENTED) == "true",
         nodes_said_to_be_quantized(model),
     )
 
 
-def _json(values: Mapping[str, float] | Mapping[str, tuple[float, float]]) -> str:
+def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -142,6 +165,19 @@ def _bands(text: str) -> dict[str, tuple[float, float]]:
     except (ValueError, TypeError, AttributeError):
         return {}
     return found if all(math.isfinite(end) for band in found.values() for end in band) else {}
+
+
+def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
+    """Return the inputs and outputs that a model's metadata say are integers; none where they are spoiled."""
+    try:
+        found = json.loads(metadata.get(BORDERS, "{}"))
+        borders = {
+            str(n): Border(str(b["type"]), float(b["scale"]), int(b["zero_point"])) for n, b in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return {}
+    sound = all(b.type in ("uint8", "int8") and b.scale > 0.0 for b in borders.values())
+    return borders if sound else {}
 
 
 def model_fingerprint(model: ModelId) -> str:
@@ -165,6 +201,8 @@ def plan_digest(plan: QuantPlan) -> str:
     for name, node in sorted(plan.nodes.items()):
         inputs = sorted(node.inputs.items())
         digest.update(repr((name, node.kind.value, node.implementation, inputs)).encode())
+    if plan.borders:
+        digest.update(repr(sorted(plan.borders.items())).encode())
     adjustments = plan.adjustments
     digest.update(repr(sorted(adjustments.equalization.items())).encode())
     digest.update(repr(sorted(adjustments.biases.items())).encode())

@@ -147,6 +147,7 @@ def dumps(plan: QuantPlan) -> str:
     tensors = "".join(entry(name, _params_text(p), 2) for name, p in plan.tensors.items())
     nodes = "".join(entry(name, _node_text(node), 2) for name, node in plan.nodes.items())
     notes = "".join(f"  - {text(note)}\n" for note in plan.notes)
+    borders = "".join(entry(name, _params_text(p), 2) for name, p in plan.borders.items())
     shared = "".join(_shared_text(shared) for shared in plan.shared_scales)
     return "".join(
         [
@@ -158,6 +159,7 @@ def dumps(plan: QuantPlan) -> str:
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
             "shared_scales:\n" + shared if shared else "shared_scales: []\n",
             _adjustments_text(plan.adjustments),
+            "borders:\n" + borders if borders else "",
             _origin_text(plan),
             "...\n",
         ]
@@ -362,6 +364,7 @@ class PlanFields:
     notes: tuple[str, ...] | None = None
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: AdjustmentFields | None = None
+    borders: Mapping[str, ParameterFields] = dataclasses.field(default_factory=dict)
     origin: OriginFields | None = None
 
 
@@ -377,6 +380,7 @@ def _plan(top: Mapping[str, object]) -> QuantPlan:
         tool=found.tool,
         shared_scales=found.shared_scales,
         adjustments=_adjustments(found.adjustments or AdjustmentFields()),
+        borders={name: _params(params, f"border '{name}'") for name, params in found.borders.items()},
     )
     return replace(plan, origin=_origin(found.origin, plan))
 

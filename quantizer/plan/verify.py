@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
@@ -271,6 +272,16 @@ def _has_own_operators(plan: QuantPlan, graph: Graph, name: str) -> bool:
     return all(entry is not None and entry.implementation in RUNTIME_WEIGHTS for entry in readers)
 
 
+def _borders_are_inputs_and_outputs(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, params in plan.borders.items():
+        if name not in (*graph.inputs, *graph.outputs):
+            yield f"border '{name}': the model has no such input or output"
+        elif graph.dtype(name) is not ir.DataType.FLOAT:
+            yield f"border '{name}': the input or output is not float32"
+        if params.axis is not None or params.qtype.name not in ("uint8", "int8"):
+            yield f"border '{name}': has one scale, and is uint8 or int8"
+
+
 CHECKS: tuple[Check, ...] = (
     _symmetric_has_zero_point_0,
     _power_of_two_scales,
@@ -285,5 +296,6 @@ CHECKS: tuple[Check, ...] = (
     _hybrid_nodes_have_a_quantized_weight,
     _dynamic_weights_have_8_bits,
     _blocks_divide_their_axis,
+    _borders_are_inputs_and_outputs,
 )
 """Every predicate, in the order in which breaches are reported."""

@@ -34,6 +34,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesErro
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from ..targets.target import FLOAT, QUANTIZED
+from .borders import integer_borders
 from .caches import with_int8_caches
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
@@ -205,6 +206,7 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         tool=tool_name(),
         shared_scales=shared_scales(groups),
         origin=PlanOrigin(facts.profile_digest),
+        borders=integer_borders(facts, parameters.tensors, nodes),
     )
 
 

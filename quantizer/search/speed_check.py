@@ -30,7 +30,7 @@ from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, measure
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK
-from ..evaluation.runtimes import Inputs, open_session, run
+from ..evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.saving import save_model
@@ -217,7 +217,8 @@ class _Bench:
         names = [output.name for output in sessions[0].get_outputs()]
 
         def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
-            return lambda index: run(session, names, self.feeds[index], path.name)
+            timed, feeds = as_programs_run(session, self.feeds)
+            return lambda index: run(timed, names, feeds[index], path.name)
 
         return measure(
             runner(sessions[0], first),

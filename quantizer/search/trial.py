@@ -19,7 +19,7 @@ from ..evaluation.compare import class_axes
 from ..evaluation.latency import measure
 from ..evaluation.metrics.score import Score
 from ..evaluation.options import QUICK
-from ..evaluation.runtimes import open_session, run
+from ..evaluation.runtimes import as_programs_run, open_session, run
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..plan.plan import Kind
@@ -133,9 +133,10 @@ def measured_speedup(task: TuningTask, candidate: Candidate, samples: ScoringSam
         session = open_session(str(path), "quantized model", threads, provider=task.provider)
     feeds = [sample.arrays for sample in samples.samples[: QUICK.samples]]
     names = [output.name for output in session.get_outputs()]
+    timed, given = as_programs_run(session, feeds)
     return measure(
         lambda index: run(task.float_session, names, feeds[index], "float model"),
-        lambda index: run(session, names, feeds[index], "quantized model"),
+        lambda index: run(timed, names, given[index], "quantized model"),
         len(feeds),
         replace(QUICK, threads=threads),
     ).speedup

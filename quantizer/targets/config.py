@@ -257,6 +257,14 @@ class QuantConfig:
             "int8 with a calibrated scale for each tensor, where the target's attention reads that.",
         ),
     ] = "float"
+    io: Annotated[
+        Literal["float", "uint8", "int8"],
+        option(
+            "Output format",
+            "What the model takes and gives in place of float: uint8 or int8, as a camera or a chip has "
+            "them, with scale and zero point in its metadata (qprof.borders).",
+        ),
+    ] = "float"
     granularity: Annotated[
         Granularity,
         option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),

@@ -25,6 +25,7 @@ class Form:
             activations may have padded channels.
         names_kernels: whether every quantized node is an operator on quantized values by name, so that
             without onnxruntime's own domain only those of ONNX itself are there.
+        conversions: whether QuantizeLinear and DequantizeLinear may stand in it.
         dynamic_as_conv: whether a dynamic ConvTranspose is a Conv with an output channel for each phase.
     """
 
@@ -33,6 +34,7 @@ class Form:
     runtime_operators: bool
     kernels_on_codes: bool
     names_kernels: bool
+    conversions: bool
     dynamic_as_conv: bool
 
 
@@ -42,6 +44,7 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=True,
         kernels_on_codes=True,
         names_kernels=False,
+        conversions=True,
         dynamic_as_conv=True,
     ),
     "qoperator": Form(
@@ -49,6 +52,7 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=True,
         kernels_on_codes=True,
         names_kernels=True,
+        conversions=True,
         dynamic_as_conv=True,
     ),
     "integer": Form(
@@ -56,6 +60,7 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=False,
         kernels_on_codes=False,
         names_kernels=False,
+        conversions=True,
         dynamic_as_conv=True,
     ),
     "primitives": Form(
@@ -63,6 +68,7 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=False,
         kernels_on_codes=False,
         names_kernels=False,
+        conversions=False,
         dynamic_as_conv=False,
     ),
     "regions": Form(
@@ -70,6 +76,7 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=False,
         kernels_on_codes=True,
         names_kernels=False,
+        conversions=True,
         dynamic_as_conv=True,
     ),
 }

@@ -67,6 +67,7 @@ config:
   prompt: 0
   answer: 0
   kv_cache: float
+  io: float
   granularity: per-channel
   lookup_tables: target
   scale_sharing: auto
@@ -328,8 +329,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 41: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 46: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 42: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 47: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
     "unknown key": (
         "zero_point: 128",
@@ -406,7 +407,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text or a mapping, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 44: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 45: anchors and aliases are not used here; write the value"),
 }
 
 

@@ -1,0 +1,102 @@
+"""Integers at the border: a written model takes and gives them where its plan says so (setting `io`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ..model.editing import FreeNames, add_initializer, discard, value_names
+from ..numerics.affine import QuantParams
+from ..plan.plan import QuantPlan
+from .graph_writer import integer_type, new_value
+
+
+def write_borders(model: ir.Model, plan: QuantPlan) -> None:
+    """Let a written model take and give the integers of the plan's borders, in place; names stay.
+
+    An input's QuantizeLinear and an output's DequantizeLinear with the parameters of the border go: the
+    integers inside are those outside. Elsewhere DequantizeLinear follows an input and QuantizeLinear an
+    output. Either way the model computes what the one with a float border does between the two.
+    """
+    taken = FreeNames(value_names(model))
+    for value in list(model.graph.inputs):
+        params = plan.borders.get(str(value.name))
+        if params is not None:
+            _take_integers(model.graph, value, params, taken)
+    for place, value in enumerate(model.graph.outputs):
+        params = plan.borders.get(str(value.name))
+        if params is not None:
+            _give_integers(model.graph, place, params, taken)
+
+
+def _take_integers(graph: ir.Graph, value: ir.Value, params: QuantParams, taken: FreeNames) -> None:
+    quantized = [
+        node
+        for node, at in value.uses()
+        if at == 0
+        and node.op_type == "QuantizeLinear"
+        and _has(node, params)
+        and not node.outputs[0].is_graph_output()
+    ]
+    left = [use for use in value.uses() if use.node not in quantized]
+    value.type = ir.TensorType(integer_type(params))
+    for node in quantized:
+        node.outputs[0].replace_all_uses_with(value)
+        discard(node)
+    if not left:
+        return
+    made = new_value(taken.take(f"{value.name}_dequantized"), ir.DataType.FLOAT, value)
+    inputs = [value, *_constants(graph, str(value.name), params, taken)]
+    node = ir.Node("", "DequantizeLinear", inputs, outputs=[made], name=made.name)
+    for use in left:
+        use.node.replace_input_with(use.idx, made)
+    graph.insert_before(graph[0], node)
+
+
+def _give_integers(graph: ir.Graph, place: int, params: QuantParams, taken: FreeNames) -> None:
+    value = graph.outputs[place]
+    name, node = str(value.name), value.producer()
+    if node is not None and node.op_type == "DequantizeLinear" and _has(node, params):
+        inner = node.inputs[0]
+        assert inner is not None
+        if inner.producer() is not None and not inner.is_graph_output():
+            value.name, inner.name = taken.take(f"{name}_dequantized"), name
+            inner.type, inner.shape = ir.TensorType(integer_type(params)), value.shape
+            graph.outputs[place] = inner
+            if not value.uses():
+                discard(node)
+            return
+    if value.is_graph_input():
+        return
+    value.name = taken.take(f"{name}_float")
+    made = new_value(name, integer_type(params), value)
+    inputs = [value, *_constants(graph, name, params, taken)]
+    graph.append(ir.Node("", "QuantizeLinear", inputs, outputs=[made], name=taken.take(name)))
+    graph.outputs[place] = made
+
+
+def _constants(
+    graph: ir.Graph, name: str, params: QuantParams, taken: FreeNames
+) -> tuple[ir.Value, ir.Value]:
+    """Return new initialisers of the scale and the zero point of a border."""
+    scale = np.array(params.tensor_scale, np.float32)
+    point = np.array(params.tensor_zero_point, integer_type(params).numpy())
+    return (
+        add_initializer(graph, taken.take(f"{name}_border_scale"), scale),
+        add_initializer(graph, taken.take(f"{name}_border_zero_point"), point),
+    )
+
+
+def _has(node: ir.Node, params: QuantParams) -> bool:
+    """Whether a conversion of the main graph has these parameters and this type, as constants."""
+    scale, point = (value.const_value if value is not None else None for value in node.inputs[1:3])
+    if node.domain not in ("", "ai.onnx", "com.microsoft") or len(node.inputs) < 3:
+        return False
+    if scale is None or point is None or point.dtype is not integer_type(params):
+        return False
+    numbers = scale.numpy().reshape(-1), point.numpy().reshape(-1)
+    return (
+        numbers[0].size == 1
+        and numbers[0][0] == np.float32(params.tensor_scale)
+        and int(numbers[1][0]) == params.tensor_zero_point
+    )

@@ -1,0 +1,162 @@
+"""Integers at the border of a model: the same bits as a float border with conversions around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+from qprof_onnx import evaluate, profile, quantize
+from qprof_onnx.profiles.base.errors import ConfigError, PlanError
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.plan.provenance import borders_in
+from qprof_onnx.quantizer.plan.store import dumps, loads
+
+from ...cli.conftest import DIGITS
+from .. import int8_kernels
+
+MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("borders") / "p.yaml"
+    profile_model(MODEL, DIGITS / "calibration", path)
+    return path
+
+
+def metadata(model: onnx.ModelProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def with_conversions(model: onnx.ModelProto, borders: dict) -> onnx.ModelProto:
+    """Return a model with a float border as one that takes and gives integers, by conversions around it."""
+    outer = onnx.ModelProto()
+    outer.CopyFrom(model)
+    graph, before, after = outer.graph, [], []
+    for name, border in borders.items():
+        kind = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}[border.type]
+        graph.initializer.extend(
+            [
+                helper.make_tensor(f"{name}.s", TensorProto.FLOAT, (), [border.scale]),
+                helper.make_tensor(f"{name}.z", kind, (), [border.zero_point]),
+            ]
+        )
+        for values, is_input in ((graph.input, True), (graph.output, False)):
+            for value in values:
+                if value.name != name:
+                    continue
+                value.type.tensor_type.elem_type = kind
+                value.name = f"{name}.integers"
+                ends = (value.name, name) if is_input else (name, value.name)
+                op = "DequantizeLinear" if is_input else "QuantizeLinear"
+                node = helper.make_node(op, [ends[0], f"{name}.s", f"{name}.z"], [ends[1]])
+                (before if is_input else after).append(node)
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.checker.check_model(outer)
+    return outer
+
+
+def run(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return session.run(None, dict(zip(names, given.values(), strict=True)))
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator", "integer", "regions"])
+@pytest.mark.parametrize("io", ["uint8", "int8"])
+def test_integers_at_the_border_are_the_bits_of_conversions_around_a_float_one(
+    profiled: Path, tmp_path: Path, io: str, form: str
+) -> None:
+    settings = {"form": form, "cost_model": "off"}
+    quantize(MODEL, profiled, output=tmp_path / "f.onnx", **settings)
+    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io=io, **settings)
+    floats, integers = onnx.load(tmp_path / "f.onnx"), onnx.load(tmp_path / "i.onnx")
+    borders = borders_in(metadata(integers))
+    assert set(borders) == {"image", "logits"}
+    assert {border.type for border in borders.values()} == {io}
+    kinds = {value.type.tensor_type.elem_type for value in (*integers.graph.input, *integers.graph.output)}
+    assert kinds == {TensorProto.UINT8 if io == "uint8" else TensorProto.INT8}
+    ends = np.iinfo(io)
+    for file in sorted(DATA.glob("*.npz"))[:3]:
+        image = np.load(file)["image"]
+        border = borders["image"]
+        codes = np.rint(image / np.float32(border.scale)) + border.zero_point
+        given = {"image": np.clip(codes, ends.min, ends.max).astype(io)}
+        (expected,), (found,) = run(with_conversions(floats, borders), given), run(integers, given)
+        assert found.dtype == io
+        assert np.array_equal(found, expected)
+
+
+def test_no_conversion_is_left_where_the_integers_inside_are_those_outside(
+    profiled: Path, tmp_path: Path
+) -> None:
+    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io="uint8")
+    graph = onnx.load(tmp_path / "i.onnx").graph
+    readers = [node.op_type for node in graph.node if "image" in node.input]
+    assert readers == ["DequantizeLinear"]
+
+
+def test_such_a_model_is_judged_on_the_samples_of_the_float_one(profiled: Path, tmp_path: Path) -> None:
+    quantize(MODEL, profiled, output=tmp_path / "i.onnx", io="int8")
+    found = evaluate(MODEL, tmp_path / "i.onnx", DATA, labels=DATA / "labels.txt", latency=False)
+    assert found.accuracy is not None
+    assert found.provenance is not None
+    assert found.provenance.borders["image"].type == "int8"
+    if int8_kernels.are_exact():
+        assert found.worst_sqnr is not None
+        assert found.worst_sqnr > 35.0
+        assert abs(found.accuracy.drop) <= 0.5
+
+
+def test_quantize_with_samples_judges_it_too(tmp_path: Path) -> None:
+    data = DIGITS / "calibration"
+    found = quantize(MODEL, data=data, output=tmp_path / "i.onnx", io="uint8", latency=False)
+    assert found.judged is not None
+
+
+def test_a_plan_keeps_its_borders_and_its_digest_says_so(profiled: Path) -> None:
+    plan = quantize(MODEL, profiled, io="uint8").plan
+    assert loads(dumps(plan)).borders == plan.borders
+    without = quantize(MODEL, profiled).plan
+    assert "borders:" not in dumps(without)
+    assert without.borders == {}
+
+
+def test_a_plan_with_a_border_that_the_model_has_not_is_refused(profiled: Path, tmp_path: Path) -> None:
+    text = dumps(quantize(MODEL, profiled, io="uint8").plan)
+    head, mark, tail = text.partition("borders:\n")
+    (tmp_path / "plan.yaml").write_text(head + mark + tail.replace("  logits:", "  nothing:"))
+    with pytest.raises(PlanError, match="border 'nothing'"):
+        quantize(MODEL, plan=tmp_path / "plan.yaml")
+
+
+def test_a_form_without_conversions_says_so(profiled: Path) -> None:
+    with pytest.raises(ConfigError, match="io uint8: form primitives has no conversions"):
+        quantize(MODEL, profiled, io="uint8", form="primitives")
+
+
+def test_weights_alone_need_a_profile_of_the_border(profiled: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no profile has 'image'"):
+        quantize(MODEL, mode="weight-only", io="uint8")
+    quantize(MODEL, profiled, mode="weight-only", io="uint8", output=tmp_path / "i.onnx")
+    found = evaluate(MODEL, tmp_path / "i.onnx", DATA, latency=False)
+    assert found.worst_sqnr is not None
+    assert found.worst_sqnr > 30.0
+
+
+def test_an_output_that_is_the_input_of_a_node_too_keeps_both(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) {
+      y = Relu (x) z = Neg (y) }"""
+    model = onnx.parser.parse_model(text)
+    values = np.random.default_rng(0).normal(size=(16, 4, 8)).astype(np.float32)
+    made = quantize(model, profile(model, [{"x": v} for v in values]), io="int8", output=tmp_path / "i.onnx")
+    assert set(made.plan.borders) == {"x", "y", "z"}
+    found = evaluate(model, tmp_path / "i.onnx", [{"x": v} for v in values], latency=False)
+    assert found.worst_sqnr is not None
+    assert found.worst_sqnr > 30.0
