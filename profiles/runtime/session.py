@@ -123,6 +123,9 @@ LARGE_BYTES = 1 << 30
 OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 """How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
 
+_BLOCKING = ("Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+"""Operators whose inputs onnxruntime reorders into blocks of channels."""
+
 _BLOCKED_CHANNELS = 16
 """Blocks hold 8 or 16 channels; a multiple of this many is not padded."""
 
@@ -161,8 +164,9 @@ def optimised(
     """Yield the graph that runs `model`, optimised for the CPU.
 
     Other providers may compile parts of a graph into something that cannot be saved, so they get the model
-    itself. So does the CPU where the model is large, which saves a second file of weights; unless its outputs
-    are read in several passes, which have to run the same graph.
+    itself. So does the CPU where nothing can be in blocks of channels, and where the model is large, which
+    saves a second file of weights; unless its outputs are read in several passes, which have to run the same
+    graph.
 
     Args:
         model: weights may be in memory or in external files.
@@ -177,7 +181,8 @@ def optimised(
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         same = {name: name for name in outputs}
-        if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
+        blocks = any(node.op_type in _BLOCKING for node in model.graph.all_nodes())
+        if provider != CPU or (not split and (not blocks or _weight_bytes(model) > LARGE_BYTES)):
             yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
             return
         written = folder / "optimised.onnx"
