@@ -370,18 +370,6 @@ class Stages:
         self._shown = None
 
 
-def on_demand(stage: Callable[[str], Progress], name: str) -> Progress:
-    """Return what begins a stage when it is called first."""
-    begun: list[Progress] = []
-
-    def report(done: int, total: int | None) -> None:
-        if not begun:
-            begun.append(stage(name))
-        begun[0](done, total)
-
-    return report
-
-
 def plain_lines(
     task: str,
     write: Callable[[str], None] = tell,

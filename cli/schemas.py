@@ -124,7 +124,7 @@ class Quantization:
         speed: what was measured with --check-speed.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
-        judged: the verdict and what it rests on, where the command profiled samples; null elsewhere.
+        judged: the verdict and what it rests on, where the command has samples; null elsewhere.
     """
 
     model: str

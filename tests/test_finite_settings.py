@@ -38,6 +38,7 @@ RESULTS = {
     "LstmSettings",
     "Member",
     "OutputQuality",
+    "PlanningFacts",
     "PredictedTime",
     "Report",
     "SampleRecord",

@@ -22,7 +22,6 @@ from ..console import (
     document,
     echo,
     is_verbose,
-    on_demand,
     save_report,
     shown_arguments,
 )
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.search.proposals import Fix
     from ...quantizer.search.speed_check import SpeedCheck
-    from ...quantizer.targets.target import Recipe
 
 
 @click.command(
@@ -71,7 +69,7 @@ if TYPE_CHECKING:
     type=DATA,
     metavar="DATA",
     help="Samples: folder or file of pictures or arrays, or FILE.py:FUNCTION. Without --profile: profile "
-    "them, hold some out, and judge the result. With it: for --check-speed (else made up) or --rounding.",
+    "them, hold some out, and judge the result. With it: judge on them.",
 )
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
 @setting_options
@@ -102,8 +100,9 @@ def command(
     """Quantize a model, from samples or from its profile.
 
     With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
-    for the next time), a quarter is held out, the result is judged on these, and what to try is told.
-    --as int8-dynamic and --as weight-only-8 or weight-only-4 need neither.
+    for the next time), a quarter is held out, the result is judged on these, and what to try is told. With
+    --profile too it decides the ranges, and the samples judge. --as int8-dynamic, weight-only-8 and
+    weight-only-4 need neither.
 
     \b
     Examples:
@@ -118,27 +117,25 @@ def command(
     recipe = taken_recipe(options)
     asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
     limits = given(options, Gate, "gate_")
-    judged = profile is None and plan is None and data is not None
+    judged = plan is None and data is not None
     if judged:
         asked["gate"] = Gate(**limits)
         speed: dict[str, Any] = {}
     else:
         if is_mixed:  # the size is that of the plan, and no gate
             limits.pop("max_size", None)
+        if plan and (recipe or check_speed):
+            raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
         sampled = {"data": data, **asked, **limits}
-        _check_purposes({k: v for k, v in sampled.items() if v is not None}, recipe, check_speed=check_speed)
-        speed = {"data": data, "limit": asked.get("limit"), "min_speedup": limits.get("min_speedup")}
+        _check_purposes({k: v for k, v in sampled.items() if v is not None}, check_speed=check_speed)
+        speed = {"limit": asked.get("limit"), "min_speedup": limits.get("min_speedup")}
         if check_speed:
             speed["threads"] = asked.pop("threads", 1)
     if check_speed:
         asked["speed"] = SpeedCheckOptions(**speed)
-    if plan and (recipe or check_speed):
-        raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
     with Stages() as stage:
         if judged:
             asked |= {"stage": stage, "note": stage.note}
-        else:
-            asked["progress"] = on_demand(stage, "rounding")
         result = quantize(model, profile, output, target=recipe, plan=plan, data=data, **asked)
     if report is not None:
         from ...quantizer.report.report import quantization_report
@@ -154,31 +151,31 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _check_purposes(asked: Mapping[str, Any], recipe: Recipe | None, *, check_speed: bool) -> None:
-    """Refuse options that do nothing where there is a profile or a plan.
+def _check_purposes(asked: Mapping[str, Any], *, check_speed: bool) -> None:
+    """Refuse options that do nothing where there are no samples, or where there is a plan.
 
     Raises:
         click.UsageError: one of them, and what it is for.
     """
-    rounds = recipe is not None and recipe.config.rounding in ("gptq", "gptaq")
-    of_speed = {"data", "limit", "threads", "min_speedup"}
-    of_rounding = {"data", "limit", "checkpoint"}
-    judging = OF_JUDGING | set(Gate.__dataclass_fields__)
+    of_speed = {"limit", "threads", "min_speedup"}
     known = {**options_of(QuantizeOptions), **options_of(Gate)}
     for name in asked:
-        flag = "--data" if name == "data" else "--no-latency" if name == "latency" else known[name].flag
-        if name in judging and name not in of_speed:
+        if name == "data":
             raise click.UsageError(
-                f"{flag} is for --data without --profile, where the result is judged; leave it out, or run "
-                "qprof evaluate."
+                "--data judges a model that is planned here, and --plan is applied as it is: leave one out; "
+                "qprof evaluate judges the result."
             )
-        if name in of_speed | of_rounding and not (
-            (name in of_speed and check_speed) or (name in of_rounding and rounds)
+        flag = "--no-latency" if name == "latency" else known[name].flag
+        if name == "checkpoint":
+            raise click.UsageError(f"{flag} is for --rounding gptq or gptaq, with --data; leave it out.")
+        if name in OF_JUDGING | of_speed | set(Gate.__dataclass_fields__) and not (
+            check_speed and name in of_speed
         ):
-            both, rounding = "--check-speed, --rounding gptq or gptaq", "--rounding gptq or gptaq"
-            purpose = both if name in of_speed & of_rounding else rounding
-            purpose = "--check-speed" if name in of_speed - of_rounding else purpose
-            raise click.UsageError(f"{flag} is for {purpose}; add that, or leave it out.")
+            speed = " or --check-speed" if name in of_speed else ""
+            raise click.UsageError(
+                f"{flag} is for --data{speed}, where the result is judged; give samples, or leave it out "
+                "and run qprof evaluate."
+            )
 
 
 def _record(result: QuantizeResult) -> Any:

@@ -70,7 +70,6 @@ def write_quantized(
     accept_retrained: bool = False,
     speed: SpeedCheckOptions | None = None,
     data: DataLike | None = None,
-    limit: int | None = None,
     check: DataLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -86,8 +85,7 @@ def write_quantized(
         plan: apply this plan, which a person may have edited, instead of making one.
         accept_retrained: take a profile of the same graph with other weights.
         speed: measure the plan that is made against float, and leave float what is slower in int8.
-        data: samples for rounding "gptq" or "gptaq"; `limit` of them, drawn from all.
-        limit: None for all.
+        data: samples for rounding "gptq" or "gptaq".
         check: calibration samples on which the model is run before it is written: where an output is too
             far from float, more nodes stay float.
         checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill.
@@ -116,7 +114,7 @@ def write_quantized(
         samples: Samples | None = None
         if rounds:
             assert data is not None
-            samples = model_samples(data, prepared.model, limit)
+            samples = model_samples(data, prepared.model)
             kept = None if checkpoint is None else Path(checkpoint)
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:

@@ -1,4 +1,5 @@
-"""`quantize` with samples alone: they are profiled, some are held out, and the result is judged on these.
+"""`quantize` with samples: they are profiled, some are held out, and the result is judged on these; where a
+profile was given it is judged on all of them.
 
 The profile lies beside the quantized model: made once, used again where model and data are the same. The same
 are data whose digests are: they are read in any case, to hold some out. Names, sizes and times of files would
@@ -21,7 +22,7 @@ from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.tool import Progress
 from ...profiles.records.data_checks import Hint
-from ...profiles.records.profile import DataId, ModelId, Profile
+from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import CPU, check_provider, profiled_by
@@ -37,11 +38,12 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions
 from ..evaluation.order import ModelFile, speed_doubts
+from ..exchange.profiles import read_profile
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..plan.plan import Kind, QuantPlan
 from ..planning.facts import PlanningFacts
-from ..prepare.prepare import open_prepared
+from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
 from ..search.options import SpeedCheckOptions
@@ -67,6 +69,7 @@ from .held_out import (
     is_random,
     read_digests,
     split,
+    split_beside,
     split_by_source,
 )
 from .options import QuantizeOptions
@@ -87,9 +90,13 @@ def quantize_from_samples(
     recipe: Recipe | None,
     options: QuantizeOptions,
     *,
+    profile: ProfileLike | None = None,
     profile_file: Path | None = None,
 ) -> QuantizeResult:
     """Profile, plan and write a model, judge it on samples that were held out, and try fixes.
+
+    With a profile none is made: it decides the ranges, and all samples judge; of rounding with samples, which
+    reads them, those that are held out.
 
     Args:
         model: file of the float model.
@@ -98,6 +105,7 @@ def quantize_from_samples(
             given for.
         recipe: settings and target; None for the default target's.
         options: on what it is judged, and what follows.
+        profile: as in `write_quantized`; None to make one.
         profile_file: where the profile is kept; None for beside the model.
 
     Returns:
@@ -110,34 +118,57 @@ def quantize_from_samples(
     holdout = None if others is None else samples_of(others, options.transform, options.preprocess)
     recipe = recipe or load_recipe()
     with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
-        check_judging(options)
+        check_judging(options, in_order=profile is not None and options.limit is None)
         for source in (data, holdout):
             if options.gate.has_limit and source is not None and is_random(source):
                 raise ConfigError(
                     f"{source_name(source)}: random values meet no limit; give samples as the model will see "
                     "them, or no limit"
                 )
-        if recipe.config.mode in DATA_FREE:
+        if profile is not None or recipe.config.mode in DATA_FREE:
             profile_file = None
         elif profile_file is None:
             profile_file = file_beside(output, "profile")
-        plan_file = Path(options.save_plan) if options.save_plan else file_beside(output, "plan")
-        read = FilesRead((model,), (labels,), (data, holdout))
+        beside = None if profile is not None else file_beside(output, "plan")
+        plan_file = Path(options.save_plan) if options.save_plan else beside
+        read = FilesRead((model,), (labels, profile), (data, holdout))
         check_outputs([output, plan_file, profile_file, options.checkpoint], read)
         prepared = open_prepared(model)
         specs, identity = input_specs(prepared.model), prepared.identity
         truth, rows = _truth(labels, options, prepared.model), has_rows(prepared.model.graph.outputs)
-        parts = _split(specs, float_model(prepared.model), data, holdout, options)
+        given = None if profile is None else _given(profile, prepared, options)
+        beside_profile = given if recipe.config.rounding not in WITH_SAMPLES else None
+        parts = _split(specs, float_model(prepared.model), data, holdout, options, profile=beside_profile)
         del prepared  # quantizing reads it again; a large model is not to be in memory twice
+        if profile is not None and parts.about.samples < parts.about.of_samples:
+            check_judging(options)
         parts = parts if rows else in_samples(parts)
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, parts)
-        task = _Task(model, identity, parts, truth, profile_file, output, plan_file, recipe.config, options)
+        files = profile_file, output, plan_file
+        task = _Task(model, identity, parts, truth, given, *files, recipe.config, options)
         return replace(_judge_and_fix(task, recipe), read=read)
 
 
-def check_judging(options: QuantizeOptions) -> None:
+def _given(profile: ProfileLike, prepared: PreparedModel, options: QuantizeOptions) -> KeptProfile:
+    """Return the profile that was given.
+
+    Raises:
+        ProfileError: it cannot be read, is of another model, or of random values where there is a limit.
+    """
+    name = profile_name(profile)
+    found = read_profile(profile, prepared.model, prepared.identity, options.accept_retrained)
+    if options.gate.has_limit:
+        check_data_not_random(found.data, name, "a limit")
+    return KeptProfile(found, None if isinstance(profile, Profile) else Path(name), True)
+
+
+def check_judging(options: QuantizeOptions, *, in_order: bool = False) -> None:
     """Check what a model is judged on before any work.
+
+    Args:
+        options: of the call.
+        in_order: whether it may be judged on all samples, in their order.
 
     Raises:
         ConfigError: a limit on what is not measured, or truth that cannot be divided.
@@ -145,7 +176,7 @@ def check_judging(options: QuantizeOptions) -> None:
     metric = options.metric
     labelled = options.labels is not None and not reads_truth(metric)
     check_gate(options.gate, labels=labelled, latency=options.latency is not None, metric=metric is not None)
-    if options.holdout_data is None and not _classes_only(options):
+    if options.holdout_data is None and not in_order and not _classes_only(options):
         raise ConfigError(
             f"metric {getattr(metric, '__name__', metric)}: has its truth in the order of the samples; "
             "give other samples to judge on, with labels of these: --holdout-data DATA"
@@ -190,12 +221,14 @@ def _split(
     data: DataLike,
     holdout: DataLike | None,
     options: QuantizeOptions,
+    *,
+    profile: KeptProfile | None,
 ) -> Split:
-    """Read all samples, and hold some out."""
+    """Read all samples, and hold some out; those that a profile is not of."""
     assert not isinstance(data, ChosenSamples)
     found = read_digests(data, specs, options.limit, _stage(options, "reading"), model)
     if holdout is None:
-        return split(found)
+        return split(found) if profile is None else split_beside(found, profile.profile.data)
     assert not isinstance(holdout, ChosenSamples)
     others = read_digests(holdout, specs, None, _stage(options, "reading"), model)
     return split_by_source(found, others)
@@ -220,6 +253,7 @@ class _Task:
     identity: ModelId
     parts: Split
     labels: Path | Labels | None
+    given: KeptProfile | None
     profile_file: Path | None
     output: Path
     plan_file: Path | None
@@ -255,7 +289,7 @@ class _Attempt:
 def _judge_and_fix(task: _Task, recipe: Recipe) -> QuantizeResult:
     """Return the quantized model with its verdict, after the fixes."""
     options = task.options
-    profile = None if recipe.config.mode in DATA_FREE else _profile(task)
+    profile = task.given or (None if recipe.config.mode in DATA_FREE else _profile(task))
     first = _attempt(task, recipe, profile, check_speed=options.speed is not None)
     for data in (task.parts.profiled, task.parts.judged):
         if is_random(data):
@@ -364,7 +398,8 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
         task.output,
         save_plan=task.plan_file,
         recipe=recipe,
-        speed=SpeedCheckOptions(data, threads=options.threads) if check_speed else None,
+        accept_retrained=options.accept_retrained,
+        speed=_speed_check(options, data) if check_speed else None,
         data=data if rounds else None,
         check=task.parts.checked if options.check_outputs == "auto" else None,
         progress=progress if rounds else None,
@@ -393,6 +428,14 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
     composition = result.composition
     verdict = verdict_of(evaluation, limits, composition, about, predicted=predicted, saturation=saturation)
     return _Attempt(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _speed_check(options: QuantizeOptions, data: DataLike) -> SpeedCheckOptions:
+    """Return how the speed is checked: as was asked, on these samples where no others were given."""
+    asked = options.speed or SpeedCheckOptions()
+    if asked.data is not None:
+        return asked
+    return replace(asked, data=data, threads=max(asked.threads, options.threads))
 
 
 def _saturation(facts: PlanningFacts, plan: QuantPlan, how: EvaluationOptions) -> str:

@@ -195,6 +195,27 @@ def split(found: Digests) -> Split:
     )
 
 
+def split_beside(found: Digests, profile: DataId) -> Split:
+    """Return all samples to judge a model on whose profile was given; where that is of the part that `split`
+    does not hold out, the other part."""
+    parts = split(found)
+    if profile == parts.identity:
+        return parts
+    every, rows = tuple(range(len(found.rows))), sum(map(len, found.rows))
+    about = HeldOut(len(every), rows, len(every), profile == found.identity(every), parts.about.source)
+    places = tuple(zip(found.first_rows, map(len, found.rows), strict=True))
+    samples = found.chosen(every)
+    return replace(
+        parts,
+        profiled=samples,
+        checked=_checked(found, every),
+        identity=profile,
+        judged=samples,
+        about=about,
+        rows_before=places,
+    )
+
+
 def split_by_source(found: Digests, other: Digests) -> Split:
     """Return all samples for the profile, and those of another source to judge the result on."""
     every, judged = range(len(found.rows)), range(len(other.rows))

@@ -31,8 +31,8 @@ class QuantizeOptions(EvaluationOptions):
         labels: the truth that the metric reads, as in `evaluate`: of the data, or of `holdout_data`.
         transform: makes a sample of an item of the data.
         gate: limits that the model must keep.
-        speed: measures the model against float when planning, and keeps float what int8 slows down; with
-            samples alone only its being there counts.
+        speed: measures the model against float when planning, and keeps float what int8 slows down; on the
+            data where it has none of its own.
         latency: how speed is measured where the result is judged; None leaves it out.
         progress: called after each sample.
         stage: called when a stage begins, with its name; returns what is called after each of its units.
@@ -47,7 +47,7 @@ class QuantizeOptions(EvaluationOptions):
         int | None,
         option(
             "Basic",
-            "Use N samples, spread over all of them.  [default: all; with --profile 2 for --check-speed]",
+            "Use N samples, spread over all of them.  [default: all]",
             metavar="N",
             least=1,
         ),
@@ -147,7 +147,7 @@ OF_JUDGING = frozenset(
     {"labels", "metric", "holdout_data", "scored_output", "class_axis", "gate", "latency", "runtime"}
     | {"provider", "threads", "fix", "budget"}
 )
-"""Options of `quantize` that are for samples without a profile, where the result is judged."""
+"""Options of `quantize` that are for samples, on which the result is judged."""
 
 
 @dataclass(frozen=True)

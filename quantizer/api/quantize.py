@@ -1,7 +1,7 @@
 """`quantize`: from a float model, with its profile, a plan, or samples alone, to a quantized model.
 
-Here what was given is sorted; `from_profile` has the steps where there is a profile or a plan, `from_samples`
-those where there are samples alone.
+Here what was given is sorted; `from_profile` has the steps from a profile or a plan to a model,
+`from_samples` those around it where there are samples, on which the model is judged.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def quantize(
             a word of the command line, such as "weight-only-4". A mapping of names to them makes a model of
             each, from one profile.
         plan: path or object: apply this instead of making one; it holds its own settings.
-        data: samples, as in `profile`. Without a profile and a plan they are profiled, some are held out, and
-            the result is judged on these; with one they are for `rounding="gptq"` or `"gptaq"`.
+        data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
+            these; with a profile, which decides the ranges, it is judged on all of them. `rounding="gptq"` or
+            `"gptaq"` reads those that are not held out.
         options: fields of `QuantConfig`, such as `calibrator="mse"`, `schema="symmetric"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.
 
@@ -104,11 +105,10 @@ def quantize(
     latency = {} if "latency" not in given.others else {"latency": QUICK if given.others["latency"] else None}
     how = QuantizeOptions(**{**given.others, **latency})
     samples = None if data is None else samples_of(data, how.transform, how.preprocess)
-    alone = samples is not None and profile is None and plan is None
-    if not alone and (unused := OF_JUDGING & given.others.keys()):
+    if (samples is None or plan is not None) and (unused := OF_JUDGING & given.others.keys()):
         raise ConfigError(
-            f"{min(unused)}: is for data without a profile, where the result is judged; leave it out, or "
-            "call evaluate"
+            f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
+            "it out and call evaluate"
         )
     call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, target)
     if not isinstance(config, Mapping):
@@ -177,8 +177,10 @@ def _quantize_as(
         model_file(model) as path,
         _output_file(output, path) as written,
     ):
-        if samples is not None and profile is None and plan is None:
-            result = quantize_from_samples(path, samples, written, recipe, how, profile_file=profile_file)
+        if samples is not None and plan is None:
+            result = quantize_from_samples(
+                path, samples, written, recipe, how, profile=profile, profile_file=profile_file
+            )
         else:
             result = write_quantized(
                 path,
@@ -189,11 +191,7 @@ def _quantize_as(
                 plan=plan,
                 accept_retrained=how.accept_retrained,
                 speed=how.speed,
-                data=samples,
-                limit=how.limit,
-                check=None if how.check_outputs == "off" else samples if timed is None else timed,
-                checkpoint=how.checkpoint,
-                progress=how.progress,
+                check=None if how.check_outputs == "off" else timed,
             )
         if not isinstance(model, str | os.PathLike):
             in_memory(result.model)

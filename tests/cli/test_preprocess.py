@@ -135,7 +135,7 @@ def test_every_function_with_data_takes_a_recipe(
         raise qprof.QprofError("enough")
 
     for module, name in (
-        (quantizing, "write_quantized"),
+        (quantizing, "quantize_from_samples"),
         (evaluation.evaluation, "evaluate"),
         (evaluation.layers, "compare_layers"),
         (evaluation.analysis, "sensitivity"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from qprof_onnx.cli import console
-from qprof_onnx.cli.console import Stages, on_demand, plain_lines, progress
-from qprof_onnx.profiles.base.tool import Progress
+from qprof_onnx.cli.console import Stages, plain_lines, progress
 
 
 def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:
@@ -77,17 +76,3 @@ def test_a_stage_ends_the_one_before_and_a_remark_is_not_in_a_bar(
     assert "note: said in between\n" in captured
     assert captured.index("1 of 2") < captured.index("said in between") < captured.index("2 of 2")
     assert captured.index("2 of 2") < captured.index("planning")
-
-
-def test_a_stage_on_demand_begins_when_it_is_called_first() -> None:
-    begun: list[str] = []
-
-    def stage(name: str) -> Progress:
-        begun.append(name)
-        return lambda done, total: None
-
-    report = on_demand(stage, "rounding")
-    assert begun == []
-    report(1, 2)
-    report(2, 2)
-    assert begun == ["rounding"]

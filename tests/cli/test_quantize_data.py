@@ -192,12 +192,23 @@ def test_a_metric_whose_library_is_missing_is_refused_before_any_work(
     assert "profiling" not in result.stderr
 
 
-def test_a_profile_goes_without_judging(profile: Path, tmp_path: Path) -> None:
+def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
     asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx"]
     for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"], ["--runtime", "openvino"]):
         result = qprof(*asked, *options)
         assert result.exit_code == 2
-        assert f"{options[0]} is for --data without --profile" in result.stderr
+        assert f"{options[0]} is for --data, where the result is judged" in result.stderr
+
+
+def test_a_profile_and_samples_lead_to_a_verdict_on_all_samples(profile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    asked = ("--profile", profile, "--labels", LABELS, "--min-sqnr", "20", "--fix", "auto", "--no-latency")
+    result = quantize(*asked, "-o", out)
+    assert result.exit_code == 0, result.stderr
+    assert "% of 400 held-out rows" in lines(result, "verdict")[0]
+    assert lines(result, "gate") == ["passed"]
+    assert "profiling" not in result.stderr
+    assert sorted(tmp_path.iterdir()) == [out]
 
 
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:

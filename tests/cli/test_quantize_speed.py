@@ -21,11 +21,20 @@ def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path
     out = tmp_path / "q.onnx"
     asked = ["--check-speed", "--data", DATA, "--limit", "1", "--min-speedup", "1000", "--json"]
     result = quantize("--profile", profile, "-o", out, *asked)
+    assert result.exit_code == 1
+    (failure,) = json.loads(result.stdout)["judged"]["evaluation"]["failures"]
+    assert (failure["demand"], failure["result"]) == ("min_speedup", "failed")
+    assert failure["measured"] < 1000.0
+    assert out.exists()
+
+
+def test_the_speed_on_made_up_samples_has_a_gate_too(profile: Path, tmp_path: Path) -> None:
+    asked = ["--check-speed", "--min-speedup", "1000", "--json"]
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert (result.exit_code, result.stderr) == (1, "")
     speed = json.loads(result.stdout)["speed"]
     assert speed["after"]["speedup"] < 1000.0
     assert (speed["min_speedup"], speed["passed"]) == (1000.0, False)
-    assert out.exists()
 
 
 def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
@@ -40,8 +49,9 @@ def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["--min-speedup", "2"], "--min-speedup is for --check-speed"),
-        (["--data", "x"], "--data is for --check-speed"),
+        (["--min-speedup", "2"], "--min-speedup is for --data or --check-speed"),
+        (["--threads", "2"], "--threads is for --data or --check-speed"),
+        (["--data", "x", "--plan", str(MODEL)], "--data judges a model that is planned here"),
         (["--check-speed", "--data", "x", "--plan", str(MODEL)], "--plan holds its own settings"),
     ],
 )

@@ -45,6 +45,47 @@ def test_a_limit_that_is_not_met_is_in_the_result() -> None:
     assert not result.passed
 
 
-def test_what_judges_goes_with_samples_and_no_profile() -> None:
-    with pytest.raises(qprof.ConfigError, match="labels: is for data without a profile"):
+def test_what_judges_goes_with_samples() -> None:
+    with pytest.raises(qprof.ConfigError, match="labels: is for data, on which the result is judged; give"):
         qprof.quantize(MODEL, mode="weight-only", labels=[1])
+
+
+@pytest.fixture(scope="module")
+def profile() -> qprof.Profile:
+    return qprof.profile(MODEL, DIGITS / "calibration")
+
+
+def test_a_profile_decides_the_ranges_and_all_samples_judge(profile: qprof.Profile) -> None:
+    labels = DIGITS / "heldout" / "labels.txt"
+    result = qprof.quantize(MODEL, profile, data=DIGITS / "heldout", labels=labels, latency=False)
+    alone = qprof.quantize(MODEL, profile)
+    assert result.verdict is not None
+    assert result.verdict.accuracy is not None
+    assert (result.verdict.accuracy.rows, result.verdict.held_out.seen) == (400, False)
+    assert result.plan.tensors == alone.plan.tensors
+    evaluation = qprof.evaluate(MODEL, result, DIGITS / "heldout", labels=labels, latency=False)
+    assert result.verdict.accuracy == evaluation.accuracy
+
+
+def test_samples_of_the_profile_are_not_called_held_out(profile: qprof.Profile) -> None:
+    result = qprof.quantize(MODEL, profile, data=DIGITS / "calibration", latency=False)
+    assert result.verdict is not None
+    assert result.verdict.held_out.seen
+    assert any("which flatters" in remark for remark in result.verdict.remarks)
+
+
+def test_of_a_profile_of_a_part_of_the_samples_the_others_judge(tmp_path: Path) -> None:
+    first = qprof.quantize(MODEL, None, tmp_path / "q.onnx", data=DIGITS / "calibration", latency=False)
+    kept = tmp_path / "q.profile.yaml"
+    again = qprof.quantize(MODEL, kept, data=DIGITS / "calibration", latency=False)
+    assert first.verdict is not None
+    assert again.verdict is not None
+    assert again.verdict.held_out == first.verdict.held_out
+    assert again.verdict.sqnr == first.verdict.sqnr
+
+
+def test_samples_that_round_do_not_judge(profile: qprof.Profile) -> None:
+    result = qprof.quantize(MODEL, profile, data=DIGITS / "heldout", rounding="gptq", latency=False)
+    assert result.verdict is not None
+    assert result.verdict.held_out.rows == 200
+    assert result.plan.adjustments.roundings
