@@ -38,7 +38,7 @@ class Settings(TypedDict, total=False):
     granularity: Literal["per-tensor", "per-channel"]
     lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
     scale_sharing: Literal["auto", "unified", "separate"]
-    min_sqnr: float
+    min_tensor_sqnr: float
     min_output_sqnr: float | None
     output_kind: Collection[str]
     equalization: Literal["auto", "free", "off"]

@@ -368,8 +368,15 @@ class PlanFields:
     origin: OriginFields | None = None
 
 
+def _config(value: object, where: str = "") -> QuantConfig:
+    """Return the settings; older plans have one by another name."""
+    if isinstance(value, Mapping) and "min_sqnr" in value and "min_tensor_sqnr" not in value:
+        value = {"min_tensor_sqnr" if name == "min_sqnr" else name: item for name, item in value.items()}
+    return config_from_mapping(value, where)
+
+
 def _plan(top: Mapping[str, object]) -> QuantPlan:
-    decoders = {QuantConfig: config_from_mapping}
+    decoders = {QuantConfig: _config}
     found = read_record(top, PlanFields, decoders=decoders)
     plan = QuantPlan(
         model=found.model,

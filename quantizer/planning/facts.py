@@ -173,7 +173,7 @@ class PlanningFacts:
     @cached_property
     def _in_16_bits(self) -> frozenset[str]:
         found = self._named_16bit & set(self.activations.names)
-        if self.config.min_sqnr <= 0.0:
+        if self.config.min_tensor_sqnr <= 0.0:
             return frozenset(found)
         own = TYPES[self.config.activation_type]
         return (
@@ -244,7 +244,10 @@ def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
     if has_histograms(profile):
         return ()
     asked = {f"calibrator {config.calibrator}": config.calibrator not in ("minmax", QuantConfig().calibrator)}
-    asked |= {"min_sqnr": config.min_sqnr > 0.0, "min_output_sqnr": bool(config.min_output_sqnr)}
+    asked |= {
+        "min_tensor_sqnr": config.min_tensor_sqnr > 0.0,
+        "min_output_sqnr": bool(config.min_output_sqnr),
+    }
     needs = [name for name, is_asked in asked.items() if is_asked]
     who = source_of(profile)
     if needs:
@@ -262,8 +265,8 @@ def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
 def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType | FloatReason:
     """Return the type in which an activation is quantized, or why it must stay float.
 
-    16 bits where that was asked for, or where 8 leave an SQNR below `min_sqnr` and every operator around the
-    activation has a kernel for 16.
+    16 bits where that was asked for, or where 8 leave an SQNR below `min_tensor_sqnr` and every operator
+    around the activation has a kernel for 16.
 
     Args:
         facts: the model.
@@ -271,16 +274,16 @@ def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType |
         asked: whether `keep_16bit` names it.
     """
     config, own, wide = facts.config, TYPES[facts.config.activation_type], type_16bit(facts.config)
-    if config.min_sqnr <= 0.0:
+    if config.min_tensor_sqnr <= 0.0:
         return wide if asked else own
     types = [wide] if asked else [own, wide] if _has_16bit_kernels(facts, name) else [own]
     sqnr = 0.0
     for qtype in types:
         sqnr = _sqnr(facts, name, qtype)
-        if sqnr >= config.min_sqnr:
+        if sqnr >= config.min_tensor_sqnr:
             return qtype
     return because(
-        ReasonCode.BELOW_SQNR_LIMIT, tensor=name, type=types[-1].name, sqnr=sqnr, limit=config.min_sqnr
+        ReasonCode.BELOW_SQNR_LIMIT, tensor=name, type=types[-1].name, sqnr=sqnr, limit=config.min_tensor_sqnr
     )
 
 

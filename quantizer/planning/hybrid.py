@@ -195,11 +195,11 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
     few, sqnr = None, 0.0
     if node.name not in facts.wide:
         few, sqnr = table_params(node, table, facts.target, facts.config, facts.room) or (None, 0.0)
-    if few is not None and sqnr >= facts.config.min_sqnr:
+    if few is not None and sqnr >= facts.config.min_tensor_sqnr:
         reason = f"embedding table {_shape(table)} in {few.qtype.name}{_blocks(few)}: {sqnr:.1f} dB"
         return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
     params, sqnr = channel_params_and_sqnr(table, axis, symmetric_schema(facts.config), INT8)
-    if sqnr < (facts.config.min_sqnr or TABLE_SQNR) or _is_dear_to_read(node, facts):
+    if sqnr < (facts.config.min_tensor_sqnr or TABLE_SQNR) or _is_dear_to_read(node, facts):
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
@@ -355,7 +355,7 @@ def _weight_only(node: Node, choice: Choice, facts: PlanningFacts, bits: int) ->
 
 
 def _least_sqnr(config: QuantConfig) -> float:
-    return config.min_sqnr or (AUTO_SQNR if config.mode in ("static", "auto") else 0.0)
+    return config.min_tensor_sqnr or (AUTO_SQNR if config.mode in ("static", "auto") else 0.0)
 
 
 def _whole_range_sqnr(facts: PlanningFacts, name: str) -> float:

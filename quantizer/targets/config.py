@@ -286,14 +286,13 @@ class QuantConfig:
             "tensor more than 1 dB).",
         ),
     ] = "auto"
-    min_sqnr: Annotated[
+    min_tensor_sqnr: Annotated[
         float,
         option(
             "Quality",
             "Estimated SQNR in dB below which an activation stays float.",
-            flag="--min-tensor-sqnr",  # --min-sqnr is the gate of outputs
             metavar="DB",
-            check=partial(_decibels, "min_sqnr"),
+            check=partial(_decibels, "min_tensor_sqnr"),
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
@@ -383,6 +382,6 @@ the quantized values of an LSTM have in mode static."""
 
 def with_limit(config: QuantConfig) -> QuantConfig:
     """Return the settings with the limit of noise that mode auto has when none was given."""
-    if config.mode == "auto" and not config.min_sqnr:
-        return replace(config, min_sqnr=AUTO_SQNR)
+    if config.mode == "auto" and not config.min_tensor_sqnr:
+        return replace(config, min_tensor_sqnr=AUTO_SQNR)
     return config

@@ -93,7 +93,7 @@ def random_settings(seed: int) -> dict[str, Any]:
         "granularity": ("per-channel", "per-tensor"),
         "lookup_tables": ("target", "runtime", "sigmoid", "portable", "off"),
         "scale_sharing": ("auto", "unified", "separate"),
-        "min_sqnr": (0.0, 20.0, 45.0),
+        "min_tensor_sqnr": (0.0, 20.0, 45.0),
         "min_output_sqnr": (0.0, 25.0, 45.0),
         "equalization": ("auto", "free", "off"),
         "bias_correction": ("auto", "off"),

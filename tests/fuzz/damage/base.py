@@ -192,7 +192,7 @@ def _made() -> dict[str, bytes]:
     qprof(*TUNE, "-o", "tuned.onnx", "--state", "state.json")
     Path("settings.yaml").write_text(
         "target: onnxruntime-x86\nsettings:\n  calibrator: percentile:99.9\n  schema: asymmetric\n"
-        "  min_sqnr: 5.0\n  keep_float: [head]\n"
+        "  min_tensor_sqnr: 5.0\n  keep_float: [head]\n"
     )
     Path("target.yaml").write_text(
         "target: mine\nbase: onnxruntime-x86\ndescription: a chip\nsources: [its manual]\nruntime:\n"

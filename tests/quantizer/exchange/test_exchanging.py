@@ -67,7 +67,9 @@ def test_a_file_for_another_model_is_an_error(tmp_path: Path) -> None:
         qprof.quantize(MODEL, tmp_path / "r.json")
 
 
-@pytest.mark.parametrize("settings", [{"calibrator": "kl"}, {"min_sqnr": 10.0}, {"min_output_sqnr": 20.0}])
+@pytest.mark.parametrize(
+    "settings", [{"calibrator": "kl"}, {"min_tensor_sqnr": 10.0}, {"min_output_sqnr": 20.0}]
+)
 def test_a_setting_that_needs_histograms_says_so(settings: dict[str, object]) -> None:
     with pytest.raises(ProfileError, match="needs histograms, and the profile has ranges only"):
         qprof.quantize(MODEL, MINMAX, **settings)  # type: ignore[arg-type]

@@ -230,7 +230,7 @@ def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str]
 
 
 def test_limits_of_noise_hold_for_an_lstm() -> None:
-    assert node_of(plan_of(model_of(), min_sqnr=60.0)).stays_float
+    assert node_of(plan_of(model_of(), min_tensor_sqnr=60.0)).stays_float
     noisy = node_of(plan_of(model_of(), min_output_sqnr=60.0))
     assert noisy.kind is Kind.FLOAT
     assert "quantization noise alone" in noisy.reason

@@ -47,7 +47,12 @@ def test_optimised_products_keep_the_bits_of_their_activations(
     made = network(f"o = Mul (x, g) {text}", {**sizes, "g": gain}, shape, opset=21)
     feed = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
     plan = made.plan(
-        TARGET, activation_type=activations, form=form, equalization="off", cost_model="off", min_sqnr=0.0
+        TARGET,
+        activation_type=activations,
+        form=form,
+        equalization="off",
+        cost_model="off",
+        min_tensor_sqnr=0.0,
     )
     wanted = run(made.model, feed, optimised=True)
     written = lower(made.model, plan).model

@@ -32,7 +32,7 @@ W = QuantParams((f32(0.1), 0.25), (0, 0), INT8, axis=0)
 B = QuantParams((f32(1e-5), f32(3e-5)), (0, 0), INT32, axis=0)
 PLAN = QuantPlan(
     MODEL,
-    QuantConfig(keep_float=("Softmax", "/head/*"), calibrator="mse", min_sqnr=20.0),
+    QuantConfig(keep_float=("Softmax", "/head/*"), calibrator="mse", min_tensor_sqnr=20.0),
     {"x": X, "w": W, "7": B},
     {
         "conv1": NodePlan(Kind.QUANTIZED),
@@ -71,7 +71,7 @@ config:
   granularity: per-channel
   lookup_tables: target
   scale_sharing: auto
-  min_sqnr: 20.0
+  min_tensor_sqnr: 20.0
   min_output_sqnr: null
   output_kind: []
   equalization: auto
@@ -243,7 +243,12 @@ def test_a_malformed_reason_is_named(reason: str, sentence: str) -> None:
 
 
 def test_an_older_plan_without_a_setting_has_its_default() -> None:
-    assert loads(TEXT.replace("  min_sqnr: 20.0\n", "")).config.min_sqnr == QuantConfig().min_sqnr
+    found = loads(TEXT.replace("  min_tensor_sqnr: 20.0\n", "")).config
+    assert found.min_tensor_sqnr == QuantConfig().min_tensor_sqnr
+
+
+def test_an_older_plan_has_a_setting_by_its_older_name() -> None:
+    assert loads(TEXT.replace("min_tensor_sqnr", "min_sqnr")).config == loads(TEXT).config
 
 
 # Edited by people
@@ -323,7 +328,11 @@ MALFORMED = {
         'adjustments: {roundings: {conv1: {params: "00", offsets: AAAA}}}\n...',
         "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
-    "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
+    "setting of wrong type": (
+        "min_tensor_sqnr: 20.0",
+        "min_tensor_sqnr: high",
+        "min_tensor_sqnr must be a number, not 'high'",
+    ),
     "names of wrong type": (
         '[Softmax, "/head/*"]',
         "Softmax",

@@ -45,7 +45,7 @@ def test_a_kernel_slower_than_float_is_used_when_it_is_asked_for_alone(net: Netw
 
 @pytest.mark.parametrize("cost_model", ["auto", "off"])
 def test_mode_auto_never_takes_a_kernel_that_is_slower_than_float(net: Network, cost_model: str) -> None:
-    plan = net.plan("onnxruntime-x86", mode="auto", min_sqnr=200.0, cost_model=cost_model)
+    plan = net.plan("onnxruntime-x86", mode="auto", min_tensor_sqnr=200.0, cost_model=cost_model)
     assert not any(node.kind is Kind.DYNAMIC for node in plan.nodes.values())
 
 

@@ -183,7 +183,7 @@ def test_a_table_whose_entries_are_normalised_first_is_an_embedding() -> None:
 
 
 def test_a_table_of_four_bits_keeps_the_sqnr_that_is_asked_for() -> None:
-    settings = {"mode": "weight-only", "weight_type": "int4", "min_sqnr": 30.0, "fit_size": "least"}
+    settings = {"mode": "weight-only", "weight_type": "int4", "min_tensor_sqnr": 30.0, "fit_size": "least"}
     assert plan_of(model_of(), profiled=False, **settings).tensors["t"].qtype.name == "int8"
 
 
@@ -301,11 +301,11 @@ def outlier_plan(outlier: float, **settings: object) -> QuantPlan:
     ("outlier", "kind"), [(1.0, Kind.QUANTIZED), (60.0, Kind.DYNAMIC), (1000.0, Kind.WEIGHT_ONLY)]
 )
 def test_auto_steps_back_as_far_as_the_noise_of_the_activations_asks(outlier: float, kind: Kind) -> None:
-    assert outlier_plan(outlier, min_sqnr=30.0).nodes["MatMul_y"].kind is kind
+    assert outlier_plan(outlier, min_tensor_sqnr=30.0).nodes["MatMul_y"].kind is kind
 
 
 def test_auto_tells_the_figures_of_its_choice() -> None:
-    reason = outlier_plan(60.0, min_sqnr=30.0).nodes["MatMul_y"].reason
+    reason = outlier_plan(60.0, min_tensor_sqnr=30.0).nodes["MatMul_y"].reason
     assert "quantizing 'x' to uint8 would leave" in reason
     assert "weight 1000 x 4 in int8: 4" in reason
     assert "dynamic parameters of 'x': " in reason

@@ -59,7 +59,7 @@ def test_weights_beside_16_bits_are_folded_where_the_runtime_would_round_these_t
 
 def test_a_target_with_16_bit_kernels_takes_them_for_noisy_tensors() -> None:
     net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
-    plan = net.plan("glow", min_sqnr=60.0)
+    plan = net.plan("glow", min_tensor_sqnr=60.0)
     assert [plan.nodes[n].kind for n in ("Conv_a", "Conv_y")] == [Kind.QUANTIZED, Kind.QUANTIZED]
     assert {plan.tensors[n].qtype for n in "xay"} == {INT16}
 

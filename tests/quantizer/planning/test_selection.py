@@ -134,7 +134,7 @@ def test_an_operator_that_the_target_lacks_says_so() -> None:
 
 
 def test_a_noisy_tensor_keeps_its_readers_float_with_the_figures() -> None:
-    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(min_sqnr=60.0)
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(min_tensor_sqnr=60.0)
     assert plan.nodes["Conv_y"].kind is Kind.FLOAT
     assert "below the limit of 60 dB" in plan.nodes["Conv_y"].reason
 

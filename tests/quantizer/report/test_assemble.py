@@ -105,7 +105,7 @@ def test_a_command_repeats_what_had_the_model_judged_but_for_its_files(files: Pa
 
 def test_a_command_gives_a_setting_by_its_flag(files: Path) -> None:
     plan = load_plan(files / "plan.yaml")
-    plan = replace(plan, config=replace(plan.config, min_sqnr=12.0))
+    plan = replace(plan, config=replace(plan.config, min_tensor_sqnr=12.0))
     words = command(plan, Files("m.onnx", "p.yaml", "o.onnx"), [], 1).split()
     assert "--min-sqnr" not in words  # the gate of outputs
     assert words[words.index("--min-tensor-sqnr") + 1] == "12"

@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.search.candidates import Base, Candidate, Measure, Tri
 from qprof_onnx.quantizer.search.state import State, load_state, save_state
 
 TRIAL = Trial(
-    Candidate(Base("d", {"min_sqnr": 15.0}), ("x",)),
+    Candidate(Base("d", {"min_tensor_sqnr": 15.0}), ("x",)),
     Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0),
     1.5,
     3,

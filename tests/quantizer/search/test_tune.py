@@ -53,7 +53,7 @@ def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: 
 
 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
-    base = Base("min_sqnr 15", {"min_sqnr": 15.0})
+    base = Base("min_tensor_sqnr 15", {"min_tensor_sqnr": 15.0})
     failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
     state = State({"model": "m", "max_drop": 0.5}).with_trial(trial(Candidate(base), 0.25, 1.5))
     answers = (

@@ -44,7 +44,7 @@ def test_an_empty_mapping_gives_the_defaults() -> None:
 
 
 def test_settings_can_be_read_back_from_their_own_values() -> None:
-    config = QuantConfig(keep_float=("Conv",), min_sqnr=20.0, calibrator="percentile:99.5")
+    config = QuantConfig(keep_float=("Conv",), min_tensor_sqnr=20.0, calibrator="percentile:99.5")
     assert config_from_mapping({f.name: getattr(config, f.name) for f in fields(QuantConfig)}) == config
 
 
@@ -52,7 +52,7 @@ def test_settings_can_be_read_back_from_their_own_values() -> None:
     ("mapping", "sentence"),
     [
         ([], "config must be a mapping, not a list"),
-        ({"min_sqnr": True}, "config: min_sqnr must be a number, not True"),
+        ({"min_tensor_sqnr": True}, "config: min_tensor_sqnr must be a number, not True"),
         ({"block_size": 8}, "config: block_size 8 must be 0 or a power of two from 16"),
         ({"keep_float": ["Conv", 3]}, "config: keep_float must be text, not 3"),
         ({"mode": None}, "config: mode must be one of static, dynamic, weight-only, auto, not empty"),

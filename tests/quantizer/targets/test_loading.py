@@ -110,7 +110,7 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
             "settings: unknown key 'shema'; did you mean 'schema'?",
         ),
         ("target: glow\nsettings: {schema: symetric}", "schema 'symetric' is not one of"),
-        ("target: glow\nsettings: {min_sqnr: high}", "min_sqnr must be a number"),
+        ("target: glow\nsettings: {min_tensor_sqnr: high}", "min_tensor_sqnr must be a number"),
         ("target: glow\nsettings: {keep_float: Conv}", "keep_float must be a list of names"),
         ("target: glow\nsettings: {calibrator: 3}", "settings: calibrator must be text, not 3"),
         ("target: gloww", "no such target. Did you mean 'glow'?"),
@@ -126,7 +126,10 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
         ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),
         ("target: glow\nsettings: {calibrator: percentile:2}", "'2' is not a number from 50 to 100"),
         ("target: glow\nsettings: {block_size: -1}", "settings: block_size must be a whole number"),
-        ("target: glow\nsettings: {min_sqnr: .nan}", "settings: min_sqnr must be finite, not nan"),
+        (
+            "target: glow\nsettings: {min_tensor_sqnr: .nan}",
+            "settings: min_tensor_sqnr must be finite, not nan",
+        ),
         ("target: glow\ncalibrator: mse", "'calibrator' belongs under 'settings:'"),
         ("target: glow\nforms: [qdq]", "'forms' belongs under 'runtime:'"),
         ("target: mine\nruntime: {name: x}", "runtime: unknown key 'name'"),
@@ -256,13 +259,14 @@ def test_a_target_keeps_its_promises(name: str) -> None:
             "target: m\nruntime: {}\nverified: {how: run, runtime: chip 3, date: 22.11.2026}",
             r"verified: date '22\.11\.2026' is no day; write it as 2026-11-22",
         ),
-        ("settings:\n  min_sqnr: 1\n  min_sqnr: 2", "line 3: duplicate key 'min_sqnr'; keep one"),
-        ("settings: &a {min_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
-        ("settings:\n  <<: {min_sqnr: 1}", "settings: unknown key '<<'"),
-        ("settings:\n  min_sqnr: .nan", "min_sqnr must be finite, not nan"),
+        ("settings:\n  calibrator: kl\n  calibrator: kl", "line 3: duplicate key 'calibrator'; keep one"),
+        ("settings:\n  min_sqnr: 1", "unknown key 'min_sqnr'; did you mean 'min_tensor_sqnr'"),
+        ("settings: &a {min_tensor_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
+        ("settings:\n  <<: {min_tensor_sqnr: 1}", "settings: unknown key '<<'"),
+        ("settings:\n  min_tensor_sqnr: .nan", "min_tensor_sqnr must be finite, not nan"),
         ("settings:\n  min_output_sqnr: 1e20", r"min_output_sqnr 1e\+20 is no number of decibels; give 0"),
-        ("settings:\n  min_sqnr: -1", "min_sqnr -1 is no number of decibels; give 0"),
-        ("settings:\n  min_sqnr: 1e400", "min_sqnr must be finite, not inf"),
+        ("settings:\n  min_tensor_sqnr: -1", "min_tensor_sqnr -1 is no number of decibels; give 0"),
+        ("settings:\n  min_tensor_sqnr: 1e400", "min_tensor_sqnr must be finite, not inf"),
         ("settings: !!python/object/apply:os.getcwd []", "the tag .* is not used here; remove"),
         ("settings: " + "[" * 1000 + "]" * 1000, "lists and mappings are nested too deeply"),
         ("target: nowhere", "mine.yaml: target 'nowhere': no such target"),
@@ -281,7 +285,7 @@ def test_a_configuration_that_another_reader_would_take_is_refused(
 
 
 def test_numbers_of_a_configuration_are_those_of_yaml_1_2(tmp_path: Path) -> None:
-    assert load_recipe(write(tmp_path, "settings:\n  min_sqnr: 1e-5\n")).config.min_sqnr == 1e-5
+    assert load_recipe(write(tmp_path, "settings:\n  min_tensor_sqnr: 1e-5\n")).config.min_tensor_sqnr == 1e-5
 
 
 def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
