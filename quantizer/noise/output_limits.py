@@ -202,22 +202,19 @@ class NoiseLimits:
         return max(1.0 - mean**2 / power, LEAST_VARYING)
 
     def sentences(self) -> Iterator[str]:
-        """Yield what each kind of output keeps, for people."""
+        """Yield what outputs are taken for, for people; nothing where a limit was given whatever they are."""
         if self.least is not None:
             return
         by_kind: dict[OutputKind, list[str]] = {}
         for name, kind in self.kinds.items():
             by_kind.setdefault(kind, []).append(name)
         for kind, names in by_kind.items():
-            what = (
-                WORDS[kind]
-                if len(names) == 1
-                else f"{WORDS[kind].removeprefix('an ').removeprefix('a ')} each"
-            )
-            yield f"{_named(names)}: {what}, {_kept(kind, self._skips(names))}"
-
-    def _skips(self, names: list[str]) -> bool:
-        return any(computed_part(self.graph, name) is not None for name in names)
+            through = ", judged through the other outputs" if kind == "state" else ""
+            if len(names) == 1:
+                yield f"{_named(names)} is taken for {WORDS[kind]}{through}"
+            else:
+                each = "" if kind in ("detections", "values") else " each"
+                yield f"{_named(names)} are taken for {WORDS[kind]}{each}{through}"
 
 
 def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
@@ -252,14 +249,3 @@ def _named(names: list[str]) -> str:
     shown = [f"'{name}'" for name in names[:2]] + ([f"{len(names) - 2} more"] if len(names) > 2 else [])
     listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
     return f"output{'s' if len(names) > 1 else ''} {listed}"
-
-
-def _kept(kind: OutputKind, skips: bool) -> str:
-    decibels, over_variance = LIMITS[kind]
-    if kind == "state":
-        return "judged by what is made of it"
-    if kind == "detections":
-        return f"keeps {DECISION_DB:g} dB in scores and {decibels:g} dB over what varies beside them"
-    over = " over what varies" if over_variance else ""
-    skip = f", and {SKIP_DB:g} dB over what is added to the input" if skips and kind == "signal" else ""
-    return f"keeps {decibels:g} dB{over}{skip}"

@@ -261,7 +261,16 @@ class Verdict(Presented):
         if self.grade == "good" and self.held_out.few_text:
             return f"good so far: {self.held_out.few_text}; {facts}"
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
-        return f"{self.grade}: {facts}{on}"
+        return f"{self.grade}{self._weights_only}: {facts}{on}"
+
+    @property
+    def _weights_only(self) -> str:
+        """Return that all arithmetic is float, and that it is not faster where that is known; else ""."""
+        parts = self.composition
+        if not parts.weight_only == parts.quantized > 0:
+            return ""
+        vain = parts.is_unprofitable or (self.latency is not None and not self.cost.is_faster)
+        return " (weights only, not faster)" if vain else " (weights only)"
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield name and text of what stands below the sentence: size, speed, share of int8, the cause."""

@@ -123,7 +123,7 @@ def test_the_estimate_is_that_of_the_equalized_model(function: str) -> None:
 def test_off_means_nothing_is_changed() -> None:
     made = planned(uneven(), **PLAIN)
     assert not made.plan.adjustments
-    assert made.plan.notes == ("output 'y': values, keeps 20 dB over what varies",)
+    assert made.plan.notes == ("output 'y' is taken for values",)
 
 
 def test_a_profile_without_channels_is_told() -> None:

@@ -46,7 +46,7 @@ def test_no_limit_is_no_limit() -> None:
 
 def test_a_kind_that_is_given_overrules_the_one_that_was_told() -> None:
     found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("y=signal",))
-    assert list(found.sentences()) == ["output 'y': a signal, keeps 38 dB over what varies"]
+    assert list(found.sentences()) == ["output 'y' is taken for a signal"]
 
 
 def test_a_kind_for_what_is_no_output_is_refused_with_the_nearest_name() -> None:
@@ -72,7 +72,6 @@ def test_noise_is_held_against_what_is_added_to_the_input() -> None:
     found = limits(small)
     # The convolution makes 0.01 of the input: 40 dB less, of which 25 are kept.
     assert decibels(found.allowed("y")) == pytest.approx(65.0, abs=1.5)
-    assert "25 dB over what is added to the input" in next(found.sentences())
 
 
 def test_a_sum_of_two_computed_parts_is_judged_by_itself() -> None:

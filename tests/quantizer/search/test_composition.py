@@ -72,3 +72,11 @@ def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep
     assert found.grade == "fair"
     assert found.remarks[0] == "keep the float model: int8 brings nothing here"
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).grade == "good"
+
+
+def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
+    sentence = verdict_of(evaluation(), LIMITS, Composition(None, 3, (), weight_only=3), HELD_OUT).sentence
+    assert sentence.startswith("good (weights only): output 'y'")
+    slow = replace(WEIGHTS, is_unprofitable=True)
+    sentence = verdict_of(evaluation(), LIMITS, slow, HELD_OUT).sentence
+    assert sentence.startswith("good (weights only, not faster): output 'y'")
