@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ..base.errors import DataError, nearest
+from ..base import strict_yaml
+from ..base.errors import DataError, MalformedError, nearest
 from .objects import DataLike, PreprocessedData
 from .storage import DataFile, data_files, is_url, joined, local_path
 
@@ -54,7 +53,8 @@ def pictures_of(source: str, suffixes: tuple[str, ...]) -> tuple[DataFile, ...]:
     split = split or next((name for name in SPLITS if document.get(name)), "")
     if not document.get(split):
         has = ", ".join(name for name in SPLITS if document.get(name))
-        raise DataError(f"{source}: the file has no split '{split}' (it has {has}).{nearest(split, SPLITS)}")
+        near = nearest(split, SPLITS)
+        raise DataError(f"{source}: the file has no split '{split}'; choose one that it has: {has}.{near}")
     folder = _folder(path, document)
     found: list[DataFile] = []
     for entry in document[split] if isinstance(document[split], list) else [document[split]]:
@@ -95,8 +95,8 @@ def _split_of(source: str) -> tuple[str, str]:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(Path(local_path(path)).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = strict_yaml.parse(Path(local_path(path)).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: cannot be read as YAML ({reason}); correct it") from error
     if not isinstance(document, dict) or not any(document.get(name) for name in SPLITS):

@@ -89,7 +89,11 @@ def test_boxes_lie_where_labels_stands_for_images(folder: Path) -> None:
     [
         ("path: nowhere\ntrain: images/train", "", r"path: nowhere: no such folder .* download the data set"),
         ("path: set\ntrain: images/none", "", r"train: images/none: no such folder or file"),
-        ("path: set\nval: images/val", ":vall", r"no split 'vall' \(it has val\)\. Did you mean 'val'\?"),
+        (
+            "path: set\nval: images/val",
+            ":vall",
+            r"no split 'vall'; choose one that it has: val\. Did you mean 'val'\?",
+        ),
         ("scale: 2", "", r"says no pictures; as data it is the data.yaml of a data set"),
         ("train: [", "", r"cannot be read as YAML"),
     ],
