@@ -173,7 +173,12 @@ class HeldOut:
     def remarks(self) -> tuple[str, ...]:
         """What makes a verdict on them unsure."""
         if self.seen:
-            return ("judged on the samples of the profile, which flatters: give others with --holdout-data",)
+            advice = "give others with --holdout-data"
+            if self.of_samples == 1 < self.rows:
+                advice += (
+                    f", or the {self.rows} rows as samples of their own: a list of rows, or several files"
+                )
+            return (f"judged on the samples of the profile, which flatters: {advice}",)
         if self.rows < FEW:
             few = _count(self.samples, "held-out sample")
             return (f"few samples: {few} of {self.of_samples}; more make the verdict surer",)
@@ -247,9 +252,10 @@ class Verdict(Presented):
             return f"none: {self.remarks[0]}"
         parts = []
         if (accuracy := self.accuracy) is not None:
+            rows = "rows of the profile" if self.held_out.seen else "held-out rows"
             parts.append(
                 f"accuracy {accuracy.float_percent:.2f} -> {accuracy.quantized_percent:.2f} % of "
-                f"{accuracy.rows} held-out rows ({_change(accuracy, 'points')})"
+                f"{accuracy.rows} {rows} ({_change(accuracy, 'points')})"
             )
         if self.score is not None:
             parts.append(
