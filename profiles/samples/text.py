@@ -23,8 +23,8 @@ from .values import InputSpec, Sample, Samples
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
 
-Role = Literal["ids", "attention_mask", "token_type_ids", "position_ids", "text"]
-"""What an input takes of a text; `text` is the text itself."""
+Role = Literal["ids", "attention_mask", "token_type_ids", "position_ids", "has_past", "text"]
+"""What an input takes of a text; `text` is the text itself, `has_past` whether there were tokens before."""
 
 USUAL_NAMES: Mapping[str, Role] = {
     "input_ids": "ids",
@@ -39,6 +39,7 @@ USUAL_NAMES: Mapping[str, Role] = {
     "segment_ids": "token_type_ids",
     "input_type_ids": "token_type_ids",
     "position_ids": "position_ids",
+    "use_cache_branch": "has_past",
 }
 """What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
 
@@ -70,7 +71,7 @@ class TextRecipe:
         Mapping[str, Role],
         Meta(
             description="for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, "
-            "position_ids or text"
+            "position_ids, has_past or text"
         ),
     ] = of_field(default_factory=dict)
     field: Annotated[
@@ -173,6 +174,7 @@ class TextEncoder:
                 "attention_mask": np.ones(end, np.int64),
                 "token_type_ids": encoded["token_type_ids"][start:end],
                 "position_ids": np.arange(start, end),
+                "has_past": np.array(start > 0),
             }
             following = np.append(ids[start + 1 : end + 1], [-1] * (end - start))[: end - start]
             yield self._all_arrays(where, values), following
@@ -182,6 +184,7 @@ class TextEncoder:
                 "attention_mask": np.ones(place + 1, np.int64),
                 "token_type_ids": np.zeros(1, np.int64),
                 "position_ids": np.arange(place, place + 1),
+                "has_past": np.array(True),
             }
             yield self._all_arrays(where, values), None
 
@@ -206,7 +209,8 @@ class TextEncoder:
                 raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
             values: Mapping[Role, Any] = {"text": np.array(text, object)}
         else:
-            values = {"text": np.array(text, object), **_encoded(self.tokenizer, text, pair)}
+            encoded = _encoded(self.tokenizer, text, pair)
+            values = {"text": np.array(text, object), "has_past": np.array(False), **encoded}
         return self._all_arrays(where, values)
 
     def texts(self, where: str, row: Mapping[str, object]) -> list[str]:

@@ -74,6 +74,22 @@ net (float[N, 4] sound, float[2, N, 3] state) => (float[N, 3] y, float[2, N, 3] 
 """
 
 
+MERGED = """
+<ir_version: 9, opset_import: ["": 17]>
+decoder (int64[batch, new] input_ids, float[batch, past, 4] past_key_values__0__key, bool[1] use_cache_branch)
+    => (float[batch, total, 8] logits, float[batch, total, 4] present__0__key)
+{
+    x = Gather (table, input_ids)
+    present__0__key = If (use_cache_branch) <
+        then_branch = g () => (float[batch, total, 4] whole) {
+            whole = Concat <axis = 1> (past_key_values__0__key, x) },
+        else_branch = h () => (float[batch, total, 4] first) { first = Identity (x) }>
+    logits = MatMul (present__0__key, head)
+}
+"""
+"""One file for the first run and for those with a cache, as optimum merges two."""
+
+
 def made(text: str, **weights: np.ndarray) -> ir.Model:
     proto = parser.parse_model(text)
     proto.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
@@ -277,3 +293,12 @@ def test_profiles_of_shards_of_steps_are_the_profile_of_all(folder: Path, decode
     merged = shards[2].merged(shards[0]).merged(shards[1])
     assert dumps(merged) == dumps(profile)
     assert profile.data.samples == 11
+
+
+def test_a_merged_decoder_takes_its_branch_without_a_cache_for_the_prompt_alone(folder: Path) -> None:
+    model = made(MERGED, table=TABLE, head=np.ascontiguousarray(TABLE.T))
+    samples = list(texts(folder, model, "prompt: 2; decode: 2"))
+    first, *others = (sample.arrays for sample in samples[:3])
+    assert first["use_cache_branch"].tolist() == [False]
+    assert [step["use_cache_branch"].tolist() for step in others] == [[True], [True]]
+    assert [step["past_key_values.0.key"].shape[1] for step in (first, *others)] == [0, 2, 3]
