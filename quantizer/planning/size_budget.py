@@ -4,11 +4,10 @@ Without `fit_size` a model with an embedding table has 8 bits in its tables, and
 weight follows: what makes the words of a language model, and what scores them. Their errors reach the output
 unmixed; and a table that is the last product too is stored once.
 
-With it the model begins in 4 bits throughout, and weights are widened while there is room, those first whose
-noise at the outputs is largest for the bytes that 8 bits add: noise as measured when the model was profiled.
-Where nothing was measured all have the same noise for their signal, so the tables and the last product come
-first and then the smaller weights. What is stored once is widened together, and its bytes count once.
-Tables and last products first, or these products alone, are tried too: what leaves least noise is taken.
+With it the model begins in 4 bits throughout, and those weights are widened that fit and whose noise at the
+outputs is largest together: noise as measured when the model was profiled. Where nothing was measured all
+have the same noise for their signal, so the tables and the last product come first and then the smaller
+weights. What is stored once is widened together, and its bytes count once.
 
 How many bytes the graph itself takes, only the written model tells: `PlanningFacts.size_error` has by how
 much the estimate of one was off.
@@ -48,6 +47,10 @@ POINT_BYTES = 80
 """That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
 
 
+PARTS = 10_000
+"""Of the room for 8 bits, in which the sizes of weights are counted."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Weights that are stored once, or one alone.
@@ -57,14 +60,12 @@ class Group:
         added: bytes that 8 bits take more.
         noise: at the outputs, over their signal, that 8 bits take away.
         is_end: whether a table or the last product is among them.
-        is_table: whether there are tables alone.
     """
 
     nodes: tuple[str, ...]
     added: float
     noise: float
     is_end: bool
-    is_table: bool
 
 
 def wide_nodes(facts: PlanningFacts, make: Callable[[PlanningFacts], QuantPlan]) -> frozenset[str]:
@@ -102,7 +103,7 @@ def wide_nodes(facts: PlanningFacts, make: Callable[[PlanningFacts], QuantPlan])
     twins = _twins(facts.graph, readers)
     groups = sorted(
         _groups(facts, plan, ends, readers, twins),
-        key=lambda group: (group.noise <= 0.0, -group.noise / group.added, not group.is_end, group.added),
+        key=lambda group: (-group.noise / group.added, not group.is_end, group.added),
     )
     size = _size(facts.prepared.model, facts.graph, plan, twins.values()) + facts.size_error
     if size > limit:
@@ -111,22 +112,31 @@ def wide_nodes(facts: PlanningFacts, make: Callable[[PlanningFacts], QuantPlan])
             "more, or larger blocks with --block-size"
         )
 
-    def filled(first: Callable[[Group], bool]) -> list[Group]:
-        """Return the groups that fit, the first ones before the others."""
-        room, found = limit - size, list[Group]()
-        for group in sorted(groups, key=lambda group: not first(group)):
-            if group.added <= room:
-                room -= group.added
-                found.append(group)
-        return found
-
-    ways = (
-        filled(lambda group: False),
-        filled(lambda group: group.is_end),
-        filled(lambda group: group.is_end and not group.is_table),
-    )
-    chosen = max(ways, key=lambda way: sum(group.noise for group in way))
+    chosen = noisiest(groups, limit - size)
+    for group in groups:
+        if group not in chosen and sum(one.added for one in (*chosen, group)) <= limit - size:
+            chosen.append(group)
     return frozenset(node for group in chosen for node in group.nodes)
+
+
+def noisiest(groups: Sequence[Group], room: float) -> list[Group]:
+    """Return the groups whose noise is largest together and that fit: a knapsack, by dynamic programming.
+
+    Sizes are counted in parts of the room, rounded up; there are `PARTS` of them.
+    """
+    most, taken = np.zeros(PARTS + 1), np.zeros((len(groups), PARTS + 1), bool)
+    sizes = [math.ceil(group.added * PARTS / room) if room > 0.0 else PARTS + 1 for group in groups]
+    for group, size, better in zip(groups, sizes, taken, strict=True):
+        if size <= PARTS:
+            together = most[: PARTS + 1 - size] + group.noise
+            better[size:] = together > most[size:]
+            most[size:] = np.maximum(most[size:], together)
+    found, left = list[Group](), PARTS
+    for group, size, better in zip(groups[::-1], sizes[::-1], taken[::-1], strict=True):
+        if better[left]:
+            found.append(group)
+            left -= size
+    return found
 
 
 def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
@@ -174,8 +184,7 @@ def _groups(
         shape, params = _shape(graph, name), plan.tensors[name]
         added = _wide_bytes(shape, params, graph.node(last), plan) - _bytes_of(shape, params)
         share = sum(noise.get(node, 0.0) for node in nodes)
-        is_table = all(_is_lookup(graph.node(node)) for node in nodes)
-        yield Group(nodes, added, share, not ends.isdisjoint(nodes), is_table)
+        yield Group(nodes, added, share, not ends.isdisjoint(nodes))
 
 
 def _stored(node: Node, plan: QuantPlan, graph: Graph) -> list[str]:

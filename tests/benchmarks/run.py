@@ -47,6 +47,7 @@ STAGES = {
     "large-model": "large_model",
     "large-decoder": "large_decoder",
     "token-times": "token_times",
+    "decoders": "decoders",
 }
 """Name -> module in `stages/`; a module is imported only when its stage is asked for: each needs other
 packages.

@@ -294,9 +294,14 @@ def interleaved(runs: Mapping[str, Run], feed: Feed, seconds: float) -> dict[str
     return {name: statistics.median(values) * 1000 for name, values in times.items()}
 
 
-def measured(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Record:
-    """Run a command and return what it took: see measured.py; `said` is what it wrote to standard error."""
-    words = [sys.executable, str(HERE / "measured.py"), str(LIMIT), *command]
+def measured(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, limit: float = LIMIT
+) -> Record:
+    """Run a command, for so many seconds at most, and return what it took: see measured.py.
+
+    `said` is what it wrote to standard error.
+    """
+    words = [sys.executable, str(HERE / "measured.py"), str(limit), *command]
     run = subprocess.run(
         words, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})}
     )

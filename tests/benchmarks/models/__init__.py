@@ -34,6 +34,7 @@ FILES = {
     "resnet50": "resnet50",
     "digits": "digits",
     "char-decoder": "char_decoder",
+    "piece-decoder": "piece_decoder",
     "noise-mask": "noise_mask",
     "vocoder": "vocoder",
     "pose": "pose",

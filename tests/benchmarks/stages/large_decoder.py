@@ -1,19 +1,23 @@
-"""GPTQ in 4 bits on a decoder of a billion parameters: time and peak of memory, and what a kill costs.
+"""Weights of a decoder of a billion parameters in 4 bits: time, own memory, and what a kill costs.
 
-    python tests/benchmarks/run.py large-decoder --work DIR --layers 16 --kill-after 120
+    python tests/benchmarks/run.py large-decoder "1 G" --work DIR
 
-Residual layers of attention (one head, over the positions of a sample) and a gated feed-forward net, with
-seeded weights in a file of external data that is written tensor by tensor. With `--kill-after` the run is
-killed after that time and started again with the same checkpoint.
+Residual layers of attention (one head, over the positions of a sample) and a gated feed-forward net, one
+table for both ends, with seeded weights in a file of external data that is written tensor by tensor. A second
+run of GPTQ is killed after some processor time and started again with its checkpoint. "Own memory" is the
+peak of RssAnon, which mapped files are no part of.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +25,17 @@ import onnx
 from frame import Row, Rows, Stage, table
 from measured import own_mb
 from onnx import parser
-from workbench import QPROF
+from workbench import QPROF, digest_of
 
 from stages.large_model import appended, figures
 
-WIDTH, INNER = 2048, 8192
-POSITIONS, SAMPLES = 64, 4
+WIDTH, INNER, TOKENS = 2048, 8192, 32000
+POSITIONS, SAMPLES = 64, 8
+LIMIT = 4 * 3600  # seconds that a command may take
 LAYER = """
     n{i} = LayerNormalization (x{i}, one, zero)
     q{i} = MatMul (n{i}, wq{i}) k{i} = MatMul (n{i}, wk{i}) v{i} = MatMul (n{i}, wv{i})
-    kt{i} = Transpose <perm = [1, 0]> (k{i}) s{i} = MatMul (q{i}, kt{i}) c{i} = Mul (s{i}, root)
+    kt{i} = Transpose <perm = [0, 2, 1]> (k{i}) s{i} = MatMul (q{i}, kt{i}) c{i} = Mul (s{i}, root)
     p{i} = Softmax (c{i}) a{i} = MatMul (p{i}, v{i}) o{i} = MatMul (a{i}, wo{i}) r{i} = Add (x{i}, o{i})
     m{i} = LayerNormalization (r{i}, one, zero) g{i} = MatMul (m{i}, wg{i}) u{i} = MatMul (m{i}, wu{i})
     e{i} = Sigmoid (g{i}) f{i} = Mul (g{i}, e{i}) h{i} = Mul (f{i}, u{i}) d{i} = MatMul (h{i}, wd{i})
@@ -38,81 +43,155 @@ LAYER = """
 """
 
 
+@dataclass(frozen=True)
+class Size:
+    """What is measured on a decoder.
+
+    Attributes:
+        layers: of it.
+        has_gptq: whether GPTQ is measured, or what needs no samples.
+        kill_after: seconds of processor after which GPTQ is killed in a second run; 0 for no second run.
+    """
+
+    layers: int
+    has_gptq: bool = False
+    kill_after: float = 0.0
+
+
+SIZES = {
+    "1 G": Size(14),
+    "4 G": Size(58),
+    "0.2 G, GPTQ": Size(2, has_gptq=True, kill_after=60.0),
+    "1 G, GPTQ": Size(14, has_gptq=True),
+}
+LARGEST_OF_PEER = 20
+"""Layers of a decoder whose weights onnxruntime's tool, which holds them all, gets."""
+
+
 def build(folder: Path, layers: int) -> tuple[Path, int]:
     """Write the model and its samples; return its path and how many weights it has."""
     text = "".join(LAYER.format(i=i, j=i + 1) for i in range(layers))
     model = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> decoder (float[{POSITIONS}, {WIDTH}] x0) => '
-        f"(float[{POSITIONS}, {WIDTH}] x{layers}) <float[{WIDTH}] one, float[{WIDTH}] zero, float root> "
-        f"{{ {text} }}"
+        f'<ir_version: 8, opset_import: ["": 17]> decoder (int64[B, N] ids) => '
+        f"(float[B, N, {TOKENS}] logits) {{ x0 = Gather (table, ids) {text} "
+        f"last = LayerNormalization (x{layers}, one, zero) "
+        "turned = Transpose <perm = [1, 0]> (table) logits = MatMul (last, turned) }"
     )
-    del model.graph.input[1:]
     rng, count = np.random.default_rng(0), 0
     small = {"one": np.ones(WIDTH), "zero": np.zeros(WIDTH), "root": np.array(WIDTH**-0.5)}
-    del model.graph.initializer[:]
     for name, array in small.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    shapes = {"table": (TOKENS, WIDTH)}
+    for number in range(layers):
+        shapes |= {f"w{letter}{number}": (WIDTH, WIDTH) for letter in "qkvo"}
+        shapes |= {f"w{letter}{number}": (WIDTH, INNER) for letter in "gu"} | {f"wd{number}": (INNER, WIDTH)}
     with (folder / "decoder.data").open("wb") as data:
-        for number in range(layers):
-            for letter in "qkvogud":
-                rows, columns = {"g": (WIDTH, INNER), "u": (WIDTH, INNER), "d": (INNER, WIDTH)}.get(
-                    letter, (WIDTH, WIDTH)
-                )
-                values = rng.standard_normal((rows, columns), np.float32)
-                values *= np.float32(1.0 / np.sqrt(rows))
-                model.graph.initializer.append(appended(data, f"w{letter}{number}", values))
-                count += values.size
+        for name, shape in shapes.items():
+            values = rng.standard_normal(shape, np.float32)
+            values *= np.float32(1.0 if name == "table" else shape[0] ** -0.5)
+            model.graph.initializer.append(appended(data, name, values))
+            count += values.size
     onnx.save(model, folder / "decoder.onnx")
     (folder / "samples").mkdir()
-    mixed = rng.standard_normal((256, WIDTH), np.float32)  # few directions: columns are correlated
     for number in range(SAMPLES):
-        array = rng.standard_normal((POSITIONS, 256), np.float32) @ mixed / 16
-        np.save(
-            folder / "samples" / f"{number}.npy", array + rng.standard_normal(array.shape, np.float32) / 2
-        )
+        ids = (TOKENS * rng.random((1, POSITIONS)) ** 3).astype(np.int64)  # some tokens are frequent
+        np.savez(folder / "samples" / f"{number}.npz", ids=ids)
     return folder / "decoder.onnx", count
 
 
-def killed(command: list[str], seconds: float) -> float:
-    """Start a command and kill it; return the peak of its own memory in MiB."""
-    process, start, own = subprocess.Popen(command), time.perf_counter(), 0.0
-    while process.poll() is None and time.perf_counter() - start < seconds:
+PEER = """
+import sys, onnx
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+quantizer = MatMulNBitsQuantizer(onnx.load(sys.argv[1]), bits=4, block_size=32, accuracy_level=4)
+quantizer.process()
+quantizer.model.save_model_to_file(sys.argv[2], use_external_data_format=True)
+"""
+WITHIN = ("sh", "-c", 'ulimit -v "$0"; exec "$@"')
+
+
+def killed(command: Sequence[str], processor: float) -> Row:
+    """Start a command, kill it after some seconds of processor, and return what it took."""
+    process, start, own, spent = subprocess.Popen(command), time.perf_counter(), 0.0, 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    while process.poll() is None and spent < processor:
         own = max(own, own_mb(process.pid))
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        spent = (int(fields[11]) + int(fields[12])) / ticks
         time.sleep(0.05)
     process.kill()
     process.wait()
-    return own
+    return {"seconds": time.perf_counter() - start, "processor": spent, "own_mb": own}
 
 
 def rows(subject: str, given: Namespace) -> Iterator[Row]:
-    """Yield seconds and the peak of memory of the run, or of the killed one and that which goes on."""
+    """Yield the time and the own memory of each run."""
+    size = SIZES[subject]
     with tempfile.TemporaryDirectory(dir=given.work) as place:
         folder = Path(place)
-        model, weights = build(folder, given.layers)
-        command = [*QPROF, "quantize", str(model), "--mode", "weight-only", "--weight-type", "int4"]
-        command += ["--rounding", "gptq", "--data", str(folder / "samples")]
-        command += ["--checkpoint", str(folder / "state"), "-o", str(folder / "q.onnx")]
-        if given.kill_after:
-            yield {"run": "killed", "seconds": given.kill_after, "own_mb": killed(command, given.kill_after)}
-        yield {"run": "resumed" if given.kill_after else "whole", **figures(command)}
-        size = sum(path.stat().st_size for path in folder.glob("q.onnx*"))
-    yield {"weights": weights, "layers": given.layers, "size": size}
+        model, weights = build(folder, size.layers)
+        out = folder / "q.onnx"
+
+        def written() -> tuple[int, str]:
+            files = sorted(folder.glob("q.onnx*"))
+            found = sum(file.stat().st_size for file in files), digest_of(*files)
+            for file in files:
+                file.unlink()
+            return found
+
+        whole = sum(path.stat().st_size for path in folder.glob("decoder.*"))
+        yield {"weights": weights, "layers": size.layers, "float": whole}
+        plain = [*QPROF, "quantize", str(model), "--mode", "weight-only", "--weight-type", "int4"]
+        plain += ["-o", str(out)]
+        if size.has_gptq:
+            gptq = [*plain, "--rounding", "gptq", "--data", str(folder / "samples")]
+            gptq += ["--checkpoint", str(folder / "state")]
+            first = figures(gptq, LIMIT)
+            bytes_, digest = written()
+            yield {"run": "qprof, GPTQ", **first, "size": bytes_}
+            if size.kill_after:
+                yield {"run": "qprof, GPTQ, killed", **killed(gptq, size.kill_after)}
+                for file in folder.glob("q.onnx*"):  # a kill leaves at most a part under another name
+                    file.unlink()
+                second = figures(gptq, LIMIT)
+                bytes_, again = written()
+                same = "the same bytes" if again == digest else "OTHER BYTES"
+                yield {"run": f"started again: {same}", **second, "size": bytes_}
+            return
+        yield {"run": "qprof", **figures(plain, LIMIT), "size": written()[0]}
+        yield {
+            "run": "qprof, `ulimit -v` of four times the file",
+            **figures([*WITHIN, str(4 * whole // 1024), *plain], LIMIT),
+            "size": written()[0],
+        }
+        if size.layers <= LARGEST_OF_PEER:
+            peer = [sys.executable, "-c", PEER, str(model), str(out)]
+            yield {
+                "run": "onnxruntime's `MatMulNBitsQuantizer`",
+                **figures(peer, LIMIT),
+                "size": written()[0],
+            }
 
 
 def page(rows: Rows) -> str:
-    ((*runs, last),) = rows.values()
-    cells = [[run["run"], f"{run['seconds']:.0f}", f"{run['own_mb']:.0f}"] for run in runs]
+    return "\n\n".join(_part(found) for found in rows.values())
+
+
+def _part(rows: Sequence[Row]) -> str:
+    first, *runs = rows
+    cells = [
+        [
+            run["run"],
+            f"{run['processor']:.0f}",
+            f"{run['own_mb'] / 1024:.2f}",
+            f"{run['size'] / 1e9:.2f}" if "size" in run else "",
+        ]
+        for run in runs
+    ]
     return (
-        f"{last['weights'] / 1e6:.0f} million weights in {last['layers']} layers, "
-        f"{4 * last['weights'] / 1e9:.2f} GB; "
-        f"{last['size'] / 1e9:.2f} GB in int4. {SAMPLES} samples of {POSITIONS} positions.\n\n"
-        + table(["run", "seconds", "own memory at most, MiB"], cells)
+        f"{first['weights'] / 1e6:.0f} million weights in {first['layers']} layers and a table of {TOKENS} "
+        f"tokens, {first['float'] / 1e9:.1f} GB; GPTQ with {SAMPLES} samples of {POSITIONS} positions.\n\n"
+        + table(["run, to 4 bits", "seconds of processor", "own memory at most, GiB", "written, GB"], cells)
     )
 
 
-def options(parser: ArgumentParser) -> None:
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--kill-after", type=float, default=0.0, help="seconds; 0: not killed")
-
-
-STAGE = Stage(rows, {"": page}, (), options)
+STAGE = Stage(rows, {"LARGE_MODEL.md": page}, tuple(SIZES))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, MalformedError
 from qprof_onnx.profiles.records.profile import DataId, Profile
@@ -20,6 +23,7 @@ from qprof_onnx.quantizer.model.saving import written_bytes
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.planning.size_budget import PARTS, Group, noisiest
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import size_in_bytes
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -116,13 +120,28 @@ def test_bits_go_where_the_measured_noise_is(noisy: str) -> None:
     assert [name for name, found in bits(plan).items() if found == 8] == [noisy]
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, PARTS // 2), st.floats(1e-9, 1.0)), min_size=1, max_size=8),
+    st.integers(1, PARTS),
+)
+@settings(max_examples=60)
+def test_no_other_weights_that_fit_have_more_noise(each: list[tuple[int, float]], unit: int) -> None:
+    room = float(unit * PARTS)
+    groups = [Group((str(i),), float(size * unit), noise, False) for i, (size, noise) in enumerate(each)]
+    chosen = noisiest(groups, room)
+    ways = (some for count in range(len(groups) + 1) for some in combinations(groups, count))
+    best = max(sum(g.noise for g in way) for way in ways if sum(g.added for g in way) <= room)
+    assert sum(group.added for group in chosen) <= room
+    assert sum(group.noise for group in chosen) == pytest.approx(best, rel=1e-12)
+
+
 def test_a_size_is_filled_to_the_last_matrix_that_fits(tmp_path: Path) -> None:
     float_model, file = tmp_path / "float.onnx", tmp_path / "q.onnx"
     ir.save(decoder(), float_model)
 
     def made(most: float) -> int:
-        settings = {"mode": "weight-only", "weight_type": "int4", "fit_size": f"{most}B"}
-        write_quantized(float_model, None, file, recipe=load_recipe(None, settings))
+        asked = {"mode": "weight-only", "weight_type": "int4", "fit_size": f"{most}B"}
+        write_quantized(float_model, None, file, recipe=load_recipe(None, asked))
         return file.stat().st_size
 
     largest = made(65_000)
@@ -130,9 +149,9 @@ def test_a_size_is_filled_to_the_last_matrix_that_fits(tmp_path: Path) -> None:
     assert made(largest - 1) < largest - 5_000
 
 
-@pytest.mark.parametrize("settings", [{}, {"fit_size": "least"}, {"weight_type": "int8"}])
-def test_the_size_of_a_written_model_is_known_before(settings: dict[str, str]) -> None:
-    model, plan = decoder(), plan_of(decoder(), **settings)
+@pytest.mark.parametrize("asked", [{}, {"fit_size": "least"}, {"weight_type": "int8"}])
+def test_the_size_of_a_written_model_is_known_before(asked: dict[str, str]) -> None:
+    model, plan = decoder(), plan_of(decoder(), **asked)
     assert 0 <= written_bytes(lower(model, plan).model) - size(model, plan) <= 16  # lengths of the graph
 
 
