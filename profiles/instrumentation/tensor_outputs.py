@@ -59,11 +59,13 @@ class _Rewriter:
         model: is changed.
         taken: names in use.
         empty: the empty sequence of each element type, in the main graph.
+        replaced: what stands for the outputs of nodes that were given more of them.
     """
 
     model: ir.Model
     taken: set[str] = field(init=False)
     empty: dict[ir.DataType, ir.Value] = field(init=False, default_factory=dict)
+    replaced: dict[ir.Value, ir.Value] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.taken = value_names(self.model)
@@ -201,10 +203,11 @@ class _Rewriter:
 
     def readable(self, graph: ir.Graph, inner: SubgraphTensor) -> ir.Value:
         """Return the tensor in an element type that numpy has."""
+        value = self.replaced.get(inner.value, inner.value)
         if _read_dtype(inner) == inner.dtype:
-            return inner.value
+            return value
         attribute = ir.AttrInt64("to", int(_read_dtype(inner)))
-        node = self.node("Cast", [inner.value], inner, [attribute], tensor=True)
+        node = self.node("Cast", [value], inner, [attribute], tensor=True)
         graph.append(node)
         return node.outputs[0]
 
@@ -229,6 +232,7 @@ class _Rewriter:
             name = before.name
             before.replace_all_uses_with(value, replace_graph_outputs=True)
             value.name = name
+            self.replaced[before] = value
         graph.remove(owner, safe=True)
         return held
 
