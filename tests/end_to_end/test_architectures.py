@@ -400,8 +400,10 @@ def outputs(path: Path, feeds: list[Feed]) -> list[list[np.ndarray]]:
 
 
 TOO_GOOD = {
-    "three LSTMs of which the last hidden state of the last is used": "the state that the Gemm reads is the same "
-    "for all samples to 1e-5; its rounding is one draw, which is expected at 60 dB and is 51"
+    "three LSTMs of which the last hidden state of the last is used": (
+        "the state that the Gemm reads is the same for all samples to 1e-5: its rounding is one draw, "
+        "expected at 60 dB, and is 51"
+    )
 }
 """Networks whose estimate is known to be outside of its band, and what is known of the cause."""
 
