@@ -38,7 +38,7 @@ SETTINGS = [
 ]
 
 
-def model_of(*, tied: bool = True) -> ir.Model:
+def model_of(*, tied: bool = True, width: int = WIDTH) -> ir.Model:
     """Return a model that looks words up, and scores them with the same table, or with another one."""
     proto = parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 21]> g (int64[2, 5] ids) => (float[2, 5, {WORDS}] y)
@@ -47,7 +47,7 @@ def model_of(*, tied: bool = True) -> ir.Model:
     )
     rng = np.random.default_rng(0)
     for name in ("table",) if tied else ("table", "other"):
-        array = rng.standard_normal((WORDS, WIDTH)).astype(np.float32)
+        array = rng.standard_normal((WORDS, width)).astype(np.float32)
         proto.graph.initializer.append(numpy_helper.from_array(array, name))
     return prepare(ir.from_proto(proto)).model
 
@@ -110,3 +110,14 @@ def test_a_plan_comes_back_from_a_model_with_a_tied_table(settings: dict[str, ob
     for optimised in (True, False):
         result = lower(model, again).model
         assert np.array_equal(run(written, optimised=optimised), run(result, optimised=optimised))
+
+
+@pytest.mark.parametrize(("width", "block"), [(192, 64), (576, 64), (96, 32), (640, 128), (48, 16)])
+def test_8_bits_are_in_blocks_that_fill_the_width_so_that_the_table_is_stored_once(
+    width: int, block: int
+) -> None:
+    model = model_of(width=width)
+    written = lower(model, plan_of(model, {"weight_type": "int8"})).model
+    assert stored(written) == WORDS * width
+    (product,) = (node for node in written.graph if node.op_type == "MatMulNBits")
+    assert product.attributes["block_size"].as_int() == block
