@@ -107,7 +107,9 @@ def of_peer(path: Path, out: Path, eight: Sequence[str], *, is_k_quant: bool) ->
 
 
 def bytes_of_weights(path: Path) -> int:
-    return sum(numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(path).graph.initializer)
+    """Return how many bytes the weights take, those of 4 bits packed as they are in the file."""
+    tensors = onnx.load(path).graph.initializer
+    return sum(len(one.raw_data) or numpy_helper.to_array(one).nbytes for one in tensors)
 
 
 def judged(path: Path, reference: Sequence[np.ndarray], split: Split) -> Row:
