@@ -29,6 +29,7 @@ ALLOWED = {
     ("quantizer/model", "converted", "ir.from_proto"): "the message to a model, where errors are translated",
     ("quantizer/model", "_bare", "ir.to_proto"): "for the checker, which gives nothing back",
     ("quantizer/model", "_serialized", "ir.to_proto"): "a model to the bytes of its file",
+    ("quantizer/model", "written_bytes", "ir.to_proto"): "for its size, without large values",
     ("quantizer/model", "in_opset", "ir.to_proto"): "into the version converter, without large values",
     ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
     ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
