@@ -40,6 +40,7 @@ class Excerpt:
         output: the output whose answers are shown.
         float_answer, quantized_answer: of both models, in words: the class with its value where the output
             has classes, else the value that differs most.
+        changed_class: whether the models answer different classes; False where there are none.
         input: name of the input that is shown; "" for none.
         picture: of that input, as PNG in base64, scaled to its own range and to at most `SIDE` pixels; "" for
             what is no picture.
@@ -52,6 +53,7 @@ class Excerpt:
     output: str
     float_answer: str
     quantized_answer: str
+    changed_class: bool = False
     input: str = ""
     picture: str = ""
     curve: tuple[float, ...] = ()
@@ -82,20 +84,20 @@ def excerpt_of(
     rows = batch_size(sample.arrays, of_batches(specs))
     row = int(place[0]) if place and rows is not None and rows == distance.shape[0] else 0
     axis = classes.axis_in(floats.shape) if classes.is_answer else None
-    words = ["", ""]
+    words, changed_class = ["", ""], False
     if place and axis is not None:
         along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
-        words = [_class_text(one[along]) for one in (floats, quantized)]
+        scores = [one[along] for one in (floats, quantized)]
+        best = [int(np.argmax(one)) for one in scores]
+        words = [f"class {at} ({one[at]:.4g})" for at, one in zip(best, scores, strict=True)]
+        changed_class = best[0] != best[1]
     elif place:
         where = f"[{', '.join(str(int(at)) for at in place)}]"
         words = [f"{one[place]:.4g} at {where}" for one in (floats, quantized)]
     shown = _input_shown(sample.arrays, row, rows)
-    return Excerpt(sample.name, row if (rows or 1) > 1 else None, output, words[0], words[1], **shown)
-
-
-def _class_text(values: npt.NDArray[Any]) -> str:
-    best = int(np.argmax(values))
-    return f"class {best} ({values[best]:.4g})"
+    return Excerpt(
+        sample.name, row if (rows or 1) > 1 else None, output, words[0], words[1], changed_class, **shown
+    )
 
 
 def _input_shown(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int | None) -> dict[str, Any]:
@@ -135,12 +137,8 @@ def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
         return None
     if min(picture.shape[:2]) < LEAST_SIDE:
         return None
-    picture = (
-        picture[..., :3]
-        if picture.ndim == 3 and picture.shape[-1] > 1
-        else picture.reshape(picture.shape[:2])
-    )
-    height, width = picture.shape[:2]
+    height, width, *channels = picture.shape
+    picture = picture[..., :3] if channels and channels[0] > 1 else picture.reshape(height, width)
     ratio = max(1.0, max(height, width) / SIDE)
     at_rows, at_columns = (
         np.linspace(0, size - 1, max(1, round(size / ratio))).round().astype(int) for size in (height, width)

@@ -496,9 +496,6 @@ GOOD_DB = 30.0
 DOMINANT = 0.2
 """Share of all noise from which one node is named as its cause."""
 
-SLOWER = 0.98
-"""Speedup below which a model counts as slower than float."""
-
 
 def judged_verdict(found: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
     """Return the verdict of `quantize --data` as the report has it."""
@@ -543,7 +540,7 @@ def verdict_of(
         part = budgets[0].parts[0]
         if part.share >= DOMINANT:
             causes.append(f"{part.node} makes {100 * part.share:.0f} % of the noise in '{budgets[0].output}'")
-    if speed is not None and speed.speedup < SLOWER:
+    if speed is not None and speed.is_slower:
         causes.append(f"the quantized model is slower than the float one ({speed.how})")
         grade = "fair" if grade == "good" else grade
     words = [*_failed(gates), *_quality(outputs)]

@@ -16,6 +16,9 @@ from ..evaluation.excerpts import Excerpt
 SAME_DB = 0.05
 """Difference in dB up to which two figures are the same."""
 
+SLOWER = 0.98
+"""Speedup below which a model counts as slower than float."""
+
 
 @dataclass(frozen=True)
 class CalibratorChoice:
@@ -391,6 +394,11 @@ class Speed:
     high: float | None
     how: str
     where: str
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the quantized model is slower than the float one."""
+        return self.speedup < SLOWER
 
 
 @dataclass(frozen=True)

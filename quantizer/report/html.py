@@ -170,10 +170,6 @@ def _environment() -> Environment:
     environment.tests.update(
         clipped=is_clipped,
         finite=lambda value: value is not None and math.isfinite(value),
-        other_class=lambda one: (
-            one.float_answer.startswith("class")
-            and one.float_answer.partition(" (")[0] != one.quantized_answer.partition(" (")[0]
-        ),
         unsure=is_unsure,
     )
     return environment

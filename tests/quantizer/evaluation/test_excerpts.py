@@ -34,6 +34,7 @@ def excerpt(array: npt.NDArray[Any], classes: ClassAxis = CLASSES) -> Excerpt:
 def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
     found = excerpt(np.array([[1, 2], [3, 4]], np.float32))
     assert (found.float_answer, found.quantized_answer) == ("class 0 (0.6)", "class 1 (0.6)")
+    assert found.changed_class
     assert (found.sample, found.row, found.output) == ("a.npz", 1, "y")
     assert (found.input, found.text) == ("x", "3 4")
 
@@ -41,6 +42,7 @@ def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
 def test_an_output_without_classes_says_the_value_that_differs_most() -> None:
     found = excerpt(np.zeros((2, 3), np.float32), ClassAxis())
     assert (found.float_answer, found.quantized_answer) == ("0.6 at [1, 0]", "0.3 at [1, 0]")
+    assert not found.changed_class
 
 
 @pytest.mark.parametrize(

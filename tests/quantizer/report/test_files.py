@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import jsonschema
 from qprof_onnx.cli.options import REPORT
 from qprof_onnx.cli.schemas import schema_of
-from qprof_onnx.quantizer.report.content import GateResult, Report, TaskScore
+from qprof_onnx.quantizer.report.content import GateResult, Report, Speed, TaskScore
 from qprof_onnx.quantizer.report.figures import percent_text
 from qprof_onnx.quantizer.report.html import page
 from qprof_onnx.quantizer.report.writers import NAMES, junit, markdown, report_texts
@@ -83,6 +83,15 @@ def test_the_task_comes_before_decibels(whole: Report) -> None:
     task = TaskScore("accuracy", 97.5, 97.0, "%", "-0.50 points, -1.47 to +0.48", 200)
     text = page(replace(whole, task=task))
     assert 0 < text.index("Accuracy") < text.index("Quality, worst output")
+
+
+def test_a_model_slower_than_float_has_another_bar_than_a_fast_one(whole: Report) -> None:
+    fast = Speed(2.0, 1.0, 2.0, 1.9, 2.1, "measured", "1 thread, 4 samples")
+    slow = replace(fast, quantized_ms=4.0, speedup=0.5)
+    assert 'class="bar worse"' not in page(replace(whole, speed=fast))
+    text = page(replace(whole, speed=slow))
+    assert 'class="bar worse"' in text
+    assert "slower than float" in text
 
 
 def test_the_page_is_small(whole: Report) -> None:
