@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.samples.objects import DataSource, source_name
 from ...profiles.samples.preprocessing import BUILT_IN
+from ...profiles.samples.storage import is_url
 from ..evaluation.card import (
     Asked,
     Card,
@@ -23,7 +25,8 @@ from ..evaluation.card import (
     metric_of,
     repeatable_gate,
 )
-from ..evaluation.metrics.table import MetricName
+from ..evaluation.evaluate import Evaluation
+from ..evaluation.metrics.table import MetricName, named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, Slack
 from ..evaluation.order import ModelFile
@@ -77,7 +80,7 @@ def card(
             class_axis=given.get("class_axis"),
             threads=given.get("threads", 1),
         )
-        return make_card(path, other, found, asked, task=task, base_model=base_model)
+        return make_card(path, other, _without_folder(found), asked, task=task, base_model=base_model)
 
 
 def _shown(source: object) -> str:
@@ -85,7 +88,15 @@ def _shown(source: object) -> str:
     if not isinstance(source, str | os.PathLike):
         return "data"
     name = source_name(samples_of(os.fspath(source), None))
-    return name if "://" in name or ":" in name else Path(name).name or name
+    return name if is_url(name) else Path(name).name or name
+
+
+def _without_folder(found: Evaluation) -> Evaluation:
+    """Return an evaluation whose metric, where it is a function of a file, is named without the folders."""
+    if not found.metric or named_metric(found.metric) is not None:
+        return found
+    name = Path(found.metric).name
+    return replace(found, metric=name, metric_title=found.metric_title.replace(found.metric, name))
 
 
 def verify(
@@ -171,7 +182,7 @@ def verify(
                 said = record.headline()
                 checks.append(Check("figures", "differs", said, "", f"cannot be measured: {problem}"))
                 return Verification(name, path.name, tuple(checks))
-    checks += checks_of_figures(record, now, slack, unscored)
+    checks += checks_of_figures(record, _without_folder(now), slack, unscored)
     return Verification(name, path.name, tuple(checks), now)
 
 

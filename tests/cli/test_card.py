@@ -58,6 +58,21 @@ def test_a_card_follows_its_schema_and_names_models_data_plan_and_tool(folder: P
     assert str(DATA.parent) not in json.dumps(card)
 
 
+def test_a_card_names_a_column_of_labels_and_a_metric_without_their_folders(
+    folder: Path, tmp_path: Path
+) -> None:
+    rows = "\n".join(f"{at},{label}" for at, label in enumerate(LABELS.read_text().split()))
+    (tmp_path / "truth.csv").write_text(f"row,digit\n{rows}\n")
+    (tmp_path / "own.py").write_text("def share(outputs, labels):\n    return [100.0] * len(outputs)\n")
+    for words in (("--labels", f"{tmp_path}/truth.csv:digit"), ("--metric", f"{tmp_path}/own.py:share")):
+        files = (folder / "q.onnx", "--data", DATA, *words, "--no-latency", "-o", tmp_path / "c.json")
+        done = qprof("card", MODEL, *files)
+        assert done.exit_code == 0, done.output
+        written = (tmp_path / "c.json").read_text()
+        assert Path(words[1]).name in written
+        assert str(tmp_path) not in written
+
+
 def test_a_card_is_the_same_bytes_each_time_where_no_time_is_measured(folder: Path, tmp_path: Path) -> None:
     words = ("--min-sqnr", "30", "--task", "image-classification", "--base-model", "someone/digits")
     qprof("card", MODEL, folder / "q.onnx", *JUDGED, "--no-latency", *words, "-o", tmp_path / "c.json")
