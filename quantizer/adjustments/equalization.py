@@ -396,8 +396,8 @@ def find_equalization_scales(
     config: QuantConfig,
     plan: QuantPlan,
     *,
-    densities: ChannelDensities | None = None,
-    ranges: RangeCache | None = None,
+    densities: ChannelDensities,
+    ranges: RangeCache,
 ) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
 
@@ -426,7 +426,6 @@ def find_equalization_scales(
         densities: of the profile's channels; what is estimated is kept there.
         ranges: calibrated for `config`, those of the plan.
     """
-    densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
     search = _Search(graph, profile, config, plan, densities, ranges)
     order = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
     by_name = {name: _scales_of(search, name) for name in order if name in profile and name in densities}
@@ -439,8 +438,8 @@ def left_by_equalization(
     config: QuantConfig,
     plan: QuantPlan,
     *,
-    densities: ChannelDensities | None = None,
-    ranges: RangeCache | None = None,
+    densities: ChannelDensities,
+    ranges: RangeCache,
 ) -> dict[str, float]:
     """Return what equalization leaves of the noise of rounding, over that without: by activation and weight.
 
@@ -449,7 +448,6 @@ def left_by_equalization(
     that take the scales back one of 1 / s_c. Both are summed as `find_equalization_scales` does, whose
     arguments these are.
     """
-    densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
     scales = find_equalization_scales(graph, profile, config, plan, densities=densities, ranges=ranges)
     search = _Search(graph, profile, config, plan, densities, ranges)
     left: dict[str, float] = {}

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.adjustments.equalization import LARGEST_RATIO, find_equalization_scales
+from qprof_onnx.quantizer.noise.activation_ranges import RangeCache
+from qprof_onnx.quantizer.numerics.density import ChannelDensities
 from qprof_onnx.quantizer.plan.plan import EqualizationScales
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -27,7 +29,8 @@ def uneven(text: str = "a = Conv(x, w) t = Relu(a) y = Conv(t, v)") -> Network:
 def scales_of(net: Network, **settings: object) -> dict[str, EqualizationScales]:
     config: QuantConfig = load_recipe("onnxruntime-x86", settings).config
     plan = net.plan(**{**settings, "equalization": "off", "bias_correction": "off"})
-    return find_equalization_scales(net.graph, net.profile, config, plan)
+    densities, ranges = ChannelDensities(net.profile), RangeCache()
+    return find_equalization_scales(net.graph, net.profile, config, plan, densities=densities, ranges=ranges)
 
 
 def test_scales_are_powers_of_two_within_a_bound() -> None:
@@ -58,7 +61,5 @@ def test_equalization_free_inserts_no_mul() -> None:
 
 @pytest.mark.parametrize("name", ["t", "*"])
 def test_an_activation_that_is_kept_in_16_bits_by_name_has_no_scales(name: str) -> None:
-    net = uneven()
-    config = load_recipe("onnxruntime-x86", {"keep_16bit": [name]}).config
-    plan = net.plan(equalization="off", bias_correction="off")
-    assert find_equalization_scales(net.graph, net.profile, config, plan) == {}
+    assert scales_of(uneven())
+    assert scales_of(uneven(), keep_16bit=[name]) == {}
