@@ -112,27 +112,18 @@ REPEATED: Sequence[Repeated] = (
 )
 """Steps repeated in this order until none of them changes anything; each returns how much it changed."""
 
-AS_LOADED: Sequence[Repeated] = (
-    lift_constants,
-    infer_shapes,
-    unfuse,
-    fold_constants,
-    take_constant_branches,
-    trim_outputs,
-    sums_to_adds,
-    scalar_ranges,
-    drop_noops,
-    merge_transposes,
-    pad_all_axes,
-    fold_pads,
-    partial(fold_batch_normalizations, as_loaded=True),
-    partial(fold_scales_and_shifts, as_loaded=True),
-    join_biases,
-    flatten_biases,
-    remove_dead,
-)
-"""What onnxruntime does of the repeated steps by itself when it loads a model, or what takes it no time; and
-`unfuse`, since fused operators are priced as their parts."""
+BEYOND_LOADING: Mapping[Repeated, Repeated | None] = {
+    fold_batch_normalizations: partial(fold_batch_normalizations, as_loaded=True),
+    split_batch_normalizations: None,
+    fold_scales_and_shifts: partial(fold_scales_and_shifts, as_loaded=True),
+    merge_affine_chains: None,
+    fuse_hard_swish: None,
+    fuse_hard_sigmoid: None,
+    fold_into_convolutions: None,
+}
+"""The repeated steps that do more than onnxruntime does by itself when it loads a model, each to the part
+that it does, None for nothing. Of the others it does the same, or what they remove takes it no time; `unfuse`
+is one of these, since fused operators are priced as their parts."""
 
 WHOLE: Sequence[Step] = (lift_constants, infer_shapes)
 """Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others are given
@@ -191,7 +182,7 @@ def prepare(model: ir.Model) -> Prepared:
         if isinstance(sentences, tuple):
             notes.extend(sentences)
     read = work.clone()
-    beyond = improve(work) - {*AS_LOADED}
+    beyond = improve(work) & BEYOND_LOADING.keys()
     return Prepared(work, tuple(notes), narrow, collect_origin(work), read if beyond else None)
 
 
@@ -263,7 +254,8 @@ class PreparedModel:
         if self.read is None:
             return self.graph
         model = self.read.clone()
-        improve(model, AS_LOADED)
+        parts = (BEYOND_LOADING.get(step, step) for step in REPEATED)
+        improve(model, [step for step in parts if step is not None])
         shapes = {value.name: value.shape for value in self.model.graph.inputs}
         for value in model.graph.inputs:
             value.shape = shapes.get(value.name, value.shape)
