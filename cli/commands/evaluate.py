@@ -93,7 +93,7 @@ comparing_options = option_list(
     no_latency_option,
     record_options(EvaluationOptions, "runtime", "provider", "threads"),
 )
-"""How both models are compared, and the limits: of `qprof evaluate` and `qprof report`."""
+"""How both models are compared, and the limits: of `qprof evaluate`, `card` and `report`."""
 
 
 @click.command(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
 from ....profiles.samples.data_yaml import is_data_yaml, labels_of
+from ....profiles.samples.images import SUFFIXES
 from ....profiles.samples.objects import DataLike, PreprocessedData
 from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
@@ -23,8 +24,6 @@ from .truth import Place, by_stem, read_text, stem_of, stems
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
 below; stretched."""
-
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +211,7 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
     where = source.asked.options["images"]
     if is_data_yaml(str(folder)):
-        both = labels_of(str(folder), PICTURES)
+        both = labels_of(str(folder), SUFFIXES)
         files = {name: boxes for name, (_, boxes) in both.items() if boxes.is_file()}
         if not files:
             raise DataError(
@@ -262,7 +261,7 @@ def _pictures_by_stem(path: Path) -> dict[str, Path]:
     """Return the pictures of a folder by their names without suffix; {} for one of other files."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder of pictures; check the path")
-    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in PICTURES}
+    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in SUFFIXES}
 
 
 def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:
