@@ -29,7 +29,7 @@ from .evaluate import comparing_options
     cls=GroupedCommand,
     everyday=(
         *("profile", "report_folder", "quantized", "data", "preprocess", "limit", "labels", "metric"),
-        *("gate_min_sqnr", "gate_max_accuracy_drop", "latency", "history", "config"),
+        *("gate_min_sqnr", "gate_max_accuracy_drop", "latency", "measure_layers", "history", "config"),
     ),
 )
 @model_argument
@@ -39,6 +39,12 @@ from .evaluate import comparing_options
 @option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized.")
 @record_options(EvaluationOptions, "limit")
 @comparing_options
+@option(
+    "--measure-layers",
+    is_flag=True,
+    group="Speed",
+    help="Time each layer in float and int8 too, by onnxruntime's profiler.",
+)
 @option(
     "--history",
     group="Quality",

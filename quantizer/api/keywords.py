@@ -110,8 +110,8 @@ class VerifyKeywords(LayerKeywords, total=False):
 class ReportKeywords(LayerKeywords, total=False):
     """Keywords of `report`, see `EvaluationOptions` and `Gate`.
 
-    history: profiles of newer data, the oldest first: how they drift; target: of the plan, where it is no
-    packaged one.
+    measure_layers: whether the layers of both models are timed; history: profiles of newer data, the oldest
+    first: how they drift; target: of the plan, where it is no packaged one.
     """
 
     latency: bool
@@ -120,6 +120,7 @@ class ReportKeywords(LayerKeywords, total=False):
     class_axis: int | None
     metric: MetricName | str | MetricFunction | None
     gate: Gate | None
+    measure_layers: bool
     history: Iterable[ProfileLike]
     target: TargetLike | None
 

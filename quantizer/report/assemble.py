@@ -50,10 +50,12 @@ from .content import (
 )
 from .estimates import (
     Analysis,
+    TimedNodes,
     float_groups,
     int8_share,
     node_records,
     noise_budgets,
+    run_times,
     sample_records,
     shared_groups,
     tensor_noise,
@@ -74,6 +76,7 @@ class Results:
         quantization: the files that were written.
         tuning: the trials.
         drift: newer profiles, in the order of time.
+        timed: measured times of the nodes of both models.
     """
 
     evaluation: Evaluation | None = None
@@ -81,6 +84,7 @@ class Results:
     quantization: QuantizeResult | None = None
     tuning: TuneResult | None = None
     drift: tuple[DriftReport, ...] = ()
+    timed: TimedNodes | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,10 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         results: of commands.
         names: of the files.
     """
-    plan = _plan(analysis, results)
+    plan, timed = _plan(analysis, results), results.timed
+    check = None if results.quantization is None else results.quantization.speed
+    if timed is None and check is not None and check.costs is not None:
+        timed = TimedNodes(check.costs)
     noise, speed = None, measured_speed(results)
     files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
     with left_out_steps() as left_out:
@@ -114,7 +121,8 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
             noise = None if analysis is None else analysis.noise
         budgets = section("noise of the outputs", lambda: () if noise is None else noise_budgets(noise))
         worst = budgets[0] if budgets else None
-        nodes = section("nodes", lambda: () if analysis is None else node_records(analysis, worst))
+        nodes = section("nodes", lambda: () if analysis is None else node_records(analysis, worst, timed))
+        times = section("times", lambda: () if analysis is None else tuple(run_times(analysis, timed)))
         with improvement("report: predicted speed"):
             speed = speed or _predicted_speed(analysis)
         changes = section(
@@ -145,6 +153,7 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         tensor_noise=at_tensors,
         tensors=tensors,
         nodes=nodes,
+        run_times=times,
         float_groups=groups,
         samples=samples,
         shared=shared,
@@ -334,8 +343,8 @@ def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
     if a is not None:
         yield Fact(
             "accuracy",
-            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: drop "
-            f"{a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
+            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: "
+            f"{_signed(-a.drop)} points, 95 % interval {_signed(-a.drop_high)} to {_signed(-a.drop_low)}",
         )
     if evaluation.score is not None:
         yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
@@ -349,13 +358,17 @@ def task_of(evaluation: Evaluation) -> TaskScore | None:
         sign = -1.0 if score.higher_is_better else 1.0
         low, high = sorted((sign * score.drop_low, sign * score.drop_high))
         unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
-        change = f"{sign * score.drop:+.2f} {unit}, {low:+.2f} to {high:+.2f}"
+        change = f"{_signed(sign * score.drop)} {unit}, {_signed(low)} to {_signed(high)}"
         name = evaluation.metric_title or evaluation.metric
         return TaskScore(name, score.float_score, score.quantized_score, score.unit, change, score.rows)
     if a is None:
         return None
-    change = f"{-a.drop:+.2f} points, {-a.drop_high:+.2f} to {-a.drop_low:+.2f}"
+    change = f"{_signed(-a.drop)} points, {_signed(-a.drop_high)} to {_signed(-a.drop_low)}"
     return TaskScore("accuracy", a.float_percent, a.quantized_percent, "%", change, a.rows)
+
+
+def _signed(change: float) -> str:
+    return f"{round(change, 2) + 0.0:+.2f}"  # no change has no minus
 
 
 def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:

@@ -12,6 +12,7 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ..evaluation.excerpts import Excerpt
+from ..plan.plan import Kind
 
 SAME_DB = 0.05
 """Difference in dB up to which two figures are the same."""
@@ -135,6 +136,10 @@ class NodeRecord:
         conversions_us: of a float node, what conversions around it would cost more in int8.
         multiply_adds: of one sample.
         noise: its share of the noise at the output with the lowest SQNR, 0 to 1; None where it adds none.
+        module: that it was exported from, as in "blocks.0.conv"; "" where nothing tells.
+        measured_float_us: microseconds that it took in the float model; None where that was not measured, and
+            where the runtime executed it as part of another node or not at all.
+        measured_us: the same in the quantized model, without conversions around it.
     """
 
     name: str
@@ -150,6 +155,14 @@ class NodeRecord:
     conversions_us: float | None
     multiply_adds: float
     noise: float | None
+    module: str = ""
+    measured_float_us: float | None = None
+    measured_us: float | None = None
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it computes on integers."""
+        return Kind(self.kind).counts_as_quantized
 
     @property
     def gain_us(self) -> float | None:
@@ -160,6 +173,28 @@ class NodeRecord:
         if self.planned_us is None or self.quantized_us is None or self.conversions_us is None:
             return None
         return max(0.0, self.planned_us - self.quantized_us - self.conversions_us)
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """Microseconds of one run: of all of it, and of what no layer has.
+
+    Attributes:
+        how: "predicted" from a table of kernels, or "measured" by the runtime's profiler.
+        float_us, quantized_us: of everything that each model executes.
+        conversions_us: of quantizing and dequantizing tensors between the layers of the quantized model.
+        unknown_float_us, unknown_us: of what neither name nor place leads to a layer.
+        relative_size: elements that the inputs had, over those of a sample of the profile, which times are
+            predicted for; 1 where that is not known.
+    """
+
+    how: Literal["predicted", "measured"]
+    float_us: float
+    quantized_us: float
+    conversions_us: float
+    unknown_float_us: float = 0.0
+    unknown_us: float = 0.0
+    relative_size: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -615,6 +650,7 @@ class Report(Presented):
         tensor_noise: estimated and measured noise, in graph order.
         tensors: activations in graph order.
         nodes: in graph order.
+        run_times: of both models, as predicted and as measured, where they are known.
         float_groups: why nodes stay float, what takes most time first.
         shared: groups of activations with one scale.
         samples: those that stand out.
@@ -640,6 +676,7 @@ class Report(Presented):
     tensor_noise: tuple[TensorNoiseRecord, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
+    run_times: tuple[RunTime, ...] = ()
     float_groups: tuple[FloatGroupRecord, ...] = ()
     shared: tuple[SharedGroup, ...] = ()
     samples: tuple[SampleRecord, ...] = ()

@@ -18,7 +18,7 @@ from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram, UnknownBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_name, equalized_profile
-from ..costs.predicted import CostModel, Costs, price_of
+from ..costs.predicted import CostModel, Costs, price_of, total_microseconds
 from ..evaluation.layers import LayerReport
 from ..exchange.profiles import read_profile
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
@@ -32,7 +32,7 @@ from ..numerics.calibrators import calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph, Node
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import contracted
@@ -54,12 +54,14 @@ from .content import (
     NoiseBudget,
     NoisePart,
     Parameters,
+    RunTime,
     SampleRecord,
     SharedGroup,
     SharedMember,
     TensorNoiseRecord,
     TensorRecord,
 )
+from .layer_tree import module_of
 
 # What is estimated of a plan from model and profile alone ------------------------------------------------
 
@@ -326,18 +328,60 @@ NO_PRICE = (
 """Reasons of nodes that int8 is no choice for."""
 
 
-def node_records(analysis: Analysis, budget: NoiseBudget | None) -> tuple[NodeRecord, ...]:
+@dataclass(frozen=True)
+class TimedNodes:
+    """Times of the nodes of both models, as measured.
+
+    Attributes:
+        costs: by node.
+        relative_size: as in `RunTime`.
+    """
+
+    costs: Costs
+    relative_size: float = 1.0
+
+
+def node_records(
+    analysis: Analysis, budget: NoiseBudget | None, measured: TimedNodes | None
+) -> tuple[NodeRecord, ...]:
     """Return a record of each node, in graph order.
 
     Args:
         analysis: of the plan.
         budget: of the output with the lowest SQNR; None for no estimate.
+        measured: times of the nodes; None where they were not measured.
     """
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
-    return tuple(_record(node, analysis, noise.get(node.name)) for node in analysis.graph.nodes)
+    times = Costs({}, {}, {}) if measured is None else measured.costs
+    return tuple(_record(node, analysis, noise.get(node.name), times) for node in analysis.graph.nodes)
 
 
-def _record(node: Node, analysis: Analysis, noise: float | None) -> NodeRecord:
+def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTime]:
+    """Yield the times of one run, as predicted and as measured, where they are known."""
+    if analysis.costs is not None:
+        _, costs = analysis.costs
+        nodes = sum(costs.integer.values())
+        total = total_microseconds(costs, analysis.graph, analysis.plan)
+        yield RunTime("predicted", sum(costs.floating.values()), total, total - nodes)
+    if measured is not None:
+        times, conversions = measured.costs, sum(measured.costs.border.values())
+        yield RunTime(
+            "measured",
+            sum(times.floating.values()),
+            sum(times.integer.values()) + conversions,
+            conversions,
+            _of_no_node(times.floating, analysis),
+            _of_no_node(times.integer, analysis),
+            measured.relative_size,
+        )
+
+
+def _of_no_node(times: Mapping[str, float], analysis: Analysis) -> float:
+    known = {node.name for node in analysis.graph.nodes}
+    return sum(time for name, time in times.items() if name not in known)
+
+
+def _record(node: Node, analysis: Analysis, noise: float | None, measured: Costs) -> NodeRecord:
     name, graph = node.name, analysis.graph
     entry = analysis.plan.nodes[name]
     floating, planned, quantized, conversions = _times(node, entry, analysis)
@@ -355,6 +399,9 @@ def _record(node: Node, analysis: Analysis, noise: float | None) -> NodeRecord:
         conversions_us=conversions,
         multiply_adds=_multiply_adds(node, analysis),
         noise=noise,
+        module=module_of(node),
+        measured_float_us=measured.floating.get(name),
+        measured_us=measured.integer.get(name),
     )
 
 
@@ -394,8 +441,7 @@ def _multiply_adds(node: Node, analysis: Analysis) -> float:
 def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
     """Return the share of the multiply-adds that are done in integers, 0 to 1; None without any."""
     total = sum(node.multiply_adds for node in nodes)
-    kinds = {kind.value for kind in Kind if kind.counts_as_quantized}
-    done = sum(node.multiply_adds for node in nodes if node.kind in kinds)
+    done = sum(node.multiply_adds for node in nodes if node.is_integer)
     return done / total if total else None
 
 

@@ -24,6 +24,7 @@ from .content import (
     FloatGroupRecord,
     NodeRecord,
     Report,
+    RunTime,
     SharedGroup,
     TensorDriftRecord,
     TensorNoiseRecord,
@@ -45,6 +46,7 @@ from .figures import (
     ratio_text,
     visible,
 )
+from .layer_tree import LayerRow, is_slower, layer_rows
 from .script_data import script_data
 
 SCRIPTS = ("page.js", "tensor.js", "graph.js")
@@ -74,7 +76,7 @@ LONGEST_NAME = 96
 """Characters of a name that are shown; longer ones, which some exporters write, lose their middle."""
 
 MOST_ROWS = 1000
-"""Nodes in the table: those that add most noise or take most time; the graph has all."""
+"""Layers with a row of their own: those that add most noise or take most time; the graph has all."""
 
 MOST_NAMES = 200
 """Nodes of one reason that are listed."""
@@ -147,10 +149,11 @@ def _environment() -> Environment:
         heat=lambda tensor: f"heat{min(4, int(distance(tensor) / 0.1))}",
         measured_less_estimated=measured_less_estimated,
         milliseconds=milliseconds,
+        modules=lambda nodes: {node.name: node.module for node in nodes if node.module not in node.name},
+        layers_shown=layers_shown,
         most_drifted=most_drifted,
         most_lost=most_lost,
         name=name_code,
-        noisiest_and_slowest=noisiest_and_slowest,
         number=number,
         one_line=lambda markup: Markup(" ".join(markup.split())),
         percent=percent_text,
@@ -169,6 +172,7 @@ def _environment() -> Environment:
     )
     environment.tests.update(
         clipped=is_clipped,
+        faster_than=is_slower,
         finite=lambda value: value is not None and math.isfinite(value),
         unsure=is_unsure,
     )
@@ -277,9 +281,42 @@ def by_cost(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[Shar
 # Nodes ------------------------------------------------------------------------------------------------------
 
 
-def noisiest_and_slowest(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """Return the nodes that a table lists."""
-    return sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))[:MOST_ROWS]
+@dataclass(frozen=True)
+class Layers:
+    """The table of layers.
+
+    Attributes:
+        rows: in graph order, each module before its layers; without modules what adds most noise first.
+        times: name of the times in float and in the quantized model that bars are drawn of; () for none.
+        longest: microseconds of the longest bar.
+    """
+
+    rows: list[LayerRow]
+    times: tuple[str, ...]
+    longest: float
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether there are rows of modules."""
+        return any(row.is_module for row in self.rows)
+
+    def pair(self, row: LayerRow) -> tuple[float | None, ...]:
+        """Return the microseconds of a row, in float and in the quantized model."""
+        return tuple(row.total(name) for name in self.times)
+
+
+def layers_shown(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> Layers:
+    """Return the table of layers: bars are of what was measured, else of what is predicted."""
+    order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
+    rows = layer_rows(nodes, {node.name for node in order[:MOST_ROWS]})
+    if not any(row.is_module for row in rows):
+        rows = layer_rows(order, {node.name for node in order[:MOST_ROWS]})
+    times: tuple[str, ...] = ()
+    if run_times:
+        is_measured = run_times[-1].how == "measured"
+        times = ("measured_float_us", "measured_us") if is_measured else ("float_us", "planned_us")
+    longest = max((row.total(name) or 0.0 for row in rows for name in times), default=0.0)
+    return Layers(rows, times, longest or 1.0)
 
 
 def slowest_first(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+import numpy as np
+
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.tool import notes_once
-from ...profiles.samples.objects import DataSource
+from ...profiles.runtime.providers import check_provider
+from ...profiles.runtime.states import model_samples
+from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.evaluate import evaluation_options
 from ..api.keywords import ReportKeywords, recipe_of, sorted_keywords
@@ -18,18 +23,23 @@ from ..api.sources import LabelsLike, labels_file, samples_of
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.layers import compare_layers
 from ..evaluation.metrics.score import reads_truth
-from ..evaluation.options import Gate
+from ..evaluation.node_times import node_times
+from ..evaluation.options import QUICK, EvaluationOptions, Gate
 from ..exchange.profiles import read_profile
+from ..lowering.lower import lower
 from ..model.files import ModelLike, load_model, model_file
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest, profile_digest, read_provenance
 from ..plan.store import PlanLike, load_plan
+from ..planning.plan_model import open_plan
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..search import tune as tuning
+from ..search.node_costs import find_costs
 from ..targets.target import Recipe
 from .assemble import Names, Results, make_report
 from .content import Report
-from .estimates import analyse
+from .estimates import Analysis, TimedNodes, analyse
 from .estimates import recipe_of as recipe_of_plan
 
 MOST_FILES = 30
@@ -56,8 +66,9 @@ def report(
         quantized: the model to measure on `data`; that of the result when None.
         data: samples, as in `profile`; without any, a report has what `result` holds, and estimates.
         labels: as in `evaluate`.
-        options: as in `evaluate` (`EvaluationOptions`, `gate`); `history`, profiles of newer data, the oldest
-            first: how they drift; and `target`, of the plan, where it is no packaged one.
+        options: as in `evaluate` (`EvaluationOptions`, `gate`); `measure_layers`, whether the layers of both
+            models are timed too; `history`, profiles of newer data, the oldest first: how they drift; and
+            `target`, of the plan, where it is no packaged one.
 
     Returns:
         The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
@@ -70,6 +81,9 @@ def report(
     others = dict(sorted_keywords("report", options, ReportKeywords).others)
     target, gate = others.pop("target", None), others.pop("gate", None) or Gate()
     recipe = target if target is None or isinstance(target, Recipe) else recipe_of(target, {})
+    timed = others.pop("measure_layers", False)
+    if timed and data is None:
+        raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
     profile = _kept_profile(result) if profile is None else profile
     with notes_once(), model_file(model) as path:
         if data is None and isinstance(result, QuantizeResult):
@@ -89,11 +103,17 @@ def report(
         if quantized is None and gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)
-        evaluation = layers = None
+        evaluation = layers = nodes = None
         name = ""
         if quantized is not None and data is not None:
             how = evaluation_options(others)
             samples = samples_of(data, others.get("transform"), others.get("preprocess"))
+            on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
+            if timed and not on_cpu:
+                raise ConfigError(
+                    "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the "
+                    "times out"
+                )
             classes = not reads_truth(how.metric)
             with quantized_file(quantized) as file, labels_file(labels, classes=classes) as truth:
                 name, progress = str(file), others.get("progress")
@@ -101,13 +121,32 @@ def report(
                     path, file, samples, labels=truth, gate=gate, measuring=how, progress=progress
                 )
                 layers = compare_layers(path, file, samples, plan=plan, measuring=replace(how, metric=None))
+                if timed:
+                    nodes = _timed_nodes(analysis, file, samples, how)
         settings = recipe_of_plan(analysis.plan, recipe)
         nights = tuple(
             compare_profiles(profile, new, recipe=settings, model_path=path)
             for new in others.get("history", ())
         )
         names = Names(str(path), profile_name(profile), name)
-        return make_report(analysis, Results(evaluation, layers, drift=nights), names)
+        return make_report(analysis, Results(evaluation, layers, drift=nights, timed=nodes), names)
+
+
+def _timed_nodes(analysis: Analysis, quantized: Path, data: DataLike, how: EvaluationOptions) -> TimedNodes:
+    """Return what the nodes of a plan take in the prepared model and in the quantized one, in turns."""
+    prepared, plan = analysis.prepared, analysis.plan
+    read = model_samples(data, prepared.model, min(how.limit or QUICK.samples, QUICK.samples), notes=False)
+    samples = [sample.arrays for sample in read]
+    names = lower(open_plan(prepared, plan).model, plan).names
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        save_model(prepared.model, Path(folder, "float.onnx"))
+        models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized}
+        floats, executed = node_times(models, samples, threads=how.threads)
+    costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
+    known = [name for name in samples[0] if name in analysis.measured]
+    elements = sum(np.size(sample[name]) for sample in samples for name in known) / len(samples)
+    profiled = sum(analysis.measured[name].count for name in known) / analysis.measured.data.samples
+    return TimedNodes(costs, elements / profiled if profiled else 1.0)
 
 
 def _kept_profile(result: QuantizeResult | TuneResult | PlanLike) -> str | os.PathLike[str] | None:

@@ -102,6 +102,9 @@ def _nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
             _number(n.multiply_adds, 4),
             _number(n.noise, 3),
             [makers[name] for name in n.inputs if name in makers],
+            word(n.module),
+            _number(n.measured_float_us, 4),
+            _number(n.measured_us, 4),
         ]
         for n in nodes
     ]

@@ -55,6 +55,7 @@ def whole(files: Path, timed: Recipe) -> Report:
         gate=Gate(min_sqnr=10.0, max_size=10.0),
         limit=20,
         latency=False,
+        measure_layers=True,
         history=nights,
         target=timed,
     )

@@ -167,6 +167,25 @@ def test_samples_without_a_model_are_refused(files: Path) -> None:
         report(MODEL, files / "plan.yaml", files / "profile.yaml", data=str(DIGITS / "heldout"))
 
 
+def test_layers_are_not_timed_without_samples(files: Path) -> None:
+    with pytest.raises(ConfigError, match="layers are timed on samples"):
+        report(MODEL, files / "plan.yaml", files / "profile.yaml", measure_layers=True)
+
+
+def test_layers_are_timed_by_onnxruntime_alone(files: Path) -> None:
+    quantized, data = files / "model.int8.onnx", str(DIGITS / "heldout")
+    with pytest.raises(ConfigError, match="onnxruntime on the CPU alone"):
+        report(
+            MODEL,
+            files / "plan.yaml",
+            files / "profile.yaml",
+            quantized=quantized,
+            data=data,
+            measure_layers=True,
+            runtime="openvino",
+        )
+
+
 def test_gates_without_a_measurement_are_refused(files: Path) -> None:
     with pytest.raises(ConfigError, match="a gate needs something measured"):
         report(MODEL, files / "plan.yaml", files / "profile.yaml", gate=Gate(min_sqnr=10.0))

@@ -85,11 +85,11 @@ def test_the_task_comes_before_decibels(whole: Report) -> None:
     assert 0 < text.index("Accuracy") < text.index("Quality, worst output")
 
 
-def test_a_model_slower_than_float_has_another_bar_than_a_fast_one(whole: Report) -> None:
+def test_a_model_slower_than_float_has_another_bar_than_a_fast_one(estimated: Report) -> None:
     fast = Speed(2.0, 1.0, 2.0, 1.9, 2.1, "measured", "1 thread, 4 samples")
     slow = replace(fast, quantized_ms=4.0, speedup=0.5)
-    assert 'class="bar worse"' not in page(replace(whole, speed=fast))
-    text = page(replace(whole, speed=slow))
+    assert 'class="bar worse"' not in page(replace(estimated, speed=fast))
+    text = page(replace(estimated, speed=slow))
     assert 'class="bar worse"' in text
     assert "slower than float" in text
 
