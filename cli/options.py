@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
-from ..profiles.base.errors import ConfigError
+from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.precision import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions
@@ -70,6 +70,11 @@ class FileRead(click.Path):
             super().convert(table, param, ctx)
             _noted(ctx, "file", Path(table))
             return Path(value)
+        if not os.path.lexists(value):
+            name = param.opts[0] if isinstance(param, click.Option) else getattr(param, "metavar", None)
+            what = "no such file or folder" if self.dir_okay else "no such file"
+            path_text = os.fspath(value)
+            raise ConfigError(f"{name}: {path_text}: {what}; check the path.{nearest_path(path_text)}")
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and path.is_dir():
             from ..quantizer.model.folders import model_in

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Container, Iterable
 from itertools import count
@@ -126,6 +127,27 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the name of `names` closest to `name`, or "" when none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def nearest_path(path: str) -> str:
+    """Return " Did you mean 'x'?" for what is in the folder of a path that is not there, or " There is no
+    folder 'y'." for the first folder of it that is not there, or "" where nothing is close."""
+    folder, name = os.path.split(path.rstrip("/"))
+    missing = ""
+    if "://" in path:
+        return ""
+    while folder and not os.path.lexists(folder):
+        missing, folder = folder, os.path.dirname(folder)
+    if missing:
+        return f" There is no folder '{missing}'."
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.7) or [
+        other for other in sorted(names) if len(name) > 2 and other.startswith(name)
+    ]
+    return f" Did you mean '{os.path.join(folder, close[0])}'?" if close else ""
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

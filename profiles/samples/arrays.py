@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from ..base.errors import DataError, natural_key
+from ..base.errors import DataError, natural_key, nearest_path
 from .batches import fixed_batch, in_batches
 from .preprocessing import Preprocessing, recipe_of
 from .storage import (
@@ -342,8 +342,10 @@ def sample_files(source: str) -> list[DataFile]:
     if whole.suffix in ARRAYS and is_file(source):
         return [whole]
     if not is_folder(source):
-        problem = "is a file" if exists(source) else "no such folder or file"
-        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
+        if exists(source):
+            raise DataError(f"{folder}: is a file; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
+        near = nearest_path(source)
+        raise DataError(f"{folder}: no such folder or file; check the path, or give FILE.py:FUNCTION.{near}")
     names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)
     entries = [joined(source, name) for name in names]
     arrays = [e for e in entries if e.suffix in ARRAYS and not is_folder(e.location)]

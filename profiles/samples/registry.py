@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
-from ..base.errors import DataError
+from ..base.errors import DataError, nearest_path
 from .arrays import ArrayRecipe, holds_arrays, is_array_name
 from .audio import SUFFIXES as RECORDINGS
 from .audio import AudioRecipe
@@ -87,10 +87,11 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     reader = (taking or fitting_source)[0]
     if preprocessing.reader and not taking:
         if fitting_source == [READERS[-1]]:
-            raise DataError(
-                f"{shown_location(source)}: {_nothing_in(source)}; give a folder or file for --preprocess "
-                f"{preprocessing.name} ({preprocessing.reader})"
-            )
+            problem = _nothing_in(source)
+            advice = f"give a folder or file for --preprocess {preprocessing.name} ({preprocessing.reader})"
+            if problem == NOWHERE:
+                advice = f"check the path.{nearest_path(source)}"
+            raise DataError(f"{shown_location(source)}: {problem}; {advice}")
         fitting = " or ".join(f"reader: {name}" for name in reader.takes)
         advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
         raise DataError(
@@ -100,10 +101,13 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     return reader
 
 
+NOWHERE = "no such folder or file"
+
+
 def _nothing_in(source: str) -> str:
     """Return why a source that no reader recognises gives no samples."""
     if not exists(source):
-        return "no such folder or file"
+        return NOWHERE
     if not is_folder(source):
         return "is a file of no kind that is read"
     names = [name for name in entries_of(source) if name[:1] != "."]

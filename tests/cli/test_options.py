@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 from qprof_onnx.profiles.runner.settings import RunSettings
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
 """What the metavar of a parameter has that takes a path, or leads to one."""
 
@@ -52,3 +56,47 @@ def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
     assert told["noise_samples"].endswith("[default: 8]")
     numbers = {name: default for name, default in settings.items() if isinstance(default, float)}
     assert all(told[name].endswith(f"[default: {default}]") for name, default in numbers.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("modle.onnx", "model.onnx", "--data", "d"),
+            "MODEL.onnx: modle.onnx: no such file or folder; check the path. Did you mean 'model.onnx'?",
+        ),
+        (
+            ("model.onnx", "none/q.onnx", "--data", "d"),
+            "OUT.onnx: none/q.onnx: no such file or folder; check the path. There is no folder 'none'.",
+        ),
+        (
+            ("model.onnx", "model.onnx", "--data", "d", "--labels", "lables.txt"),
+            "--labels: lables.txt: no such file or folder; check the path. Did you mean 'labels.txt'?",
+        ),
+        (
+            ("model.onnx", "model.onnx", "--data", "held/"),
+            "held/: no such folder or file; check the path, or "
+            "give FILE.py:FUNCTION. Did you mean 'heldout'?",
+        ),
+        (
+            ("nowhere.onnx", "model.onnx", "--data", "d"),
+            "MODEL.onnx: nowhere.onnx: no such file or folder; check the path.",
+        ),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
+    words: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DIGITS / "model.onnx", "model.onnx")
+    Path("labels.txt").write_text("0\n")
+    Path("heldout").mkdir()
+    result = CliRunner().invoke(main, ["evaluate", *words])
+    assert (result.exit_code, result.stderr) == (2, f"error: {told}\n")
+
+
+def test_4_bits_as_a_word_of_as_are_weights() -> None:
+    result = CliRunner().invoke(
+        main, ["quantize", str(DIGITS / "model.onnx"), "--as", "int4", "-o", "q.onnx"]
+    )
+    assert "Did you mean 'weight-only-4'?" in result.stderr

@@ -226,7 +226,7 @@ def test_inputs_that_are_no_tensors_are_refused() -> None:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    assert_says(refusal(tmp_path / "nowhere"), tmp_path / "nowhere", "no such folder", ".npz")
+    assert_says(refusal(tmp_path / "nowhere"), tmp_path / "nowhere", "no such folder", "check the path")
 
 
 def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
