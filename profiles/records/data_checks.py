@@ -59,9 +59,9 @@ def _hints(profile: Profile) -> Iterator[tuple[str, str]]:
         yield "few-samples", f"{samples} few: ranges of so few are seldom those of more; give at least 32"
     unusual = outliers(profile, profile.runs)
     if profile.runs >= LEAST_RUNS and not equal:
-        yield from _growing(dict(profile), {outlier.sample for outlier in unusual})
+        yield from _growing(profile, {outlier.sample for outlier in unusual})
     for outlier in unusual:
-        yield "outlier", f"{outlier.sentence}: look at it"
+        yield "outlier", f"{outlier.sentence}. Check it, or leave it out"
 
 
 def equal_runs(profile: Profile) -> int:
@@ -80,24 +80,26 @@ def equal_runs(profile: Profile) -> int:
     return profile.runs if total == int(profile.data.digest, 16) else 0
 
 
-def _growing(tensors: dict[str, TensorProfile], named: Collection[str]) -> Iterator[tuple[str, str]]:
+def _growing(profile: Profile, named: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield what ranges say about the number of samples, but for the samples that are named anyway."""
-    share = median_growth(tensors)
+    share = median_growth(profile)
     if share > STILL_GROWING:
+        more = max(profile.data.samples, profile.runs)
         yield (
             "growing",
-            f"ranges are still growing: as many samples again would widen them by about {100 * share:.2g} % "
-            "(the median tensor); take more samples",
+            f"ranges are still growing: {more} more samples would widen them by about {100 * share:.2g} %, "
+            "worth adding",
         )
-    wide = widenings(tensors, ONE_SAMPLE)
+    wide = widenings(profile, ONE_SAMPLE)
     if wide and wide[0].sample not in named:
         worst = wide[0]
-        by = f"by {100 * worst.share:.3g} %" if worst.share < 100.0 else "many times"
-        more = f", and {len(wide) - 1} more ranges are widened so" if len(wide) > 1 else ""
+        own = sum(one.digest == worst.digest for one in wide)
+        several = f"the ranges of {own} tensors much, " if own > 1 else ""
+        others = len(wide) - own
+        also = f"; {others} more are widened by other single samples" if others else ""
         yield (
             "one-sample",
-            f"sample {worst.sample} alone widens the range of '{worst.tensor}' {by}{more}: take more "
-            "samples, or look at this one",
+            f"sample {worst.sample} alone widens {several}{worst.text}{also}: more samples would help",
         )
 
 
@@ -318,6 +320,12 @@ class Widening:
     digest: str
     share: float
 
+    @property
+    def text(self) -> str:
+        """Which range is widened, and by how much."""
+        by = f"by {100.0 * self.share:.2g} %" if self.share < 0.995 else f"to {1.0 + self.share:.2g} times"
+        return f"the range of '{self.tensor}' {'many times' if self.share >= 100.0 else by}"
+
 
 @dataclass(frozen=True)
 class Outlier:
@@ -341,12 +349,12 @@ class Outlier:
     def sentence(self) -> str:
         """The outlier as a sentence."""
         text = (
-            f"sample {self.sample} makes {self.ends} of {self.of} ends of ranges, where {self.expected:.3g} "
-            "are usual"
+            f"sample {self.sample} is unusual: it alone sets {self.ends} of {self.of} limits of ranges, "
+            f"where about {max(1, round(self.expected))} would be usual"
         )
         if self.example is None:
             return text
-        return f"{text}; it widens that of '{self.example.tensor}' by {_percent(self.example.share)}"
+        return f"{text}, and widens {self.example.text}"
 
 
 def widening(name: str, extremes: Extremes | None) -> Widening | None:
@@ -457,10 +465,6 @@ def binomial_tail(trials: int, chance: float, least: int) -> float:
         for k in range(least, trials + 1)
     )
     return min(1.0, math.fsum(map(math.exp, logs)))
-
-
-def _percent(share: float) -> str:
-    return "all of it" if math.isinf(share) else f"{100.0 * share:.3g} %"
 
 
 # Kinds of tensors, for `qprof show --only` -----------------------------------------------------------------

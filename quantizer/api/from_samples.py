@@ -9,6 +9,7 @@ a data loader has none.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +39,10 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions
 from ..evaluation.order import ModelFile, speed_doubts
+from ..evaluation.written_model import NOT_RUN
 from ..exchange.profiles import read_profile
 from ..model.output_paths import FilesRead, check_outputs
+from ..noise.estimate_check import too_good_texts
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..plan.plan import Kind, QuantPlan
 from ..planning.facts import PlanningFacts
@@ -417,6 +420,7 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
         measuring=replace(task.evaluation, latency=None) if unmeasured else task.evaluation,
         progress=_stage(options, "evaluating"),
     )
+    result = replace(result, notes=tuple(note for note in result.notes if note != NOT_RUN))
     assert result.made is not None
     assert result.made.facts is not None
     measured = Profile(task.identity, DataId(), {}) if profile is None else profile.profile
@@ -424,6 +428,8 @@ def _attempt(task: _Task, recipe: Recipe, profile: KeptProfile | None, *, check_
     config = task.config if task.config.min_output_sqnr else replace(task.config, min_output_sqnr=None)
     limits = noise_limits(result.made.facts.prepared.graph, measured, config)
     saturation = _saturation(result.made.facts, result.made.planned.plan, task.evaluation)
+    if not saturation:
+        evaluation = replace(evaluation, remarks=remarks_with_causes(evaluation, measured))
     predicted, about = result.predicted_speedup, task.parts.about
     composition = result.composition
     verdict = verdict_of(evaluation, limits, composition, about, predicted=predicted, saturation=saturation)
@@ -436,6 +442,43 @@ def _speed_check(options: QuantizeOptions, data: DataLike) -> SpeedCheckOptions:
     if asked.data is not None:
         return asked
     return replace(asked, data=data, threads=max(asked.threads, options.threads))
+
+
+BEYOND = 0.1
+"""Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
+put down to that: 25 steps of 8 bits."""
+
+
+def remarks_with_causes(evaluation: Evaluation, profile: Profile) -> tuple[str, ...]:
+    """Return the remarks of an evaluation, those on estimates that were too good with the values that go
+    beyond the calibrated range, where there are some: these saturate, which no estimate knows.
+
+    Args:
+        evaluation: on samples that the profile was not made from.
+        profile: what calibration saw.
+    """
+    beyond: list[tuple[float, str, float, float]] = []  # by what share, where, held-out and calibrated value
+    for name, (low, high) in evaluation.input_ranges.items():
+        given = profile.inputs.get(name)
+        if given is not None and given.tensor.count:
+            least, most = given.tensor.minimum, given.tensor.maximum
+            width = max(most, 0.0) - min(least, 0.0) or math.inf
+            beyond.append(((high - most) / width, f"input '{name}'", high, most))
+            beyond.append(((least - low) / width, f"input '{name}'", low, least))
+    for output in evaluation.outputs:
+        if output.difference is not None and output.name in profile and profile[output.name].count:
+            held = output.difference.max_abs_value
+            seen = max(abs(profile[output.name].minimum), abs(profile[output.name].maximum))
+            beyond.append(((held - seen) / (seen or math.inf), f"output '{output.name}'", held, seen))
+    share, where, held, seen = max(beyond, default=(0.0, "", 0.0, 0.0))
+    if share < BEYOND:
+        return evaluation.remarks
+    cause = (
+        f"held-out values go beyond the calibrated range of {where} ({held:.3g} against {seen:.3g}): use "
+        "more calibration samples"
+    )
+    untrue = too_good_texts(evaluation.estimates)
+    return tuple(f"{cause}; {remark}" if remark in untrue else remark for remark in evaluation.remarks)
 
 
 def _saturation(facts: PlanningFacts, plan: QuantPlan, how: EvaluationOptions) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
@@ -107,6 +109,7 @@ class Evaluation(Presented):
         baseline: file of the earlier evaluation that this one was held against; "" without one.
         tokens: how often both take the same next token, of texts through a model with a state; else None.
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
+        input_ranges: least and greatest finite value of each float input; not in JSON.
         score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
             which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
@@ -139,6 +142,7 @@ class Evaluation(Presented):
     token_speeds: tuple[TokenSpeed, ...] = ()
     state_memory: StateMemory | None = None
     score_shift: ScoreShift | None = None
+    input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
 
     @property
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
@@ -263,6 +267,7 @@ def evaluate(
     sides: tuple[list[Rows], list[Rows]] = ([], [])
     rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
     excerpts: dict[str, Excerpt] = {}
+    input_ranges: dict[str, tuple[float, float]] = {}
     timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
     source = model_samples(data, original, measuring.limit)
@@ -304,6 +309,10 @@ def evaluate(
             scoring.add(sample, float_values, quantized_values)
         sums = {name: known.added(float_values[name], quantized_values[name]) for name, known in sums.items()}
         digest = digest.merged(data_id(sample.arrays, specs))
+        for name, array in sample.arrays.items():
+            if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
+                low, high = input_ranges.get(name, (math.inf, -math.inf))
+                input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
         classes = class_count(float_values[output], axis) or classes
         pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
         difference = sample_difference(sample.name, pairs)
@@ -394,6 +403,7 @@ def evaluate(
         token_speeds=tuple(speeds),
         state_memory=token_sums.memory(),
         score_shift=shift,
+        input_ranges=input_ranges,
     )
 
 

@@ -114,6 +114,13 @@ anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a
 maps them from the file."""
 
 
+NOT_RUN = (
+    "it was loaded and not test-run: no inputs could be made up that the float model takes; 'qprof evaluate' "
+    "runs it on samples"
+)
+"""Note on a model that was written without a run; of no use where samples are run afterwards."""
+
+
 def _loadable(file: Path) -> str | bytes:
     """Return the path of a model, or its bytes where the path is not UTF-8: onnxruntime takes no other."""
     try:
@@ -201,7 +208,7 @@ def smoke_run(
                 f"{name}: onnxruntime runs the float model and not this one: {message}; "
                 "keep the node that it names float with --keep-float, or choose another form"
             )
-    return "it was loaded and not run: no inputs could be made up that the float model takes"
+    return NOT_RUN
 
 
 def _run_error(session: ort.InferenceSession, inputs: SmokeInputs) -> str:

@@ -54,9 +54,17 @@ class ExpectedSqnr:
         """Return the estimate and its band."""
         how = "" if self.is_measured else "; noise was not measured for this profile"
         return (
-            f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, estimated "
-            f"({self.low:.0f} to {self.high:.0f}{how})"
+            f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, "
+            f"{_estimated(self.low, self.high)} ({self.low:.0f} to {self.high:.0f}{how})"
         )
+
+
+ROUGH = 20.0
+"""dB of a band above which an estimate is called rough: with ten times the noise or a tenth of it."""
+
+
+def _estimated(low: float, high: float) -> str:
+    return "roughly estimated" if high - low > ROUGH else "estimated"
 
 
 @dataclass(frozen=True)
@@ -80,12 +88,10 @@ class EstimateCheck:
 
     @property
     def text(self) -> str:
-        """Return both numbers, and by how much the estimate was too good."""
-        band = f"{self.low:.0f} to {self.high:.0f}"
+        """Return both numbers, and which one counts."""
         return (
-            f"output '{self.output}': estimated {self.estimated:.1f} dB ({band}), measured "
-            f"{self.measured:.1f}: the estimate was {self.estimated - self.measured:.1f} dB too good; trust "
-            "the measurement"
+            f"output '{self.output}': measured {self.measured:.1f} dB, {_estimated(self.low, self.high)} "
+            f"{self.estimated:.1f} ({self.low:.0f} to {self.high:.0f}): the measurement counts"
         )
 
 

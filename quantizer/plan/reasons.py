@@ -103,13 +103,11 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "multiplications: cheap in float",
     ReasonCode.ROUNDED_OUTPUT: "it makes output '{output}', which 8 bits would round, and takes "
     "{cost_share:.1f} % of the time more in float",
-    ReasonCode.CONVERSION_COST: "int8 would not pay off: its input is float (from {origin}) and "
-    "conversions cost more than they save",
-    ReasonCode.MIXED_INPUTS: "int8 would not pay off: it reads quantized and float inputs, and no "
-    "consumer is int8",
-    ReasonCode.NO_INT8_CONSUMER: "no int8 consumer: quantizing its output would only add error",
+    ReasonCode.CONVERSION_COST: "converting its float input (from {origin}) would cost more than int8 saves",
+    ReasonCode.MIXED_INPUTS: "it reads int8 and float inputs, and nothing after it runs in int8",
+    ReasonCode.NO_INT8_CONSUMER: "nothing after it runs in int8",
     ReasonCode.INTER_LAYER_FLOAT: "inter_layer float: only products with a weight are quantized",
-    ReasonCode.EQUALIZATION_MUL: "equalizes the channels of an activation before it is quantized",
+    ReasonCode.EQUALIZATION_MUL: "added to balance channels; stays float by design",
     ReasonCode.DATA_FREE_MODE: "mode {mode}: only nodes with a large constant weight change",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",
     ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
@@ -121,8 +119,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "against {float_ms:.3g} ms float{region}",
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
     "included, against {float_ms:.3g} ms float{region}",
-    ReasonCode.MODEL_SAVES_TOO_LITTLE: "int8 would not pay off: with it the whole model is predicted to take "
-    "{ratio:.2f} of the time that it takes without",
+    ReasonCode.MODEL_SAVES_TOO_LITTLE: "int8 saves too little: with it the whole model is predicted to take "
+    "{ratio:.2f} of the time",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
@@ -149,8 +147,7 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.BEFORE_STEP: "it leads to values of which {operator} makes steps inside the model: {tensor}",
     ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
     "{cost_share:.1f} % of the multiplications each",
-    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float and conversions cost "
-    "more than they save",
+    ReasonCode.CONVERSION_COST: "converting the float input would cost more than int8 saves",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
     ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",

@@ -406,7 +406,9 @@ def _with_scales(planned: PlannedModel, new: Mapping[str, EqualizationScales]) -
     facts = _facts(planned)
     model = apply_equalization(planned.model, new)
     inserted = inserted_nodes(planned.model, model)
-    note = f"the channels of {len(new)} activations are equalized, {len(inserted)} of them by an added Mul"
+    of = f"{len(new)} activation{'s'[: len(new) != 1]}"
+    added = f" ({len(inserted)} added multiplication{'s'[: len(inserted) != 1]})" if inserted else ""
+    note = f"the channels of {of} are balanced to lose less{added}"
     profile = equalized_profile(facts.graph, facts.profile, new, facts.channel_densities)
     after = replace(of_adjusted(facts, index(model), profile), notes=(*facts.notes, note))
     floats = dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))

@@ -121,7 +121,7 @@ def test_a_sample_that_is_out_of_the_ordinary_is_named_with_an_example() -> None
     assert found.ends > 150
     assert found.example is not None
     assert found.example.share == max(w.share for n, t in tensors.items() if (w := widening(n, t.extremes)))
-    start = f"sample s15 makes {found.ends} of 200 ends of ranges, where 12.5 are usual; it widens that of '"
+    start = f"sample s15 is unusual: it alone sets {found.ends} of 200 limits of ranges, where about 12 would"
     assert found.sentence.startswith(start)
     assert [hint.code for hint in profile_of(tensors, 16).hints()][-1] == "outlier"
 

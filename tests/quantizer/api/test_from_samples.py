@@ -89,3 +89,16 @@ def test_samples_that_round_do_not_judge(profile: qprof.Profile) -> None:
     assert result.verdict is not None
     assert result.verdict.held_out.rows == 200
     assert result.plan.adjustments.roundings
+
+
+def test_an_estimate_that_was_too_good_is_put_down_to_values_beyond_the_calibrated_range() -> None:
+    """Calibrated with faint digits alone, and held against usual ones."""
+    images = [np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
+    faint = qprof.profile(MODEL, [0.2 * image for image in images])
+    unbounded = {"equalization": "off", "bias_correction": "off", "cost_model": "off"}
+    options = {"latency": False, "budget": 0.0, "check_outputs": "off", **unbounded}
+    result = qprof.quantize(MODEL, faint, data=images[:64], **options)
+    assert result.verdict is not None
+    (remark,) = result.verdict.remarks
+    assert "beyond the calibrated range of input 'image' (1 against 0.2): use more" in remark
+    assert "dB, estimated" in remark

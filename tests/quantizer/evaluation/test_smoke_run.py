@@ -14,10 +14,8 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation import written_model
-from qprof_onnx.quantizer.evaluation.written_model import smoke_run
+from qprof_onnx.quantizer.evaluation.written_model import NOT_RUN, smoke_run
 from qprof_onnx.quantizer.targets.loading import load_recipe
-
-NOT_RUN = "it was loaded and not run: no inputs could be made up that the float model takes"
 
 ANY = "net (float[N, C, H, W] x) => (float[M, K] y) { y = Flatten(x) }"
 ROWS_OF_96 = "net (float[N, T] x) => (float[M, 96] y) <int64[2] s = {-1, 96}> { y = Reshape(x, s) }"

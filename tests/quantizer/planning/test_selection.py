@@ -28,21 +28,21 @@ def test_a_light_node_that_nobody_reads_in_codes_stays_float() -> None:
     net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
     plan = net.plan()
     assert kinds(plan)["Add"] is Kind.FLOAT
-    assert "no int8 consumer" in plan.nodes["Add_y"].reason
+    assert "nothing after it runs in int8" in plan.nodes["Add_y"].reason
 
 
 def test_the_reason_says_whether_the_inputs_or_the_readers_spoke_against_codes() -> None:
     lone = network("y = Add (x, x)", {}).plan()
-    assert "its input is float" in lone.nodes["Add_y"].reason
+    assert "converting its float input" in lone.nodes["Add_y"].reason
     mixed = network("a = Conv (x, w) s = Softmax (a) c = Add (a, s) y = Hardmax (c)", {"w": WIDE}).plan()
-    assert "it reads quantized and float inputs" in mixed.nodes["Add_c"].reason
+    assert "it reads int8 and float inputs" in mixed.nodes["Add_c"].reason
 
 
 def test_the_reason_names_the_operators_that_float_comes_from() -> None:
     lone = network("y = Add (x, x)", {}).plan()
-    assert "its input is float (from the model's inputs)" in lone.nodes["Add_y"].reason
+    assert "converting its float input (from the model's inputs)" in lone.nodes["Add_y"].reason
     after = network("a = Hardmax (x) b = Add (a, a) y = Mul (b, b)", {}).plan()
-    sentence = "its input is float (from Hardmax) and conversions cost more than they save"
+    sentence = "converting its float input (from Hardmax) would cost more than int8 saves"
     assert sentence in after.nodes["Mul_y"].reason
     assert sentence in after.nodes["Add_b"].reason
 
