@@ -11,7 +11,7 @@ import click
 
 from ...profiles.base.options import options_of
 from ...profiles.base.output_files import write_atomically
-from ...profiles.base.presentation import size_text
+from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 from ..console import (
     add_finding,
@@ -332,7 +332,7 @@ def _latency(t: Latency, verbose: bool) -> Iterator[str]:
 
 def _sizes(result: Evaluation) -> str:
     a, b = result.float_bytes, result.quantized_bytes
-    return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
+    return f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}"
 
 
 def failure_text(failure: GateFailure) -> str:
@@ -345,7 +345,7 @@ def failure_text(failure: GateFailure) -> str:
         slack = f"with its slack {failure.limit:.6g}"
         return f"--baseline: {where}{what} {measured}, {failure.reason}; {slack}"
     option = "--" + failure.demand.replace("_", "-")
-    if failure.measured is None:
+    if failure.measured is None or (failure.demand in DROPS and failure.reason):
         return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
     reason = f" ({failure.reason})" if failure.reason else ""
     return (

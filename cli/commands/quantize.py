@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.options import options_of
-from ...profiles.base.presentation import size_text
+from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import OF_JUDGING, QuantizeOptions
 from ...quantizer.api.precision import MIXED, PRECISIONS
 from ...quantizer.evaluation.options import Gate
@@ -232,10 +232,9 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str] = (), *, verbo
 
 def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield size, quality and speed of a model that was not judged on samples."""
-    ratio = result.float_bytes / max(result.quantized_bytes, 1)
     sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
     yield "written", str(result.model_path)
-    yield "size", f"{sizes}, {ratio:.2f} times smaller"
+    yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
     outputs = sorted(result.expected, key=lambda output: output.estimated)
     shown = outputs if verbose else outputs[:SHOWN]
     yield from (("quality", output.text) for output in shown)

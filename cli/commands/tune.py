@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.presentation import size_text
+from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions
 from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
 from ..console import document, echo, is_verbose, progress, save_report, tell
@@ -202,7 +202,7 @@ def _lines(result: TuneResult, written: Path | None, verbose: bool) -> Iterator[
         )
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
-        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {a / b:.2f} times smaller"
+        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}"
     yield from (f"limit      {text}" for text in (result.limits if verbose else result.limits[:1]))
     yield f"time       {result.seconds:.0f} s, {len(result.trials)} trial{'s'[: len(result.trials) != 1]}"
 

@@ -170,6 +170,12 @@ def decibels(value: float | None) -> str:
     return "equal" if value == float("inf") else f"{value:.2f}"
 
 
+def size_change(before: int, after: int) -> str:
+    """Return how many times smaller, or larger, a file is than another one, both in bytes."""
+    ratio = before / max(after, 1)
+    return f"{ratio:.2f} times smaller" if ratio >= 0.995 else f"{1.0 / max(ratio, 1e-9):.2f} times larger"
+
+
 def size_text(size: int) -> str:
     """Return a size in bytes with its unit and four digits or fewer before it, as in "49.3 MB"."""
     for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):

@@ -304,10 +304,22 @@ def _signal(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> Inpu
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
     chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
     if len(chosen) != 1 or len(specs) != 1:
-        open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs) or "none"
+        arrays = [spec for spec in specs if spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1]
+        (signal,) = chosen if len(chosen) == 1 else arrays if len(arrays) == 1 else (None,)
+        others = ", ".join(f"{spec.name}: zeros" for spec in specs if spec is not signal)
+        if signal is not None:
+            raise ConfigError(
+                f"{where}: input '{signal.name}' takes the signal, and the others have no value; give them "
+                f"some in the recipe, as constants: {{{others}}}"
+            )
+        if not specs:
+            raise ConfigError(
+                f"{where}: every input has a value; leave that which takes the signal out of constants"
+            )
+        open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs)
         raise ConfigError(
-            f"{where}: one input takes the signal, and every other one a value, as constants: {{state: "
-            f"zeros}}; without a value are {open_names}"
+            f"{where}: which input takes the signal? Without a value are {open_names}; name it in the "
+            "recipe, as input: NAME, and give every other one a value, as constants: {NAME: zeros}"
         )
     return chosen[0]
 

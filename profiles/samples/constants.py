@@ -52,8 +52,10 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     if isinstance(value, list):
         return values
     if shape is None or any(not isinstance(dim, int) for dim in shape[1:]):
+        known = "..." if shape is None else ", ".join(str(d if isinstance(d, int) else 1) for d in shape)
         raise ConfigError(
-            f"{where}: the model leaves sizes of {spec} open; give {{value: {value}, shape: [...]}}"
+            f"{where}: the model leaves sizes of {spec} open; write {{value: {value}, shape: [{known}]}}, "
+            "with the sizes that it is used with"
         )
     sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
     return np.full(sizes, values)

@@ -289,9 +289,10 @@ def open_samples(
             note(text)
         return samples if limit is None else samples.part(0, limit)
     samples = open_source(named.source, specs, preprocessing)
-    for text in samples.notes if notes else ():
-        note(text)
+    assumed = samples.notes if notes else ()
     samples = samples if limit is None else drawn(samples, limit, notes=notes)
+    for text in assumed:
+        note(text)
     return replace(samples, iterate=partial(_checked, samples, specs))
 
 

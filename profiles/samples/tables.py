@@ -277,7 +277,7 @@ def _notes(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[s
     advice = "columns in a recipe choose others"
     by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
     said = [
-        f"columns {_listed([columns] if isinstance(columns, str) else columns)} go to input '{spec.name}' as "
+        f"{_counted([columns] if isinstance(columns, str) else columns)} to input '{spec.name}' as "
         f"{type_text(spec.dtype)}"
         for spec, columns in assumed.items()
         if spec not in by_name
@@ -287,6 +287,17 @@ def _notes(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[s
         names = _listed([spec.name for spec in by_name])
         said.append(f"columns {names} go to the inputs of their names as {' or '.join(types)}")
     return tuple(f"{source}: {text}; {advice}" for text in said)
+
+
+def _counted(columns: Sequence[str]) -> str:
+    """Return which columns go, of many the first and the last."""
+    if len(columns) > FEW:
+        return f"{len(columns)} columns, {columns[0]} to {columns[-1]}, go"
+    return f"columns {', '.join(columns)} go" if len(columns) > 1 else f"column {columns[0]} goes"
+
+
+FEW = 4
+"""Columns that are all named in a note."""
 
 
 def _listed(names: Sequence[str]) -> str:

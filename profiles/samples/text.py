@@ -308,6 +308,12 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
         usual = usual_role(spec.name)
         only: Role | None = "ids" if len(specs) == 1 and spec.dtype.kind in "iu" else None
         role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
+        if role is None and any(word in spec.name for word in ("past", "cache")):
+            raise ConfigError(
+                f"{where}: input '{spec.name}' is a cache of keys and values, and no output of the model is "
+                f"called like it; name one in a recipe with reader: text, as state: {{OUTPUT: {spec.name}}}, "
+                "or give samples by FILE.py:FUNCTION"
+            )
         if role is None:
             raise ConfigError(
                 f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with "

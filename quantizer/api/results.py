@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
-from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
 from ..costs.float_regions import is_unprofitable
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
@@ -166,7 +166,7 @@ class QuantizeResult(Presented):
 
     def presentation(self) -> Presentation:
         """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
-        smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
+        smaller = size_change(self.float_bytes, self.quantized_bytes)
         facts = [
             ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
             *self.plan.presentation().facts,

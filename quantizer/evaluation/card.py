@@ -21,7 +21,7 @@ import msgspec
 from ...profiles.base.errors import ConfigError, MalformedError, ModelError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import read_bytes
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, size_change, size_text
 from ...profiles.base.strict_yaml import flow_text
 from ...profiles.base.tool import tool_name
 from ..model.external_data import external_files
@@ -265,7 +265,7 @@ def _page(card: Card) -> Iterator[str]:
             else f"{100 * output.agreement.ratio:.2f} % of the answers the same"
         )
         yield f"| SQNR of output {_code(output.name)} | | {ratio} | {same} |"
-    smaller = f"{found.float_bytes / max(found.quantized_bytes, 1):.2f} times smaller"
+    smaller = size_change(found.float_bytes, found.quantized_bytes)
     yield f"| size | {size_text(found.float_bytes)} | {size_text(found.quantized_bytes)} | {smaller} |"
     if found.latency is not None:
         t = found.latency

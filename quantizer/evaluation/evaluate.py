@@ -413,9 +413,10 @@ def _own_states(state: Mapping[str, str], sequences: int, fed_own: int) -> Itera
         return
     name, output = next(iter(state.items()))
     more = f" and {len(state) - 1} more" if len(state) > 1 else ""
+    count = f"{sequences} sequence{'s'[: sequences != 1]}"
     yield (
-        f"{sequences} sequences: each model was fed its own state, '{output}' as '{name}'{more}, in "
-        f"{fed_own} steps after the first"
+        f"{count}: each model was fed its own state, '{output}' as '{name}'{more}, in {fed_own} steps after "
+        "the first"
     )
 
 

@@ -241,24 +241,27 @@ def _drop(demand: str, limit: float, found: Accuracy | Score | None) -> Iterator
         yield from judged(demand, limit, None, doubt="nothing was scored")
         return
     counted = "rows" if isinstance(found, Accuracy) else "scored"
-    interval = (
-        f"upper end of the interval: drop {found.drop:.2f}, 95 % interval {found.drop_low:.2f} to "
-        f"{found.drop_high:.2f} on {found.rows} {counted}"
-    )
-    doubt, more = "", ""
+    unit = found.drop_unit if isinstance(found, Score) else GATES[demand].unit
+    lost = f"{abs(found.drop):.2f} {unit} {'gained' if found.drop < 0.0 else 'lost'}"
+    doubt, reason = "", ""
     if found.is_at_chance:
         doubt = _unfit_truth(found)
     elif not math.isfinite(found.drop):
         doubt = "one of the scores is no number"
     elif found.drop > limit:
-        more = "the drop itself is above the limit"
-    elif (rows := found.rows_to_show(limit)) is not None:
-        more = f"about {rows} rows would show that it is kept, if they differ as often as these"
+        interval = f"95 % interval {found.drop_low:.2f} to {found.drop_high:.2f}"
+        reason = f"{lost}, {interval} on {found.rows} {counted}"
     elif found.drop_low == -math.inf:
         doubt = f"{found.rows} {counted} are too few to tell whether the truth belongs to them"
-    reason = "; ".join(filter(None, (interval, more)))
-    unit = found.drop_unit if isinstance(found, Score) else ""
-    yield from judged(demand, limit, found.drop, worst=found.drop_high, doubt=doubt, reason=reason, unit=unit)
+    else:
+        rows = found.rows_to_show(limit)
+        enough = "" if rows is None else f"; about {rows} would, if they differ as often"
+        reason = (
+            f"{lost}, but {found.rows} {counted} cannot show that it is at most {limit:g} (up to "
+            f"{found.drop_high:.2f}){enough}"
+        )
+    more = unit if isinstance(found, Score) else ""
+    yield from judged(demand, limit, found.drop, worst=found.drop_high, doubt=doubt, reason=reason, unit=more)
 
 
 def _score(limit: float, score: Score | None) -> Iterator[GateFailure]:

@@ -340,10 +340,7 @@ def _limits(result: TuneResult) -> Iterator[str]:
                 "or choose another objective"
             )
         if _is_larger(best, result.target):
-            yield (
-                f"the best plan is larger than float ({best.value:.2f} times smaller): keep the float model, "
-                "or choose another objective"
-            )
+            yield ("the best plan is larger than float: keep the float model, or choose another objective")
         if result.float_nodes:
             yield f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}"
         for sentence in result.overlaps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...profiles.base.presentation import Presentation, Presented, Table, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
@@ -280,9 +280,8 @@ class Verdict(Presented):
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield name and text of what stands below the sentence: size, speed, share of int8, the cause."""
-        ratio = self.float_bytes / max(self.quantized_bytes, 1)
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
-        yield "size", f"{sizes}, {ratio:.2f} times smaller"
+        yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
         if self.latency is not None:
             yield "speed", self.latency.text(self.predicted)
         else:

@@ -199,7 +199,7 @@ def test_gates_on_metric_and_size_fail_with_what_is_missing(files) -> None:
     result = run("evaluate", files, *METRIC, str(files / "labels.txt"), *limits)
     assert result.exit_code == 1
     assert "FAILED     --max-drop 1: " in result.stdout
-    assert "upper end of the interval: drop 50.00" in result.stdout
+    assert "50.00 percentage points lost, 95 % interval" in result.stdout
     assert "FAILED     --min-score 90: 50.00 %, 40.00 % off (the float model has 100)" in result.stdout
     assert "FAILED     --max-size 100: " in result.stdout
     assert run("evaluate", files, "--max-drop", "1").exit_code == 2

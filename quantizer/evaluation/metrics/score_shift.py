@@ -128,19 +128,17 @@ class ScoreShift:
         """What to change, a sentence for each threshold that is worth changing."""
         for one in self.thresholds:
             if one.pays:
-                yield (
-                    f"scores moved by {self.mean:+.3f}: {threshold_text(one)}; "
-                    f"precision {one.precision:.1f} % in float, {one.unchanged_precision:.1f} % and "
-                    f"{one.quantized_precision:.1f} % in the quantized model"
+                what, wanted, same, moved = max(
+                    ("F1", one.f1, one.unchanged_f1, one.quantized_f1),
+                    ("precision", one.precision, one.unchanged_precision, one.quantized_precision),
+                    key=lambda known: known[1] - known[2],
                 )
-
-
-def threshold_text(one: ThresholdShift) -> str:
-    """Return which threshold stands for one of the float model, and what both are worth."""
-    return (
-        f"for {one.threshold:g} take {one.quantized_threshold:.3g}: F1 {one.f1:.1f} % in float, "
-        f"{one.quantized_f1:.1f} % so, {one.unchanged_f1:.1f} % at {one.threshold:g}"
-    )
+                where = "lower" if self.mean < 0.0 else "higher"
+                yield (
+                    f"scores are {abs(self.mean):.2g} {where}: use threshold {one.quantized_threshold:.3g} "
+                    f"instead of {one.threshold:g} ({what} {moved:.1f} % instead of {same:.1f} %; float has "
+                    f"{wanted:.1f} %)"
+                )
 
 
 def score_shift(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.profiles.base.presentation import size_text
+from qprof_onnx.profiles.base.presentation import size_change, size_text
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,11 @@ from qprof_onnx.profiles.base.presentation import size_text
 )
 def test_a_size_has_the_unit_that_suits_it(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [(400, 100, "4.00 times smaller"), (1000, 7400, "7.40 times larger"), (10, 10, "1.00 times smaller")],
+)
+def test_a_size_that_grew_is_called_larger(before: int, after: int, text: str) -> None:
+    assert size_change(before, after) == text

@@ -77,8 +77,8 @@ def test_other_inputs_have_the_values_of_the_recipe(tmp_path: Path) -> None:
 
 def test_an_input_without_a_value_is_asked_for(tmp_path: Path) -> None:
     text = refusal(saved(tmp_path, np.arange(4)), [WAVEFORM, spec("sr", np.int64, ())], recipe(tmp_path))
-    assert "constants: {state: zeros}" in text
-    assert "'sr' (int64 of shape ())" in text
+    assert "input 'x' takes the signal, and the others have no value" in text
+    assert "as constants: {sr: zeros}" in text
 
 
 def test_channels_are_averaged_or_the_first_is_taken(tmp_path: Path) -> None:
@@ -173,7 +173,10 @@ def test_a_recording_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
         ("hop: 0", "hop: is 0"),
         ("input: y", "input: 'y' is not an input of the model"),
         ("resample: best", "resample: 'best' is not allowed; give refuse, soxr or scipy"),
-        ("constants: {x: zeros}", "without a value are none"),
+        (
+            "constants: {x: zeros}",
+            "every input has a value; leave that which takes the signal out of constants",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_refused(tmp_path: Path, more: str, says: str) -> None:

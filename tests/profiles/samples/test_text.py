@@ -124,6 +124,14 @@ def test_an_input_of_unknown_meaning_is_asked_for(tmp_path: Path, tokenizer: Pat
     assert "what input 'state' (float32 of shape (1, 4)) takes is unknown" in text
 
 
+def test_a_cache_that_no_output_fits_is_called_one(tmp_path: Path, tokenizer: Path) -> None:
+    text = refusal(
+        lines(tmp_path, "one\n"), [IDS, spec("past_0.key", np.float32, (1, 4, None, 8))], tokenizer
+    )
+    assert "input 'past_0.key' is a cache of keys and values" in text
+    assert "state: {OUTPUT: past_0.key}" in text
+
+
 def test_a_model_of_texts_needs_no_tokenizer(tmp_path: Path) -> None:
     (sample,) = read(
         lines(tmp_path, "a b\n"), [spec("text", object, ("N",))], written(tmp_path, "reader: text")

@@ -104,7 +104,7 @@ def test_a_mul_is_put_in_where_no_constant_can_divide() -> None:
     (name,) = made.plan.adjustments.equalization
     assert made.plan.adjustments.equalization[name].inserted
     assert made.plan.nodes[f"{name}_scaled"].kind is Kind.FLOAT
-    assert "equalizes the channels" in made.plan.nodes[f"{name}_scaled"].reason
+    assert "added to balance channels" in made.plan.nodes[f"{name}_scaled"].reason
     assert not planned(net, bias_correction="off", equalization="free").plan.adjustments
 
 

@@ -187,8 +187,8 @@ def test_the_gate_on_accuracy_is_held_against_the_interval_and_says_how_many_row
     assert few.accuracy.drop == 0.0
     (failure,) = few.failures
     assert failure.measured == few.accuracy.drop_high > 5.0
-    assert "drop 0.00, 95 % interval" in failure.reason
-    assert "about 54 rows would show that it is kept" in failure.reason
+    assert "0.00 percentage points lost, but 30 rows cannot show that it is at most 5" in failure.reason
+    assert "about 54 would, if they differ as often" in failure.reason
     wide = Gate(max_accuracy_drop=math.ceil(few.accuracy.drop_high))
     assert evaluate(a, b, data, labels=labels, measuring=NO_LATENCY, gate=wide).passed
 
