@@ -107,6 +107,12 @@ def _after_quantize(values: Values) -> Words:
         return ["sensitivity", model, "--profile", values["kept"], *_data(values)]
     if values.get("failed"):
         return None
+    if values.get("grade") and (values.get("holdout_data") or values.get("profile")):
+        # it was judged on samples of their own: what was found can be put down for others
+        return ["card", model, output, *_judged_data(values), "-o", f"{Path(str(output)).stem}.card.json"]
+    if values.get("grade"):  # not the samples that it was calibrated on
+        labels = _labels(values, "NEW_LABELS") if values.get("labels") else []
+        return ["evaluate", model, output, "--data", "NEW_DATA", *_recipe(values), *labels]
     return ["evaluate", model, output, *_judged_data(values)]
 
 

@@ -20,7 +20,7 @@ FILES = {
     **{"model": "my model.onnx", "output": "out.yaml", "data": "samples/", "quantized": "q.onnx"},
     **{"profile": "p.yaml", "old": "a.yaml", "new": "b.yaml", "target": "glow", "output_file": "t.onnx"},
 }
-PLACEHOLDERS = {"DATA", "NEW_DATA", "MORE_DATA", "MORE_LABELS", "PROFILE", "MODEL.onnx"}
+PLACEHOLDERS = {"DATA", "NEW_DATA", "NEW_LABELS", "MORE_DATA", "MORE_LABELS", "PROFILE", "MODEL.onnx"}
 ROUGH = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalization", "off")
 """Settings with which the model loses 15 dB."""
 LATENCY = "--no-latency"
@@ -81,23 +81,29 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ("quantize", {"data": None, "preprocess": None}, "evaluate 'my model.onnx' out.yaml --data DATA"),
         (
             "quantize",
-            {"preprocess": "imagenet", "sqnr": 30.0, "grade": "good"},
-            "evaluate 'my model.onnx' out.yaml --data samples/ --preprocess imagenet",
+            {"profile": None, "preprocess": "imagenet", "sqnr": 30.0, "grade": "good"},
+            "evaluate 'my model.onnx' out.yaml --data NEW_DATA --preprocess imagenet",
         ),
         (
             "quantize",
             {"holdout_data": "others/", "limit": 8, "sqnr": 30.0, "grade": "good", **typed(labels="l.txt")},
-            "evaluate 'my model.onnx' out.yaml --data others/ --labels l.txt",
+            "card 'my model.onnx' out.yaml --data others/ --labels l.txt -o out.card.json",
         ),
         (
             "quantize",
-            {"grade": "good", "scored_output": "o", **typed(labels="coco.json", metric="map50")},
-            "evaluate 'my model.onnx' out.yaml --data samples/ --labels coco.json --metric map50 --output o",
+            {"profile": None, "grade": "good", "scored_output": "o", **typed(labels="a", metric="map50")},
+            "evaluate 'my model.onnx' out.yaml --data NEW_DATA --labels NEW_LABELS --metric map50 --output o",
         ),
         (
             "quantize",
-            {"limit": 8, "grade": "good", "scored_output": "logits", **typed(runtime="openvino")},
-            "evaluate 'my model.onnx' out.yaml --data samples/",
+            {
+                "profile": None,
+                "limit": 8,
+                "grade": "good",
+                "scored_output": "logits",
+                **typed(runtime="openvino"),
+            },
+            "evaluate 'my model.onnx' out.yaml --data NEW_DATA",
         ),
         (
             "quantize",
@@ -192,9 +198,9 @@ JUDGED = ("quantize", MODEL, "--data", FEW, "-o", "q 1.onnx", LATENCY)
 
 
 @pytest.mark.usefixtures("here")
-def test_samples_that_were_held_out_by_hand_are_evaluated_again_with_their_labels() -> None:
+def test_samples_that_were_held_out_by_hand_go_into_a_card_with_their_labels() -> None:
     first, *_ = followed(*JUDGED, "--holdout-data", HELD_OUT, "--labels", LABELS)
-    assert first[:3] == ["evaluate", str(MODEL), "q 1.onnx"]
+    assert first[:3] == ["card", str(MODEL), "q 1.onnx"]
     assert first[3:7] == ["--data", str(HELD_OUT), "--labels", str(LABELS)]
 
 
@@ -211,10 +217,10 @@ def test_noise_ends_in_commands_that_run_and_name_files_alone() -> None:
 def test_another_calibrator_ends_in_commands_that_run() -> None:
     few = ("--holdout-data", HELD_OUT, "--labels", LABELS, "--budget", "0", "--calibrator", "kl")
     chain = followed(*JUDGED, *few)
-    assert chain[0][0] in ("sensitivity", "evaluate")
+    assert chain[0][0] in ("sensitivity", "card")
 
 
-def test_the_limit_goes_on_with_the_labels_of_all_samples(here: Path) -> None:
+def test_a_good_model_is_evaluated_on_samples_that_it_was_not_calibrated_on(here: Path) -> None:
     words = (
         "quantize",
         MODEL,
@@ -230,7 +236,7 @@ def test_the_limit_goes_on_with_the_labels_of_all_samples(here: Path) -> None:
     )
     first, *_ = followed(*words)
     assert first[0] == "evaluate"
-    assert first[5:9] == ["--limit", "2", "--labels", str(LABELS)]
+    assert first[3:] == ["--data", "NEW_DATA", "--labels", "NEW_LABELS"]
 
 
 def test_profiles_and_what_is_made_of_them_end_in_commands_that_run(here: Path, profile: Path) -> None:
