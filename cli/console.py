@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ import click
 
 from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.json_values import to_jsonable
+from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
 from ..profiles.records.drawing import ASCII, BLOCKS
 
@@ -316,22 +317,18 @@ def format_of(name: str, version: int) -> str:
 
 # ---------------------------------------- progress
 
-SECONDS_BETWEEN_LINES = 5.0
-"""Until the first line; the next ones wait twice as long as the one before."""
-
-
-UNITS = {"trying": "fixes"}
+UNITS = {"trying": "fix"}
 """What stages count that do not count samples."""
 
 
 @contextmanager
-def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
+def progress(task: str, unit: str = "sample") -> Iterator[Progress]:
     """Yield the function that a run calls after each of its units; `task` names it, as in "profiling"."""
     if sys.stderr.isatty():
         with _bar(task, unit) as report:
             yield report
     else:
-        yield plain_lines(task, unit=unit)
+        yield plain_lines(task, tell, unit=unit)
 
 
 class Stages:
@@ -350,7 +347,7 @@ class Stages:
     def __call__(self, name: str) -> Progress:
         """Begin a stage, and return what is called after each of its units."""
         self._end()
-        unit = UNITS.get(name, "samples")
+        unit = UNITS.get(name, "sample")
         self._shown = self._open.enter_context(progress(name, unit))
 
         def report(done: int, total: int | None) -> None:
@@ -370,35 +367,6 @@ class Stages:
         self._shown = None
 
 
-def plain_lines(
-    task: str,
-    write: Callable[[str], None] = tell,
-    clock: Callable[[], float] = time.monotonic,
-    unit: str = "samples",
-) -> Progress:
-    """Return a `Progress` that writes a line after five seconds, after ten more, twenty more and so on, and
-    one for the last sample of what took longer than the first five.
-
-    Args:
-        task: first word of each line.
-        write: takes a line without its end.
-        clock: seconds from any fixed moment.
-        unit: what is counted.
-    """
-    start = clock()
-    wait = SECONDS_BETWEEN_LINES
-
-    def report(done: int, total: int | None) -> None:
-        nonlocal wait
-        now = clock()
-        if now - start >= wait or (done == total and wait > SECONDS_BETWEEN_LINES):
-            wait = 2 * wait + SECONDS_BETWEEN_LINES
-            rate, left = _rate(done, now - start), _left(done, total, now - start)
-            write(f"{task}: {_count(done, total, unit)}, {rate}{left}")
-
-    return report
-
-
 @contextmanager
 def _bar(task: str, unit: str) -> Iterator[Progress]:
     from rich.console import Console
@@ -416,21 +384,7 @@ def _bar(task: str, unit: str) -> Iterator[Progress]:
         row = bar.add_task(task, total=None, count="", rate="starting")
 
         def report(done: int, total: int | None) -> None:
-            rate = _rate(done, time.monotonic() - start)
-            bar.update(row, completed=done, total=total, count=_count(done, total, unit), rate=rate)
+            speed = rate(done, time.monotonic() - start)
+            bar.update(row, completed=done, total=total, count=counted(done, total, unit), rate=speed)
 
         yield report
-
-
-def _count(done: int, total: int | None, unit: str) -> str:
-    return f"{done} {unit}" if total is None else f"{done} of {total} {unit}"
-
-
-def _rate(done: int, seconds: float) -> str:
-    return f"{done / max(seconds, 1e-9):.1f} a second"
-
-
-def _left(done: int, total: int | None, seconds: float) -> str:
-    if total is None or done == 0 or done >= total:
-        return ""
-    return f", {seconds / done * (total - done):.0f} s left"

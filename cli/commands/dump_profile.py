@@ -10,7 +10,7 @@ import click
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.runner.settings import RunSettings
-from ..console import document, echo, is_verbose, progress, tell, tell_note
+from ..console import Stages, document, echo, is_verbose, tell, tell_note
 from ..options import (
     NEW,
     FiniteNumber,
@@ -133,9 +133,9 @@ def command(
             "install qprof-onnx where a C compiler is present"
         )
     notes: list[str] = []
-    with progress("profiling") as shown:
+    with Stages() as stage:
         profile = dump_profile(
-            model, data, output, format=format, progress=shown, note=notes.append, **given(options)
+            model, data, output, format=format, stage=stage, note=notes.append, **given(options)
         )
     echo(profiling_json(profile, output, notes)) if as_json else print_profiling(profile, output, notes)
     if (failure := gate_failure(profile, max_non_finite)) is not None:

@@ -35,7 +35,7 @@ def command(target: str, output: Path, threads: int) -> None:
     """
     from ...quantizer.api.targets import measure_target
 
-    with progress("measuring", "networks") as report:
+    with progress("measuring", "network") as report:
         table = measure_target(target, output, threads=threads, progress=report)
     points = sum(map(len, table.kernels.values()))
     echo(f"{output}: {len(table.kernels)} kernels, {points} times, {table.conditions.processor}")

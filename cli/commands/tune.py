@@ -101,7 +101,7 @@ def command(
     target = QualityTarget(**given(options, QualityTarget))
 
     recipe = taken_recipe(options)
-    with progress("tuning", "trials") as counted:
+    with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any, resumed: bool) -> None:
             if is_verbose():

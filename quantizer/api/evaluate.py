@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.progress import asked_for, stages
 from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
@@ -67,7 +68,7 @@ def evaluate(
     """
     others = dict(sorted_keywords("evaluate", options, EvaluateKeywords).others)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
-    progress = others.pop("progress", None)
+    progress = stages(asked_for(others.pop("progress", None)))("evaluating")
     measuring = replace(evaluation_options(others), metric=metric)
     baseline, slack = others.get("baseline"), Slack(**others.get("slack", {}))
     earlier = None if baseline is None else load_baseline(baseline)
@@ -145,7 +146,7 @@ def compare_layers(
     """
     others = dict(sorted_keywords("compare_layers", options, LayerKeywords).others)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
-    progress = others.pop("progress", None)
+    progress = stages(asked_for(others.pop("progress", None)))("comparing")
     if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
         plan = quantized.plan
     with model_file(model) as path, quantized_file(quantized) as other:
@@ -192,5 +193,5 @@ def sensitivity(
                 others.get("class_axis"),
                 others.get("provider", "cpu"),
             ),
-            progress=others.get("progress"),
+            progress=stages(asked_for(others.get("progress")))("measuring"),
         )

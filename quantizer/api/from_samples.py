@@ -13,14 +13,16 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
+from ...profiles.base.progress import stages
 from ...profiles.base.tool import Progress
 from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
@@ -239,8 +241,7 @@ def _split(
 
 def _stage(options: QuantizeOptions, name: str) -> Progress:
     """Return what is called after each unit of a stage that begins."""
-    progress: Any = options.progress if options.stage is None else options.stage(name)
-    return progress or (lambda done, total: None)
+    return (options.stage or stages(options.progress))(name)
 
 
 def _note(options: QuantizeOptions, text: str) -> None:
@@ -343,7 +344,6 @@ def _profile(task: _Task) -> KeptProfile:
     """
     options, file, data = task.options, task.profile_file, task.parts.identity
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
-    progress = _stage(options, "profiling")
     profile = None if file is None or not file.exists() else _read(file)
     reused = (
         profile is not None
@@ -356,7 +356,7 @@ def _profile(task: _Task) -> KeptProfile:
     if profile is None or not reused:
         settings = RunSettings(provider=provider)
         profile = profile_model(
-            task.model, task.parts.profiled, file, settings, progress=progress, note=options.note
+            task.model, task.parts.profiled, file, settings, stage=partial(_stage, options), note=options.note
         )
     name = "profile" if file is None else str(file)
     samples = f"{len(profile)} tensors, {profile.data.samples} samples"

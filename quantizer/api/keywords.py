@@ -20,7 +20,7 @@ from ..targets.target import Recipe
 from .setting_keywords import Settings
 
 if TYPE_CHECKING:  # a command does not wait for what others import
-    from ...profiles.base.tool import Progress
+    from ...profiles.base.progress import Shown, Stage
     from ...profiles.samples.objects import DataSource
     from ..evaluation.metrics.table import MetricName
     from ..evaluation.metrics.user_functions import MetricFunction
@@ -58,13 +58,13 @@ class SampleKeywords(TypedDict, total=False):
     """How samples are read.
 
     `transform` makes a sample of an item, `preprocess` of a file; `limit` of them are used; `progress` is
-    called after each.
+    True for a bar, as a notebook has one unless told False, or called after each.
     """
 
     transform: Transform | None
     preprocess: PathLike | None
     limit: int | None
-    progress: Progress | None
+    progress: Shown
 
 
 class LayerKeywords(SampleKeywords, total=False):
@@ -145,7 +145,7 @@ class QuantizeKeywords(Settings, SampleKeywords, total=False):
     save_plan: PathLike | None
     accept_retrained: bool
     speed: SpeedCheckOptions | None
-    stage: Callable[[str], Progress] | None
+    stage: Stage | None
     note: Callable[[str], None] | None
 
 
@@ -175,7 +175,8 @@ class DiffKeywords(Settings, total=False):
 class TuneKeywords(Settings, total=False):
     """Keywords of `tune`: settings, from which it starts, the fields of `QualityTarget` and `TuningData`.
 
-    state: file from which an interrupted tuning is resumed; on_trial: called after each trial.
+    state: file from which an interrupted tuning is resumed; on_trial: called after each trial; progress: of
+    trials, as in `SampleKeywords`.
     """
 
     transform: Transform | None
@@ -196,6 +197,7 @@ class TuneKeywords(Settings, total=False):
     save_plan: PathLike | None
     state: PathLike | None
     on_trial: OnTrial | None
+    progress: Shown
 
 
 @dataclass(frozen=True)

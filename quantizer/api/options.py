@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.options import option
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 
 if TYPE_CHECKING:
-    from ...profiles.base.tool import Progress
+    from ...profiles.base.progress import Shown, Stage
     from ...profiles.samples.objects import DataSource
     from ..search.options import SpeedCheckOptions
     from .sources import LabelsLike, Transform
@@ -34,7 +34,7 @@ class QuantizeOptions(EvaluationOptions):
         speed: measures the model against float when planning, and keeps float what int8 slows down; on the
             data where it has none of its own.
         latency: how speed is measured where the result is judged; None leaves it out.
-        progress: called after each sample.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
         stage: called when a stage begins, with its name; returns what is called after each of its units.
         note: called with remarks on what is done.
 
@@ -132,8 +132,8 @@ class QuantizeOptions(EvaluationOptions):
     transform: Transform | None = None
     gate: Gate = field(default_factory=Gate)
     speed: SpeedCheckOptions | None = None
-    progress: Progress | None = None
-    stage: Callable[[str], Any] | None = None
+    progress: Shown = None
+    stage: Stage | None = None
     note: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:

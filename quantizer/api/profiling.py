@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, QprofError
 from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import replacing_together, write_atomically
+from ...profiles.base.progress import Shown, Stage, asked_for, stages
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
@@ -57,7 +58,7 @@ def profile(
     *,
     transform: Transform | None = None,
     preprocess: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
     **run: Unpack[RunOptions],
 ) -> Profile:
     """Run a float model on samples and record statistics of its activations.
@@ -73,7 +74,8 @@ def profile(
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
         preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
-        progress: called after each sample with how many are done and, where known, how many there are.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample with
+            how many are done and, where known, how many there are.
         run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
     Returns:
@@ -88,7 +90,7 @@ def profile(
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with model_file(model) as path:
-        return profile_model(path, samples, output, settings, progress=progress)
+        return profile_model(path, samples, output, settings, **_shown(progress))
 
 
 def dump_profile(
@@ -98,8 +100,9 @@ def dump_profile(
     *,
     transform: Transform | None = None,
     preprocess: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
     format: str = "qprof",
+    stage: Stage | None = None,
     note: Callable[[str], None] | None = None,
     **run: Unpack[RunOptions],
 ) -> Profile:
@@ -109,13 +112,21 @@ def dump_profile(
         model, data, transform, preprocess, progress, run: as in `profile`.
         output: where to write the profile.
         format: "qprof", or "glow" for Glow's YAML.
+        stage: in place of `progress`: called when a pass begins, with its name.
         note: called with remarks: which tensors cannot be profiled, why noise is not measured.
     """
     settings = RunSettings(**sorted_keywords("dump_profile", run, RunOptions).others)
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with model_file(model) as path:
-        return profile_model(path, samples, output, settings, format=format, progress=progress, note=note)
+        shown = _shown(progress) if stage is None else {"stage": stage}
+        return profile_model(path, samples, output, settings, format=format, note=note, **shown)
+
+
+def _shown(progress: Shown) -> dict[str, Any]:
+    """Return who is told of progress: the caller's function of all samples, or a bar of each pass."""
+    wanted = asked_for(progress)
+    return {"progress": wanted} if callable(wanted) else {"stage": stages(wanted)}
 
 
 def profile_model(
@@ -126,6 +137,7 @@ def profile_model(
     *,
     format: str = "qprof",
     progress: Progress | None = None,
+    stage: Stage | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Profile:
     """Run a model on samples and record statistics of its activations.
@@ -136,7 +148,9 @@ def profile_model(
         output: where to write the profile; None for nowhere.
         run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
-        progress: called after each sample, or each shard.
+        progress: called after each sample, or each shard; of those of the second pass, on which noise is
+            measured, it goes on counting.
+        stage: in place of `progress`: called when a pass begins, with its name.
         note: called with remarks for the user: before the first sample, which tensors cannot be profiled;
             after the last, why noise is not measured.
 
@@ -163,6 +177,9 @@ def profile_model(
         tell(f"tensor '{name}' is not profiled: {reason}")
     settings = settings_for(prepared.graph, settings, hidden)
     model, identity = prepared.model, prepared.identity
+    passes = 2 if settings.noise_samples and format != "glow" and not unmeasurable(model) else 1
+    if stage is not None:
+        progress = stage("profiling, pass 1 of 2 (ranges)" if passes > 1 else "profiling")
     specs, reported = input_specs(model), _ProgressSoFar(progress)
     smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
     samples = model_samples(data, model, settings.limit, by_row=settings.by_row)
@@ -180,7 +197,8 @@ def profile_model(
     if format != "glow":
         batches = any(place.rows > 1 for place in smallest.places())
         chosen = _Chosen(partial(smallest.samples, samples), batches)
-        profile = _with_noise(profile, model, chosen, settings, progress=reported, note=tell)
+        shown = reported.further if stage is None else partial(_second_pass, stage)
+        profile = _with_noise(profile, model, chosen, settings, progress=shown, note=tell)
     if output is not None:
         if format == "glow":
             write_atomically(output, written(profile, model, format))
@@ -238,6 +256,12 @@ class _ProgressSoFar:
         return lambda done: self(before + done, before + count)
 
 
+def _second_pass(stage: Stage, count: int) -> Callable[[int], None]:
+    """Begin the pass over the few samples on which noise is measured."""
+    shown = stage("profiling, pass 2 of 2 (noise)")
+    return lambda done: shown(done, count)
+
+
 HELD_AT_ONCE = 2 << 30
 """Bytes of activations that samples may hold together while noise is measured. Each holds its own twice: so
 half as many samples run at once as in the run before where they hold more than this."""
@@ -249,7 +273,7 @@ def _with_noise(
     chosen: _Chosen,
     settings: RunSettings,
     *,
-    progress: _ProgressSoFar,
+    progress: Callable[[int], Callable[[int], None]],
     note: Callable[[str], None],
 ) -> Profile:
     """Return a profile with the noise that is measured on the samples with the smallest digests.
@@ -261,7 +285,7 @@ def _with_noise(
         model: the prepared model.
         chosen: these samples.
         settings: of the run.
-        progress: goes on from what was reported.
+        progress: begins the pass, with the number of samples; returns what is called with how many are done.
         note: called with a remark.
     """
     count = settings.noise_samples
@@ -272,7 +296,7 @@ def _with_noise(
         return profile
     at_once = max(1, settings.samples_at_once // 2, HELD_AT_ONCE // max(1, 2 * sum(_sizes(profile).values())))
     threads = 1 if settings.memory_limit is not None else min(settings.samples_at_once, at_once)
-    further = progress.further(min(count, profile.data.samples))
+    further = progress(min(count, profile.data.samples))
     try:
         if chosen.batches and rows_differ_together(model, set(profile), chosen.samples):
             note("how noise travels is not measured: rows of a batch depend on each other")

@@ -15,6 +15,7 @@ from typing import Unpack, cast, overload
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.improvement import left_out_steps
+from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation.options import QUICK
@@ -104,6 +105,7 @@ def quantize(
     given = sorted_keywords("quantize", options, QuantizeKeywords)
     latency = {} if "latency" not in given.others else {"latency": QUICK if given.others["latency"] else None}
     how = QuantizeOptions(**{**given.others, **latency})
+    how = replace(how, stage=how.stage or stages(asked_for(how.progress)))
     samples = None if data is None else samples_of(data, how.transform, how.preprocess)
     if (samples is None or plan is not None) and (unused := OF_JUDGING & given.others.keys()):
         raise ConfigError(

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Unpack
 
+from ...profiles.base.progress import Shown, asked_for, stages
 from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
 from ..evaluation.metrics.score import reads_truth
@@ -16,6 +17,7 @@ from ..plan.store import load_plan
 from ..prepare.prepare import ProfileLike
 from ..search import tune as search
 from ..search.options import QualityTarget, TuneFiles, TuningData
+from ..search.trial import OnTrial
 from .keywords import TargetLike, TuneKeywords, sorted_keywords
 from .results import TuneResult, quantized_name
 from .sources import in_memory, labels_file, samples_of
@@ -81,7 +83,7 @@ def tune(
             quality,
             recipe=recipe,
             files=TuneFiles(written, plan_file, None if state is None else Path(state)),
-            on_trial=others.get("on_trial"),
+            on_trial=_told(others.get("on_trial"), others.get("progress")),
         )
         plan = load_plan(plan_file) if found.best is not None else None
         quantized = in_memory(load_model(written)) if found.target_met else None
@@ -91,6 +93,18 @@ def tune(
         quantized=quantized,
         read=read,
     )
+
+
+def _told(on_trial: OnTrial | None, progress: Shown) -> OnTrial:
+    """Return what is called after each trial: the caller's function, and progress."""
+    shown = stages(asked_for(progress))("tuning")
+
+    def told(number: int, trial: Any, resumed: bool) -> None:
+        shown(number, None)
+        if on_trial is not None:
+            on_trial(number, trial, resumed)
+
+    return told
 
 
 def _tuning_data(

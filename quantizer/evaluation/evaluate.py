@@ -14,7 +14,8 @@ import numpy as np
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
-from ...profiles.base.tool import Progress, note
+from ...profiles.base.progress import Shown, stages
+from ...profiles.base.tool import note
 from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
@@ -168,25 +169,30 @@ class Evaluation(Presented):
         return min(known, default=None)
 
     def headline(self) -> str:
-        """Return both models, and the worst SQNR of an output."""
-        worst = "" if self.worst_sqnr is None else f", {decibels(self.worst_sqnr)} dB"
-        return f"{self.quantized_model} against {self.float_model}{worst}"
+        """Return what the task says of both models, and the worst SQNR of an output."""
+        found = [f"{name} {text}" for name, text in self._task()]
+        if self.worst_sqnr is not None:
+            found.append(f"{decibels(self.worst_sqnr)} dB")
+        pair = f"{self.quantized_model} against {self.float_model}"
+        return f"{pair}: {', '.join(found)}" if found else pair
+
+    def _task(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of accuracy and metric, and what both models have."""
+        if self.accuracy is not None:
+            a = self.accuracy
+            yield "accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized"
+        if self.score is not None:
+            yield self.metric, score_text(self.score)
 
     def presentation(self) -> Presentation:
-        """Return samples, size, latency, scores and failures of the gate; and a table of the outputs."""
+        """Return scores, samples, size, latency and failures of the gate; and a table of the outputs."""
         facts = [
+            *self._task(),
             ("samples", str(self.samples)),
             ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
         ]
         if self.latency is not None:
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))
-        if self.accuracy is not None:
-            a = self.accuracy
-            facts.append(
-                ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
-            )
-        if self.score is not None:
-            facts.append((self.metric, score_text(self.score)))
         if self.score_shift is not None:
             facts.append(("scores", self.score_shift.text))
         for failure in self.failures:
@@ -218,7 +224,7 @@ def evaluate(
     labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
     measuring: EvaluationOptions | None = None,
-    progress: Progress | None = None,
+    progress: Shown = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
 
@@ -230,7 +236,8 @@ def evaluate(
             beyond samples that `measuring.limit` cuts off.
         gate: limits that the quantized model must keep; None for none.
         measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
-        progress: called after each sample with how many are done and, where known, how many there are.
+        progress: called after each sample with how many are done and, where known, how many there are; True
+            for a bar.
 
     Raises:
         ConfigError: the gate has a limit on something that is not measured, a number makes no sense, or there
@@ -269,6 +276,7 @@ def evaluate(
     excerpts: dict[str, Excerpt] = {}
     input_ranges: dict[str, tuple[float, float]] = {}
     timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
+    shown = stages(progress)("evaluating")
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
     source = model_samples(data, original, measuring.limit)
     # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
@@ -324,8 +332,7 @@ def evaluate(
             excerpts = {one.sample: excerpts[one.sample] for one in worst}
         if len(timed) < most_timed:
             timed.append(sample)
-        if progress is not None:
-            progress(samples, source.total)
+        shown(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
 

@@ -1,44 +1,16 @@
-"""Progress: a bar on a terminal, plain lines elsewhere."""
+"""Progress of commands: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.cli import console
-from qprof_onnx.cli.console import Stages, plain_lines, progress
-
-
-def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:
-    """Return the lines written for reports (seconds since the start, samples done, total)."""
-    lines: list[str] = []
-    clock = iter([0.0, *(seconds for seconds, _, _ in steps)])
-    report = plain_lines("profiling", lines.append, lambda: next(clock))
-    for _, done, total in steps:
-        report(done, total)
-    return lines
-
-
-def test_a_plain_line_has_count_rate_and_time_left() -> None:
-    assert lines_of([(6.0, 12, 48)]) == ["profiling: 12 of 48 samples, 2.0 a second, 18 s left"]
-
-
-def test_plain_lines_become_rarer_the_longer_it_takes() -> None:
-    lines = lines_of([(second, second, 1000) for second in range(1, 101)])
-    assert [int(line.split()[1]) for line in lines] == [5, 15, 35, 75]
-
-
-def test_the_last_sample_is_reported_of_what_took_a_while_alone() -> None:
-    assert lines_of([(0.5, 1, 2), (1.0, 2, 2)]) == []
-    assert lines_of([(6.0, 1, 2), (7.0, 2, 2)])[1:] == ["profiling: 2 of 2 samples, 0.3 a second"]
-
-
-def test_an_unknown_total_gives_no_time_left() -> None:
-    assert lines_of([(5.0, 10, None)]) == ["profiling: 10 samples, 2.0 a second"]
+from qprof_onnx.cli.console import Stages, progress
+from qprof_onnx.profiles.base import progress as progress_lines
 
 
 def test_progress_goes_to_stderr_and_is_plain_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_lines, "SECONDS_BETWEEN_LINES", 0.0)
     with progress("profiling") as report:
         report(3, 3)
     captured = capsys.readouterr()

@@ -139,7 +139,8 @@ def test_a_metric_scores_both_models(path: Path, result: Any, heldout: Any, labe
     assert found.score is not None
     assert found.accuracy is not None
     assert found.score.float_score == pytest.approx(found.accuracy.float_percent, abs=1e-9)  # means of means
-    assert "top1" in found.to_markdown()
+    assert repr(found).index("accuracy 9") < repr(found).index("top1 9") < repr(found).index(" dB")
+    assert found.to_markdown().splitlines()[2].startswith("* accuracy: 9")
 
 
 def test_a_gate_is_asked(path: Path, result: Any, heldout: Any) -> None:
