@@ -1,6 +1,12 @@
-"""Pictures of a report, light and dark, for the README and the pages: the first screen and the tensors.
+"""Pictures of a report, light and dark, for the README and the pages: the first screen, layers, tensors, graph.
 
-python tests/benchmarks/report_pictures.py report/report.html docs/images
+D=examples/digits
+qprof quantize $D/model.onnx --data $D/calibration --holdout-data $D/heldout -o out/digits.int8.onnx \\
+    --save-plan out/digits.plan.yaml
+qprof report $D/model.onnx out/digits.plan.yaml --profile out/digits.int8.profile.yaml \\
+    --quantized out/digits.int8.onnx --data $D/heldout --labels $D/heldout/labels.txt --max-accuracy-drop 1 \\
+    --measure-layers -o out/report
+python tests/benchmarks/report_pictures.py out/report/report.html docs/images
 
 Needs playwright and the system's Chromium, see tests/quantizer/report/test_browser.py.
 """
@@ -16,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 WIDTH, HEIGHT = 1280, 800
 SECTIONS = {
     "report": "summary",
-    "report-noise": "budget",
+    "report-layers": "parts",
     "report-tensors": "tensors",
     "report-graph": "graph",
 }
@@ -44,6 +50,8 @@ def main(report: Path, folder: Path) -> None:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme)
             page.goto(report.resolve().as_uri())
             page.wait_for_selector("#map rect")
+            for module in page.locator("#layer-table .fold").all()[:2]:
+                module.click()
             for name, section in SECTIONS.items():
                 path = folder / f"{name}-{theme}.png"
                 take(page, section, path)
