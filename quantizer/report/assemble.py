@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.options import options_of
-from ...profiles.base.presentation import decibels
 from ...profiles.base.tool import tool_name
 from ..api.drift import DriftReport
 from ..api.options import DriftLimits
@@ -61,6 +60,7 @@ from .estimates import (
     tensor_noise,
     tensor_records,
 )
+from .figures import decibel_text
 from .suggestions import Files, suggestions, tried_changes, with_commands
 
 T = TypeVar("T")
@@ -181,8 +181,9 @@ def _verdict(
     grade = None
     if results.evaluation is not None and limits is not None:
         grade = measured_grade(results.evaluation, limits)
-    doubts = () if results.evaluation is None else results.evaluation.doubts
-    return verdict_of(*known, grade, doubts=doubts)
+    if results.evaluation is None:
+        return verdict_of(*known, grade)
+    return verdict_of(*known, grade, task=task_of(results.evaluation), doubts=results.evaluation.doubts)
 
 
 def _samples(analysis: Analysis | None, results: Results) -> tuple[SampleRecord, ...]:
@@ -531,6 +532,7 @@ def verdict_of(
     budgets: tuple[NoiseBudget, ...],
     measured: Grade | None,
     *,
+    task: TaskScore | None = None,
     doubts: tuple[str, ...] = (),
 ) -> Verdict:
     """Return the verdict of a report.
@@ -545,6 +547,7 @@ def verdict_of(
         speed: of both models; None where it is not known.
         budgets: where the noise comes from, in the same order.
         measured: the grade by an evaluation; None without one, or without limits to grade by.
+        task: the score of both models, which is told before the outputs; None for none.
         doubts: signs that something is wrong with the models.
     """
     grade = _estimated_grade(outputs) if measured is None else measured
@@ -556,7 +559,7 @@ def verdict_of(
     if speed is not None and speed.is_slower:
         causes.append(f"the quantized model is slower than the float one ({speed.how})")
         grade = "fair" if grade == "good" else grade
-    words = [*_failed(gates), *_quality(outputs)]
+    words = [*_failed(gates), *([] if task is None else [task.words]), *_quality(outputs)]
     words += [] if speed is None else [f"{speed.speedup:.2f} times as fast as float, {speed.how}"]
     sentence = "; ".join(words) or "nothing was measured or estimated"
     return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
@@ -597,7 +600,7 @@ def _quality(outputs: tuple[OutputQuality, ...]) -> list[str]:
     verb = "needs" if worst.kind.startswith("a") else "need"
     needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
     if worst.measured is not None:
-        return [f"output '{worst.name}' keeps {decibels(worst.measured)} dB{needs}"]
+        return [f"output '{worst.name}' keeps {decibel_text(worst.measured)} dB{needs}"]
     if worst.estimated is None:
         return []
     return [f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}"]

@@ -629,6 +629,17 @@ class TaskScore:
     change: str
     rows: int
 
+    @property
+    def words(self) -> str:
+        """Both scores with the change, as in "accuracy 99.50 -> 99.00 % of 400 (-0.50 points, ...)"."""
+        scores = " -> ".join(score_figure(score) for score in (self.float_score, self.quantized_score))
+        return f"{self.name} {scores}{' ' * bool(self.unit)}{self.unit} of {self.rows} ({self.change})"
+
+
+def score_figure(score: float) -> str:
+    """Return a score with two digits after the point, a small one with four."""
+    return f"{score:.2f}" if abs(score) >= 1.0 else f"{score:.4g}"
+
 
 @dataclass(frozen=True, repr=False)
 class Report(Presented):

@@ -41,12 +41,12 @@ def percent_text(share: float | None) -> str:
     )
 
 
-def milliseconds(microseconds: float | None) -> str:
-    """Return a time in milliseconds; an en dash for none."""
+def duration(microseconds: float | None) -> str:
+    """Return a time in microseconds, or in milliseconds from one on; an en dash for none."""
     if microseconds is None:
         return DASH
-    if 0.0 < microseconds < 10.0:
-        return f"{number(microseconds, 2)} \N{MICRO SIGN}s"
+    if microseconds < 999.5:
+        return f"{number(microseconds, 2 if microseconds < 10.0 else 3)} \N{MICRO SIGN}s"
     return f"{number(microseconds / 1e3, 3)} ms"
 
 

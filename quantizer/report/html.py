@@ -31,6 +31,7 @@ from .content import (
     TensorRecord,
     is_unsure,
     reached_sqnr,
+    score_figure,
 )
 from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
 from .figures import (
@@ -39,7 +40,7 @@ from .figures import (
     bytes_text,
     count_text,
     decibel_text,
-    milliseconds,
+    duration,
     number,
     percent_text,
     plural,
@@ -146,9 +147,9 @@ def _environment() -> Environment:
         curve_path=curve_path,
         decibels=decibel_text,
         distance=distance,
+        duration=duration,
         heat=lambda tensor: f"heat{min(4, int(distance(tensor) / 0.1))}",
         measured_less_estimated=measured_less_estimated,
-        milliseconds=milliseconds,
         modules=lambda nodes: {node.name: node.module for node in nodes if node.module not in node.name},
         layers_shown=layers_shown,
         most_drifted=most_drifted,
@@ -160,7 +161,7 @@ def _environment() -> Environment:
         percent_of_width=lambda share: 100.0 * min(max(share, 0.0), 1.0),
         plain_decibels=decibels,
         plural=plural,
-        score=lambda value: f"{value:.2f}" if abs(value) >= 1.0 else f"{value:.4g}",
+        score=score_figure,
         reached_sqnr=reached_sqnr,
         sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
         signed_size=bytes_text,

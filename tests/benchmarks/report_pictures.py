@@ -1,11 +1,11 @@
-"""Pictures of a report, light and dark, for the README and the pages: the first screen, layers, tensors, graph.
+"""Pictures of a report, light and dark, for the README and the pages: summary, layers, tensors, graph.
 
 D=examples/digits
 qprof quantize $D/model.onnx --data $D/calibration --holdout-data $D/heldout -o out/digits.int8.onnx \\
     --save-plan out/digits.plan.yaml
 qprof report $D/model.onnx out/digits.plan.yaml --profile out/digits.int8.profile.yaml \\
-    --quantized out/digits.int8.onnx --data $D/heldout --labels $D/heldout/labels.txt --max-accuracy-drop 1 \\
-    --measure-layers -o out/report
+    --quantized out/digits.int8.onnx --data $D/heldout --labels $D/heldout/labels.txt --measure-layers \\
+    -o out/report
 python tests/benchmarks/report_pictures.py out/report/report.html docs/images
 
 Needs playwright and the system's Chromium, see tests/quantizer/report/test_browser.py.
@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 WIDTH, HEIGHT = 1280, 800
@@ -36,7 +38,9 @@ def take(page: Page, section: str, path: Path) -> None:
     )
     page.evaluate("top => scrollTo({ top, behavior: 'instant' })", 0 if section == "summary" else top)
     page.wait_for_timeout(200)
-    page.screenshot(path=path)
+    page.mouse.move(0, 0)
+    with Image.open(BytesIO(page.screenshot())) as picture:
+        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 def main(report: Path, folder: Path) -> None:

@@ -18,11 +18,11 @@ function level(n) {
   return value ? 1 + Math.min(3, Math.floor(4 * Math.sqrt(value / most[colour.mode]))) : 0;
 }
 const paint = (n) => (colour.mode === "kind" ? (n.isInt ? "var(--int-soft)" : "var(--float-soft)") : `var(${STEPS[level(n)]})`);
-const figureOf = (n) => (colour.mode === "noise" ? (n.noise ? pct(n.noise) + " noise" : "") : colour.mode === "time" ? ms(n.planned) : n.kind);
+const figureOf = (n) => (colour.mode === "noise" ? (n.noise ? pct(n.noise) + " noise" : "") : colour.mode === "time" ? duration(n.planned) : n.kind);
 
 function drawLegend() {
   const words = colour.mode === "kind" ? [["--int-soft", "on integers (solid border, tall in the map)"], ["--float-soft", "float (dashed border, low in the map)"]]
-    : STEPS.map((step, at) => [step, at ? (colour.mode === "noise" ? "up to " + pct(most.noise * (at / 4) ** 2) : "up to " + ms(most.time * (at / 4) ** 2)) : "none"]);
+    : STEPS.map((step, at) => [step, at ? (colour.mode === "noise" ? "up to " + pct(most.noise * (at / 4) ** 2) : "up to " + duration(most.time * (at / 4) ** 2)) : "none"]);
   byId("graph-legend").replaceChildren(...words.map(([name, text]) => {
     const sign = el("i", {});
     sign.style.background = `var(${name})`;
@@ -37,7 +37,7 @@ function drawMap() {
   map.setAttribute("viewBox", `0 0 1000 ${(Math.ceil(count / columns) * rowHeight + 2).toFixed(1)}`);
   map.replaceChildren(...nodes.names.map((name, at) => {
     const n = node(at), low = n.isInt ? 0 : rowHeight * 0.35, gap = Math.min(1.2, size * 0.12);
-    const cell = svg("rect", { x: ((at % columns) * size).toFixed(1), y: (Math.floor(at / columns) * rowHeight + low + 1).toFixed(1), width: (size - gap).toFixed(1), height: (rowHeight - low - gap).toFixed(1), "data-at": at, class: at === colour.chosen ? "on" : null }, svg("title", {}, `${name}: ${n.op}, ${n.kind}, ${pct(n.noise)} of the noise, ${ms(n.planned)}`));
+    const cell = svg("rect", { x: ((at % columns) * size).toFixed(1), y: (Math.floor(at / columns) * rowHeight + low + 1).toFixed(1), width: (size - gap).toFixed(1), height: (rowHeight - low - gap).toFixed(1), "data-at": at, class: at === colour.chosen ? "on" : null }, svg("title", {}, `${name}: ${n.op}, ${n.kind}, ${pct(n.noise)} of the noise, ${duration(n.planned)}`));
     cell.style.fill = paint(n);
     return cell;
   }));
@@ -157,9 +157,9 @@ function drawNodeCard(at) {
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
     n.why ? [n.isInt ? "remark" : "why float", n.why] : null,
     ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],
-    n.planned !== null ? ["time", `${ms(n.planned)} as planned, ${ms(n.float)} in float, predicted`] : null,
-    n.measured[1] !== null ? ["measured", `${ms(n.measured[1])}, ${ms(n.measured[0])} in float`] : null,
-    gain !== null ? ["in int8", `${ms(n.int8)}, conversions ${ms(n.conversions)}: ${gain > 0 ? "gains " + ms(gain) : "no gain"}`] : null,
+    n.planned !== null ? ["time", `${duration(n.planned)} as planned, ${duration(n.float)} in float, predicted`] : null,
+    n.measured[1] !== null ? ["measured", `${duration(n.measured[1])}, ${duration(n.measured[0])} in float`] : null,
+    gain !== null ? ["in int8", `${duration(n.int8)}, conversions ${duration(n.conversions)}: ${gain > 0 ? "gains " + duration(gain) : "no gain"}`] : null,
     n.macs ? ["multiply-adds", Math.round(n.macs).toLocaleString("en")] : null,
     n.makers.length ? ["reads from", nodeLinks(n.makers.map((m) => nodes.names[m]))] : null,
     nodes.outs[at].length ? ["makes", tensors(nodes.outs[at])] : null,

@@ -26,7 +26,7 @@ function num(value, digits = 4) {
   return text.replace("-", "−").replace("e+", "e");
 }
 const db = (value) => (value === "inf" ? "equal" : typeof value === "number" ? value.toFixed(1).replace("-", "−") + " dB" : "–");
-const ms = (us) => (us === null || us === undefined ? "–" : us < 10 ? num(us, 2) + " µs" : num(us / 1000, 3) + " ms");
+const duration = (us) => (us === null || us === undefined ? "–" : us < 999.5 ? num(us, us < 10 ? 2 : 3) + " µs" : num(us / 1000, 3) + " ms");
 function pct(share) {
   if (share === null || share === undefined) return "–";
   const value = 100 * share;
