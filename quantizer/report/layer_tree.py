@@ -43,7 +43,7 @@ def module_of(node: Node) -> str:
     if "/" in name:
         return _joined(name.split("/")[:-1], "." if name.startswith("/") else "/")
     *parts, last = name.split(".")
-    if parts and last.isdigit() and onnx.defs.has(parts[-1]):  # "Conv.12" counts operators
+    if parts and last[:1].isdigit() and onnx.defs.has(parts[-1]):  # "Conv.12" counts operators
         parts.pop()
     return _joined(parts, ".")
 

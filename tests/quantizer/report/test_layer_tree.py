@@ -28,6 +28,7 @@ TORCH = (
         ("block.conv1", "", "block"),
         ("p2o.Conv.16", "", "p2o"),
         ("Conv.16", "", ""),
+        ("Mul.1_scaled", "", ""),
         ("Conv_16", "", ""),
     ],
 )
