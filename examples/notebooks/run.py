@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ SECONDS = 300
 def executed(file: Path) -> nbformat.NotebookNode:
     """Return a notebook with the outputs of a run in an empty folder."""
     notebook = nbformat.read(file, as_version=4)
+    os.environ["TQDM_DISABLE"] = "1"  # bars are for who watches them: they are no outputs
     with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
         resources = {"metadata": {"path": folder}}
         NotebookClient(notebook, timeout=SECONDS, resources=resources, record_timing=False).execute()
