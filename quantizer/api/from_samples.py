@@ -299,10 +299,10 @@ def _judge_and_fix(task: _Task, recipe: Recipe) -> QuantizeResult:
         if is_random(data):
             reason = f"random data: no verdict ({source_name(data)}); give samples as the model will see them"
             return _with_verdict(first, no_verdict(first.verdict, reason), profile)
-    cause, fixes = "", tuple[Fix, ...]()
-    with improvement("search for fixes"):
-        cause, fixes = _fixes(task, first)
-    cause = _input_cause(first.verdict, profile) or cause
+    cause, fixes = _input_cause(first.verdict, profile), tuple[Fix, ...]()
+    if not cause:  # else no other settings are of any help
+        with improvement("search for fixes"):
+            cause, fixes = _fixes(task, first)
     verdict = with_fixes(first.verdict, cause, fixes)
     fix = _to_apply(verdict) if options.fix == "auto" else None
     if fix is None:

@@ -102,3 +102,13 @@ def test_an_estimate_that_was_too_good_is_put_down_to_values_beyond_the_calibrat
     (remark,) = result.verdict.remarks
     assert "beyond the calibrated range of input 'image' (1 against 0.2): use more" in remark
     assert "dB, estimated" in remark
+
+
+def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
+    images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
+    rough = {"calibrator": "percentile:90", "min_output_sqnr": 0.0, "equalization": "off"}
+    result = qprof.quantize(MODEL, images, latency=False, budget=0.0, check_outputs="off", **rough)
+    assert result.verdict is not None
+    assert result.verdict.grade == "poor"
+    assert "did you forget to normalise?" in result.verdict.cause
+    assert result.verdict.fixes == ()
