@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as of_field
@@ -304,24 +305,34 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
     """Return what each input takes: what the recipe says, or its usual name, or being the only one."""
     checked_names(f"{where}: inputs", recipe.inputs, [spec.name for spec in specs])
     roles: dict[str, Role] = {}
+    unknown = []
     for spec in specs:
         usual = usual_role(spec.name)
         only: Role | None = "ids" if len(specs) == 1 and spec.dtype.kind in "iu" else None
         role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
-        if role is None and any(word in spec.name for word in ("past", "cache")):
-            raise ConfigError(
-                f"{where}: input '{spec.name}' is a cache of keys and values, and no output of the model is "
-                f"called like it; name one in a recipe with reader: text, as state: {{OUTPUT: {spec.name}}}, "
-                "or give samples by FILE.py:FUNCTION"
-            )
         if role is None:
-            raise ConfigError(
-                f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with "
-                f"reader: text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, "
-                f"position_ids), or give its value, as constants: {{{spec.name}: zeros}}"
-            )
-        roles[spec.name] = role
-    return roles
+            unknown.append(spec)
+        else:
+            roles[spec.name] = role
+    if not unknown:
+        return roles
+    caches = [spec.name for spec in unknown if "past" in spec.name or "cache" in spec.name]
+    # Of several what they begin with before their number, as in past.*
+    cache = re.sub(r"\d.*$", "*", caches[0]) if len(caches) > 1 else "".join(caches)
+    fed_back = f"state: {{OUTPUT: {cache}}}, with the output that it takes from the step before"
+    spec = next((spec for spec in unknown if spec.name not in caches), unknown[0])
+    if spec.name in caches:
+        raise ConfigError(
+            f"{where}: input '{spec.name}' is a cache of keys and values, and no output of the model is "
+            f"called like it; feed one back by a recipe with reader: text, as {fed_back}, or give samples by "
+            "FILE.py:FUNCTION"
+        )
+    more = f"; and the cache, as {fed_back}" if caches else ""
+    raise ConfigError(
+        f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with reader: "
+        f"text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, position_ids), or give "
+        f"its value, as constants: {{{spec.name}: zeros}}{more}"
+    )
 
 
 def _tokenizer_path(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> Path:
@@ -339,7 +350,9 @@ def _tokenizer_path(where: str, preprocessing: Preprocessing, recipe: TextRecipe
 def _tokenizer(path: Path) -> Any:
     tokenizers = library("tokenizers", str(path), "text")
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file; give the tokenizer.json of the model")
+        raise ConfigError(
+            f"{path}: no such file; give the tokenizer.json of the model (a recipe: from its own folder)"
+        )
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower

@@ -130,6 +130,10 @@ def test_a_cache_that_no_output_fits_is_called_one(tmp_path: Path, tokenizer: Pa
     )
     assert "input 'past_0.key' is a cache of keys and values" in text
     assert "state: {OUTPUT: past_0.key}" in text
+    caches = [spec(f"past.{number}.key", np.float32, (1, 4, None, 8)) for number in range(2)]
+    text = refusal(lines(tmp_path, "one\n"), [spec("letters", np.int64, (1, "new")), *caches], tokenizer)
+    assert "inputs: {letters: ids}" in text
+    assert "and the cache, as state: {OUTPUT: past.*}" in text
 
 
 def test_a_model_of_texts_needs_no_tokenizer(tmp_path: Path) -> None:
