@@ -172,7 +172,7 @@ NAMED = 3
 """Samples with the lowest SQNR that are named; JSON and reports have a few more."""
 
 OUTPUTS = 3
-"""Outputs that are listed without --verbose, those with the lowest SQNR; JSON and reports have all."""
+"""Outputs that are listed without --verbose, those with the lowest SQNR, states last; JSON has all."""
 
 
 def evaluation_json(result: Evaluation) -> str:
@@ -188,8 +188,12 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
     outputs = list(result.outputs)
     if not verbose and len(outputs) > OUTPUTS:
-        outputs = sorted(outputs, key=lambda o: math.inf if o.difference is None else o.difference.sqnr)
-        outputs = outputs[:OUTPUTS]
+        answers_first = [
+            (output.name in result.states, math.inf if output.difference is None else output.difference.sqnr)
+            for output in outputs
+        ]
+        order = sorted(range(len(outputs)), key=answers_first.__getitem__)
+        outputs = [outputs[place] for place in order[:OUTPUTS]]
     rest = len(result.outputs) - len(outputs)
     remarks = result.remarks if verbose else result.remarks[:1]
     pair = f"{result.quantized_model} against {result.float_model}"

@@ -111,6 +111,7 @@ class Evaluation(Presented):
         tokens: how often both take the same next token, of texts through a model with a state; else None.
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
         input_ranges: least and greatest finite value of each float input; not in JSON.
+        states: outputs that the next step takes, where samples are steps; not in JSON.
         score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
             which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
@@ -144,6 +145,7 @@ class Evaluation(Presented):
     state_memory: StateMemory | None = None
     score_shift: ScoreShift | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
+    states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
 
     @property
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
@@ -411,6 +413,7 @@ def evaluate(
         state_memory=token_sums.memory(),
         score_shift=shift,
         input_ranges=input_ranges,
+        states=frozenset(source.state.values()),
     )
 
 

@@ -113,6 +113,9 @@ def test_of_many_outputs_those_with_the_most_noise_are_listed() -> None:
     text = evaluation_text(replace(found, outputs=tuple(outputs)), verbose=False)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("y")] == ["y20", "y21", "y22"]
     assert "17 more outputs: --verbose" in text
+    states = frozenset({"y20", "y21"})
+    text = evaluation_text(replace(found, outputs=tuple(outputs), states=states), verbose=False)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("y")] == ["y22", "y23", "y24"]
     assert len(text.splitlines()) <= MOST
 
 
