@@ -45,7 +45,6 @@ RESULTS = {
     "RunTime",
     "SampleRecord",
     "Score",
-    "TimedNodes",
     "TokenSums",
     "Work",
 }

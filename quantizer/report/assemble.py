@@ -27,6 +27,7 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..search.grades import FAIR_DB, ORDER, Grade, grade_of, needed_sqnr, output_grades
+from ..search.node_costs import TimedNodes
 from ..search.quality import saved_bytes
 from ..search.speed_check import SpeedCheck
 from ..search.tune import TuneResult
@@ -49,7 +50,6 @@ from .content import (
 )
 from .estimates import (
     Analysis,
-    TimedNodes,
     float_groups,
     int8_share,
     node_records,
@@ -112,8 +112,8 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
     """
     plan, timed = _plan(analysis, results), results.timed
     check = None if results.quantization is None else results.quantization.speed
-    if timed is None and check is not None and check.costs is not None:
-        timed = TimedNodes(check.costs)
+    if timed is None and check is not None:
+        timed = check.timed
     noise, speed = None, measured_speed(results)
     files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
     with left_out_steps() as left_out:

@@ -186,6 +186,8 @@ class RunTime:
         unknown_float_us, unknown_us: of what neither name nor place leads to a layer.
         relative_size: elements that the inputs had, over those of a sample of the profile, which times are
             predicted for; 1 where that is not known.
+        plain_float_us, plain_us: of runs without the profiler, which takes time itself; None where that was
+            not measured.
     """
 
     how: Literal["predicted", "measured"]
@@ -195,6 +197,15 @@ class RunTime:
     unknown_float_us: float = 0.0
     unknown_us: float = 0.0
     relative_size: float = 1.0
+    plain_float_us: float | None = None
+    plain_us: float | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the quantized model is slower than the float one without the profiler."""
+        if self.plain_float_us is None or self.plain_us is None:
+            return False
+        return self.plain_float_us < SLOWER * self.plain_us
 
 
 @dataclass(frozen=True)

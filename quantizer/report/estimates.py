@@ -42,6 +42,7 @@ from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
 from ..planning.shared_scales import lost_to
 from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared
+from ..search.node_costs import TimedNodes
 from ..search.quality import multiplications
 from ..targets.config import split_shapes
 from ..targets.loading import load_recipe
@@ -328,19 +329,6 @@ NO_PRICE = (
 """Reasons of nodes that int8 is no choice for."""
 
 
-@dataclass(frozen=True)
-class TimedNodes:
-    """Times of the nodes of both models, as measured.
-
-    Attributes:
-        costs: by node.
-        relative_size: as in `RunTime`.
-    """
-
-    costs: Costs
-    relative_size: float = 1.0
-
-
 def node_records(
     analysis: Analysis, budget: NoiseBudget | None, measured: TimedNodes | None
 ) -> tuple[NodeRecord, ...]:
@@ -373,6 +361,8 @@ def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTi
             _of_no_node(times.floating, analysis),
             _of_no_node(times.integer, analysis),
             measured.relative_size,
+            None if measured.latency is None else 1e3 * measured.latency.float_ms,
+            None if measured.latency is None else 1e3 * measured.latency.quantized_ms,
         )
 
 

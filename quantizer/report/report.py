@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-import numpy as np
-
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.providers import check_provider
@@ -21,6 +19,7 @@ from ..api.keywords import ReportKeywords, recipe_of, sorted_keywords
 from ..api.results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
 from ..api.sources import LabelsLike, labels_file, samples_of
 from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.latency import Latency
 from ..evaluation.layers import compare_layers
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
@@ -35,11 +34,11 @@ from ..plan.store import PlanLike, load_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..search import tune as tuning
-from ..search.node_costs import find_costs
+from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.target import Recipe
 from .assemble import Names, Results, make_report
 from .content import Report
-from .estimates import Analysis, TimedNodes, analyse
+from .estimates import Analysis, analyse
 from .estimates import recipe_of as recipe_of_plan
 
 MOST_FILES = 30
@@ -122,7 +121,7 @@ def report(
                 )
                 layers = compare_layers(path, file, samples, plan=plan, measuring=replace(how, metric=None))
                 if timed:
-                    nodes = _timed_nodes(analysis, file, samples, how)
+                    nodes = _timed_nodes(analysis, file, samples, how, evaluation.latency)
         settings = recipe_of_plan(analysis.plan, recipe)
         nights = tuple(
             compare_profiles(profile, new, recipe=settings, model_path=path)
@@ -132,7 +131,9 @@ def report(
         return make_report(analysis, Results(evaluation, layers, drift=nights, timed=nodes), names)
 
 
-def _timed_nodes(analysis: Analysis, quantized: Path, data: DataLike, how: EvaluationOptions) -> TimedNodes:
+def _timed_nodes(
+    analysis: Analysis, quantized: Path, data: DataLike, how: EvaluationOptions, latency: Latency | None
+) -> TimedNodes:
     """Return what the nodes of a plan take in the prepared model and in the quantized one, in turns."""
     prepared, plan = analysis.prepared, analysis.plan
     read = model_samples(data, prepared.model, min(how.limit or QUICK.samples, QUICK.samples), notes=False)
@@ -143,10 +144,7 @@ def _timed_nodes(analysis: Analysis, quantized: Path, data: DataLike, how: Evalu
         models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized}
         floats, executed = node_times(models, samples, threads=how.threads)
     costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
-    known = [name for name in samples[0] if name in analysis.measured]
-    elements = sum(np.size(sample[name]) for sample in samples for name in known) / len(samples)
-    profiled = sum(analysis.measured[name].count for name in known) / analysis.measured.data.samples
-    return TimedNodes(costs, elements / profiled if profiled else 1.0)
+    return TimedNodes(costs, relative_size(samples, analysis.measured), latency)
 
 
 def _kept_profile(result: QuantizeResult | TuneResult | PlanLike) -> str | os.PathLike[str] | None:

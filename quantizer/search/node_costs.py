@@ -16,9 +16,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from ...profiles.records.profile import Profile
 from ..costs.predicted import Costs, is_quantized
+from ..evaluation.latency import Latency
 from ..evaluation.node_times import Executed
+from ..evaluation.runtimes import Inputs
 from ..lowering.written import WrittenNames
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, PRODUCTS
@@ -74,6 +80,32 @@ def owners(graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> t
     """
     charged = _Charged(graph, executed, names)
     return tuple(charged.owner(node) for node in executed)
+
+
+@dataclass(frozen=True)
+class TimedNodes:
+    """Times of the nodes of both models, as measured.
+
+    Attributes:
+        costs: by node.
+        relative_size: of the timed samples, see `relative_size`.
+        latency: of runs without the profiler on such samples; None where it was not measured.
+    """
+
+    costs: Costs
+    relative_size: float
+    latency: Latency | None
+
+
+def relative_size(samples: Sequence[Inputs], profile: Profile) -> float:
+    """Return how many times the elements of a profile's samples some others have: rows, and free dimensions.
+
+    Times are predicted for the samples of the profile. 1 for inputs that it knows nothing of.
+    """
+    known = [name for name in samples[0] if name in profile]
+    elements = sum(np.size(sample[name]) for sample in samples for name in known) / len(samples)
+    profiled = sum(profile[name].count for name in known) / max(1, profile.data.samples)
+    return elements / profiled if profiled else 1.0
 
 
 class _Charged:

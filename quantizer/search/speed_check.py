@@ -38,7 +38,7 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from .node_costs import find_costs
+from .node_costs import TimedNodes, find_costs, relative_size
 from .options import SpeedCheckOptions
 from .runtime_overrides import RuntimeOverride, find_runtime_overrides
 from .synthetic_samples import synthetic_samples
@@ -71,7 +71,7 @@ class SpeedCheck:
         undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
         changes: what was done that made the model faster, in sentences, in this order.
         left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
-        costs: measured times of the nodes of the plan as it is now; None for a model left in float.
+        timed: the nodes of the plan as it is now; None for a model left in float.
     """
 
     options: SpeedCheckOptions
@@ -84,7 +84,7 @@ class SpeedCheck:
     undone: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     left_float: str = ""
-    costs: Costs | None = None
+    timed: TimedNodes | None = None
 
     @property
     def slower(self) -> bool:
@@ -160,7 +160,7 @@ def check_speed(
             unfused=costs.unfused,
             undone=tuple(str(found) for found in overrides if found.node not in costs.unfused),
             changes=tuple(change.sentence for change in state.changes),
-            costs=costs,
+            timed=TimedNodes(costs, relative_size(samples, subject.facts.measured), after),
         )
         planned = state.planned
         if found.slower:
@@ -428,7 +428,7 @@ def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCh
             break
     sentence = "the whole model is left in float" + (", with int8 weights" if words == "weights" else "")
     lost = f"{sentence}: int8 was {found.after.speedup:.2f} times as fast as float"
-    return planned, replace(found, after=after, fallback=(), left_float=lost, costs=None)
+    return planned, replace(found, after=after, fallback=(), left_float=lost, timed=None)
 
 
 def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, PlannedModel]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.operators.graph import node_view
-from qprof_onnx.quantizer.report.content import NodeRecord, Report, Speed
+from qprof_onnx.quantizer.report.content import NodeRecord, Report
 from qprof_onnx.quantizer.report.html import layers_shown, page
 from qprof_onnx.quantizer.report.layer_tree import LayerRow, is_slower, layer_rows, module_of
 
@@ -126,8 +126,11 @@ def test_what_belongs_to_no_layer_is_told(whole: Report) -> None:
 
 def test_the_time_without_the_profiler_has_the_last_line(whole: Report) -> None:
     assert "without the profiler" not in page(whole)
-    speed = Speed(1.25, 0.75, 1.67, 1.5, 1.8, "measured", "1 thread, 4 samples")
-    last = page(replace(whole, speed=speed)).partition("one run without the profiler")[2]
+    *others, measured = whole.run_times
+    timed = replace(measured, plain_float_us=1250.0, plain_us=750.0)
+    last = page(replace(whole, run_times=(*others, timed))).partition("one run without the profiler")[2]
+    assert not timed.is_slower
+    assert replace(timed, plain_us=1300.0).is_slower
     assert last.index("1.25 ms") < last.index("750 ") < last.index("1.67 ")
 
 

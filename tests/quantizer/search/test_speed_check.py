@@ -129,6 +129,8 @@ def test_nothing_changes_when_integers_gain_everywhere(
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     changed, found = checked(subject)
     assert (found.trials, found.fallback, found.slower) == (0, (), False)
+    assert found.timed is not None
+    assert found.timed.costs.integer == dict.fromkeys(plan.nodes, 50.0)
     assert replace(changed, notes=()) == replace(plan, notes=())
 
 
