@@ -53,6 +53,8 @@ def main(report: Path, folder: Path) -> None:
         for theme in ("light", "dark"):
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme)
             page.goto(report.resolve().as_uri())
+            if page.locator("#more").count():
+                page.locator("#more > summary").click()
             page.wait_for_selector("#map rect")
             for module in page.locator("#layer-table .fold").all()[:2]:
                 module.click()

@@ -195,6 +195,7 @@ if (byId("graph-shell")) {
   drawMap();
   const noisiest = nodes.rows.reduce((best, row, at) => ((row[8] || 0) > (nodes.rows[best][8] || 0) ? at : best), 0);
   showNode(noisiest);
+  if (more) more.addEventListener("toggle", () => { if (more.open) drawGraph(colour.chosen); });
 }
 if (data.tensors.length) {
   const own = (t) => (t.q && typeof t.q[6] === "number" ? t.q[6] : 1e9);

@@ -124,6 +124,15 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.firstChild.textContent = before; }, 1500);
 });
 
+/* Of a good model the sections on how it comes about are folded; what leads to one of them opens them. */
+const more = byId("more");
+function openFor(hash) {
+  const target = byId(hash.slice(1));
+  if (more && target && more.contains(target)) more.open = true;
+}
+document.addEventListener("click", (event) => { const link = event.target.closest('a[href^="#"]'); if (link) openFor(link.hash); });
+openFor(location.hash);
+
 /* The section in view is marked in the list of contents. */
 const links = new Map(Array.from(document.querySelectorAll("nav a"), (a) => [a.hash.slice(1), a]));
 const watcher = new IntersectionObserver((entries) => {
@@ -134,4 +143,4 @@ const watcher = new IntersectionObserver((entries) => {
     if (link) link.setAttribute("aria-current", "true");
   }
 }, { rootMargin: "-10% 0px -75% 0px" });
-for (const part of document.querySelectorAll("main > section")) watcher.observe(part);
+for (const part of document.querySelectorAll("main section")) watcher.observe(part);

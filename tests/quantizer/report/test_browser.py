@@ -50,10 +50,14 @@ def opened(browser: Browser, whole: Report, tmp_path_factory: pytest.TempPathFac
     return open_page(browser, file)
 
 
-def open_page(browser: Browser, file: Path, *, width: int = 1400, dark: bool = False) -> Opened:
+def open_page(
+    browser: Browser, file: Path, *, width: int = 1400, dark: bool = False, state: str = "visible"
+) -> Opened:
     """Open a file in a window of its own."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
     )
     found = Opened(context.new_page())
     found.page.on("console", lambda message: found.messages.append(message.text))
@@ -61,7 +65,7 @@ def open_page(browser: Browser, file: Path, *, width: int = 1400, dark: bool = F
     found.page.on("dialog", lambda dialog: (found.messages.append(dialog.message), dialog.dismiss()))
     found.page.on("request", lambda request: found.requests.append(request.url))
     found.page.goto(file.as_uri())
-    found.page.wait_for_selector("#map rect")
+    found.page.wait_for_selector("#map rect", state=state)  # type: ignore[arg-type]
     return found
 
 
@@ -132,6 +136,24 @@ def test_the_layers_of_a_module_are_folded_until_it_is_chosen(opened: Opened) ->
     page.locator("#layer-table [data-node]:visible").first.click()
     module.click()
     assert shown.count() == before
+
+
+def test_of_a_good_model_the_first_sections_alone_are_open(
+    browser: Browser, estimated: Report, whole: Report, tmp_path: Path
+) -> None:
+    assert estimated.verdict.level == "good"
+    file = tmp_path / "report.html"
+    file.write_text(html_of(estimated), encoding="utf-8")
+    page = open_page(browser, file, state="attached").page
+    assert page.is_visible("#try")
+    assert page.is_visible("#provenance")
+    assert not page.is_visible("#tensors")
+    page.click('nav a[href="#graph"]')
+    page.wait_for_selector("#graph-view g.node.on")
+    assert page.locator("#graph").evaluate("part => part.getBoundingClientRect().top") < 100
+    assert page.locator("#graph-view").evaluate("view => view.clientWidth") > 300
+    page.context.close()
+    assert 'id="more"' not in html_of(whole)
 
 
 def test_the_theme_button_says_whether_it_is_pressed(opened: Opened) -> None:
