@@ -19,7 +19,7 @@ from .content import NodeRecord
 LEAST_US, LEAST_SHARE = 5.0, 0.1
 """Microseconds, and share of its time in float, by which a layer is slower at least to be called so: the
 profiler adds some 2 to 4 to each kernel, of which int8 may have one more. What it is off by adds up as the
-root of the number of layers."""
+root of the number of layers (DECISIONS.md, 79)."""
 
 FEW = 4
 """Layers of no module that follow each other and have rows of their own."""
