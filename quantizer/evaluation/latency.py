@@ -32,8 +32,9 @@ class Latency:
 
     Attributes:
         float_ms, quantized_ms: median milliseconds of one run (one sample).
-        speedup: float_ms / quantized_ms; above 1 the quantized model is faster.
-        speedup_low, speedup_high: quartiles of the same ratio, taken round by round.
+        speedup: median over the rounds of the float model's time over the quantized one's; above 1 the
+            quantized model is faster. On a busy machine it is not quite float_ms / quantized_ms.
+        speedup_low, speedup_high: quartiles of the same ratios.
         rounds: how many rounds were measured; in each both models ran all samples, in turns.
         runs: runs of each model in all the rounds together.
         samples: how many different samples were used.
@@ -134,7 +135,7 @@ def _summary(
     return Latency(
         float_ms=float_ms,
         quantized_ms=quantized_ms,
-        speedup=float_ms / quantized_ms,
+        speedup=statistics.median(ratios),
         speedup_low=low,
         speedup_high=high,
         rounds=len(per_round),
