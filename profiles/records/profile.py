@@ -275,12 +275,14 @@ class InputProfile:
         sizes: of the arrays; None where their ranks differ.
         normalised: whether the model itself begins by scaling or shifting it by constants.
         transposed: whether the model begins by moving its axes.
+        fed_by: the output of the step before that it was fed with, where one went from step to step.
     """
 
     tensor: TensorProfile
     sizes: Sizes | None
     normalised: bool = False
     transposed: bool = False
+    fed_by: str | None = None
 
     def merged(self, other: InputProfile) -> InputProfile:
         """Return the record of both sets of samples together."""
@@ -289,6 +291,7 @@ class InputProfile:
             merged_sizes(self.sizes, other.sizes),
             self.normalised or other.normalised,
             self.transposed or other.transposed,
+            self.fed_by or other.fed_by,
         )
 
 

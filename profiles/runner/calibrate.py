@@ -264,7 +264,8 @@ class _CalibrationRun:
         sizes: Mapping[str, Sizes | None],
     ) -> Profile:
         """Return the profile of these tensors, and of the inputs as they were counted."""
-        inputs = _input_profiles(self._model, tensors, counted, sizes)
+        state = self._samples.state if isinstance(self._samples, Samples) else {}
+        inputs = _input_profiles(self._model, tensors, counted, sizes, state)
         return Profile(
             self._model_id, self._data, tensors, non_finite=non_finite, runs=self._runs, inputs=inputs
         )
@@ -279,8 +280,17 @@ def _input_profiles(
     tensors: Mapping[str, TensorProfile],
     counted: Mapping[str, TensorProfile],
     sizes: Mapping[str, Sizes | None],
+    state: Mapping[str, str],
 ) -> dict[str, InputProfile]:
-    """Return the records of the inputs, in order; those that are among the tensors have the same record."""
+    """Return the records of the inputs, in order; those that are among the tensors have the same record.
+
+    Args:
+        model: as it is profiled.
+        tensors: the profile's.
+        counted: what was counted of each tensor that was read.
+        sizes: of the arrays of each input.
+        state: see `Samples`.
+    """
     observed = {o.name: o for o in model.observations}
     inputs = {}
     for spec in model.specs:
@@ -294,7 +304,13 @@ def _input_profiles(
             empty = Histogram.empty()
             tensor = TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, empty, extremes=Extremes())
         facts = model.facts[spec.name]
-        inputs[spec.name] = InputProfile(tensor, sizes.get(spec.name), facts.normalised, facts.transposed)
+        inputs[spec.name] = InputProfile(
+            tensor,
+            sizes.get(spec.name),
+            facts.normalised,
+            facts.transposed,
+            state.get(spec.name),
+        )
     return inputs
 
 

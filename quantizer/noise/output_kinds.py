@@ -68,11 +68,10 @@ def _kind(graph: Graph, profile: Profile, name: str) -> OutputKind:
 
 
 def _is_state(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output is there to be given back: the state of a recurrent operator, or values of an input
-    with more beside them, or of the shape of an input that is not the first, as no other result is."""
-    node = graph.producer(name)
-    rule = None if node is None else node.rule
-    if rule is not None and rule.is_recurrent and node is not None and node.output != name:
+    """Whether an output is there to be given back: it was while profiling, or is the state of a recurrent
+    operator, or values of an input with more beside them, or of the shape of an input that is not the first,
+    as no other result is."""
+    if name in fed_back(profile) or is_last_state(graph, name):
         return True
     parts = parts_of(graph, name)
     inputs = {n for n in graph.inputs if graph.is_float(n)}
@@ -82,6 +81,17 @@ def _is_state(graph: Graph, profile: Profile, name: str) -> bool:
     if not shape or name == first or graph.shape(first) == shape or len(shape) < 2:
         return False
     return any(graph.shape(given) == shape for given in graph.inputs[1:] if graph.is_float(given))
+
+
+def fed_back(profile: Profile) -> frozenset[str]:
+    """Return the outputs that inputs were fed with while profiling."""
+    return frozenset(given.fed_by for given in profile.inputs.values() if given.fed_by is not None)
+
+
+def is_last_state(graph: Graph, name: str) -> bool:
+    """Whether a tensor is the last state of a recurrent operator."""
+    node = graph.producer(name)
+    return node is not None and node.rule is not None and node.rule.is_recurrent and node.output != name
 
 
 def is_decision(graph: Graph, profile: Profile, name: str) -> bool:

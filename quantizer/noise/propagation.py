@@ -49,6 +49,7 @@ from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule, product_layout
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
+from .output_kinds import fed_back, is_last_state
 from .recurrence import Recurrence, recurrence_of
 
 Floats = npt.NDArray[np.float64]
@@ -226,7 +227,7 @@ class NoiseGains:
 
     def judged(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
-        return _judged(self.graph, self.powers)
+        return _judged(self.graph, self.profile, self.powers)
 
     def results(self) -> tuple[str, ...]:
         """Return the outputs of the model that have a signal."""
@@ -349,10 +350,14 @@ def _kept_by_clips(graph: Graph, profile: Profile) -> dict[str, float]:
     return found
 
 
-def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
+def _judged(graph: Graph, profile: Profile, powers: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the tensors at which noise is judged: the outputs, or what they are put together from.
+
+    Where there are others, states are none of them: they are judged by what is made of them.
+    """
     found: dict[str, None] = {}
-    waiting = list(graph.outputs)
+    states = fed_back(profile)
+    waiting = [name for name in graph.outputs if name not in states] or list(graph.outputs)
     seen: set[str] = set()
     while waiting:
         name = waiting.pop(0)
@@ -364,14 +369,7 @@ def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
             waiting += parts
         elif powers.get(name):
             found[name] = None
-    return tuple(name for name in found if not _is_state(graph, name)) or tuple(found)
-
-
-def _is_state(graph: Graph, name: str) -> bool:
-    """Whether a tensor is the last state of a recurrent operator, which is judged by what is made of it."""
-    node = graph.producer(name)
-    rule = None if node is None else node.rule
-    return rule is not None and rule.is_recurrent and node is not None and node.output != name
+    return tuple(name for name in found if not is_last_state(graph, name)) or tuple(found)
 
 
 def _parts(graph: Graph, name: str) -> list[str]:

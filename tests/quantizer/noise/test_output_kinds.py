@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -14,6 +14,7 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.output_kinds import output_kinds
+from qprof_onnx.quantizer.noise.propagation import NoiseGains
 from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -142,6 +143,16 @@ def test_a_cache_is_a_state() -> None:
     body = "k = MatMul (x, w32_8) z = Concat <axis = 1> (p, k) m = ReduceMean (z) y = Add (x, m)"
     found = net(body, ("x", WORDS), ("p", (1, 5, 8)), outputs="y z")
     assert kinds(found)[1] == "state"
+
+
+def test_what_was_fed_back_while_profiling_is_a_state() -> None:
+    found = net("y = MatMul (x, w32_4) z = MatMul (x, w32_8)", ("x", BATCH), ("s", (1, 2, 4)), outputs="y z")
+    assert kinds(found) == ["values", "values"]
+    given = {**found.profile.inputs, "s": replace(found.profile.inputs["s"], fed_by="z")}
+    profile = replace(found.profile, inputs=given)
+    assert kinds(Net(found.graph, profile)) == ["values", "state"]
+    for judged, known in ((("y", "z"), found.profile), (("y",), profile)):
+        assert NoiseGains(found.graph, known, 17).judged() == judged
 
 
 def test_what_has_the_shape_of_a_further_input_is_a_state() -> None:
