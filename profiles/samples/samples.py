@@ -284,10 +284,13 @@ def open_samples(
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         told, own = without_state(preprocessing, inputs, feedback)
-        samples = with_states(open_source(named.source, own, told), feedback, inputs, model)
+        steps = open_source(named.source, own, told)
+        samples = with_states(steps, feedback, inputs, model)
         for text in samples.notes if notes else ():
             note(text)
-        return samples if limit is None else samples.part(0, limit)
+        if limit is None:
+            return samples
+        return _chosen(samples, _drawn_steps(steps, limit, notes=notes), drawn=True)
     samples = open_source(named.source, specs, preprocessing)
     assumed = samples.notes if notes else ()
     samples = samples if limit is None else drawn(samples, limit, notes=notes)
@@ -323,6 +326,44 @@ def drawn(samples: Samples, limit: int, *, notes: bool = True) -> Samples:
     if notes:
         note(f"{samples.source}: {limit} of {total} samples, spread over all of them")
     return _chosen(samples, drawn_positions(total, limit), drawn=True)
+
+
+FEWEST_SEQUENCES = 8
+"""Sequences that a limit draws at least: two of them are held out. Of more there would be the beginnings
+alone, which are silence in many recordings."""
+
+
+def _drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
+    """Return the positions of as many steps, ascending: the first ones of sequences spread over all of them.
+
+    Steps have to follow each other from the first. Each sequence gives as many as the others, or all that it
+    has; of `FEWEST_SEQUENCES`, or of more where these have too few.
+
+    Args:
+        steps: without their states; they are read once, to count them.
+        limit: how many.
+        notes: whether to note that some were left out.
+    """
+    starts = []
+    total = 0
+    for sample in steps.iterate(slice(None)):
+        if not sample.step:
+            starts.append(total)
+        total += 1
+    if total <= limit:
+        return tuple(range(total))
+    lengths = [stop - start for start, stop in pairwise([*starts, total])]
+    drawn: tuple[int, ...] = ()
+    while sum(lengths[at] for at in drawn) < limit:
+        many = 2 * len(drawn) or min(FEWEST_SEQUENCES, limit)
+        drawn = drawn_positions(len(starts), min(many, len(starts)))
+    positions: list[int] = []
+    for number, at in enumerate(sorted(drawn, key=lengths.__getitem__)):  # what a short one lacks others give
+        share = min(lengths[at], (limit - len(positions)) // (len(drawn) - number))
+        positions += range(starts[at], starts[at] + share)
+    if notes:
+        note(f"{steps.source}: {limit} of {total} steps, of {len(drawn)} of {len(starts)} sequences")
+    return tuple(sorted(positions))
 
 
 def drawn_positions(total: int, limit: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import wave
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,41 @@ def test_the_state_of_a_recurrent_net_goes_from_window_to_window(tmp_path: Path,
         np.testing.assert_allclose(sample.arrays["state"], total, rtol=1e-6)
         total += sample.arrays["sound"] @ w
     assert not samples[3].arrays["state"].any()
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(8, [1] * 8), (32, [4] * 8), (70, [5] * 14), (90, [5] * 18)])
+def test_a_limit_takes_the_first_steps_of_recordings_spread_over_all_of_them(
+    tmp_path: Path, recurrent: ir.Model, limit: int, steps: list[int]
+) -> None:
+    for number in range(20):
+        with wave.open(str(tmp_path / f"{number}.wav"), "wb") as file:
+            file.setparams((1, 2, 8, 20, "NONE", ""))
+            file.writeframes((np.arange(20, dtype="<i2") * (number + 1)).tobytes())
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("reader: audio\nrate: 8\nwindow: 4\nstate: {stateN: state}\n")
+    data = PreprocessedData(str(tmp_path), str(recipe))
+    every = {sample.name: sample.arrays["state"] for sample in model_samples(data, recurrent)}
+    drawn = list(model_samples(data, recurrent, limit))
+    found = Counter(sample.name.partition("[")[0] for sample in drawn)
+    assert sum(found.values()) == limit
+    assert len(found) >= len(steps)
+    assert max(found.values()) <= max(steps)
+    for sample in drawn:
+        np.testing.assert_array_equal(sample.arrays["state"], every[sample.name])
+
+
+def test_an_output_that_was_fed_back_is_a_state_of_the_profile(tmp_path: Path, recurrent: ir.Model) -> None:
+    np.savez(tmp_path / "one.npz", sound=np.ones((6, 4), np.float32))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("reader: array\nrows: split\nstate: {stateN: state}\n")
+    samples = model_samples(PreprocessedData(str(tmp_path / "one.npz"), str(recipe)), recurrent)
+    profile = calibrate(recurrent, samples, ModelId("s", "w", 17), settings=RunSettings(channels="off"))
+    assert {name: given.fed_by for name, given in profile.inputs.items()} == {
+        "sound": None,
+        "state": "stateN",
+    }
+    assert profile.merged(profile).inputs["state"].fed_by == "stateN"
+    assert "fed_by: stateN" in dumps(profile)
 
 
 def test_rows_of_a_file_are_steps_and_the_first_state_is_a_constant(
