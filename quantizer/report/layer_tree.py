@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 
 import onnx
 
@@ -23,6 +23,9 @@ root of the number of layers (DECISIONS.md, 79)."""
 
 FEW = 4
 """Layers of no module that follow each other and have rows of their own."""
+
+DEEPEST = 24
+"""Levels of modules that are looked at; a name may have any number of separators."""
 
 _LEVEL = re.compile(r"[^./]+(?:\.\d+(?![^./]))*")
 """One level of a module's name: a part of it with the numbers after it, as in "layers.0"."""
@@ -128,7 +131,7 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
     root = _Module("")
     for node in nodes:
         here = root
-        for level in _LEVEL.finditer(node.module):
+        for level in islice(_LEVEL.finditer(node.module), DEEPEST):
             name = node.module[: level.end()]
             inner = here.parts.setdefault(name, _Module(name))
             assert isinstance(inner, _Module)
@@ -148,10 +151,9 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
         if is_module or len(found) <= FEW:
             rows += _rows(found, around, 0, shown)
         else:
-            first, *_, last = (_own_name(layer) for part in found for layer in _layers(part))
             layers = tuple(layer for part in found for layer in _layers(part))
-            rows += [LayerRow(0, f"{first} to {last}", layers, is_module=True)]
-            rows += _rows(found, around, 1, shown)
+            label = f"{_own_name(layers[0])} to {_own_name(layers[-1])}"
+            rows += [LayerRow(0, label, layers, is_module=True), *_rows(found, around, 1, shown)]
     return rows
 
 

@@ -73,6 +73,11 @@ def test_rows_have_the_modules_of_the_network_with_their_layers_below() -> None:
     ]
 
 
+def test_a_name_may_have_any_number_of_separators() -> None:
+    nodes = [layer(name, "/".join("m" * 5000)) for name in "ab"] + [layer("c", "./.")]
+    assert drawn(layer_rows(nodes, set("abc"))) == ["m 2", "  a 1", "  b 1", "c 1"]
+
+
 def test_a_row_of_a_module_has_the_sums_of_its_layers() -> None:
     nodes = [layer("a", "m", float_us=2.0), layer("b", "m", float_us=None, noise=None), layer("c", "")]
     row = layer_rows(nodes, {"a", "b", "c"})[0]
