@@ -530,7 +530,15 @@ def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
     return next((hint.text for hint in _hints(profile.profile) if hint.code == "pixels"), "")
 
 
+OF_THE_DATA = ("pixels", "channels-last", "equal-samples", "constant-input", "zero-state")
+"""Hints that the samples are not those that the model will see: beside a good verdict they are its first
+remark, which is always printed."""
+
+
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
+    if profile is not None and verdict.grade == "good":
+        hints = [hint.text for hint in _hints(profile.profile) if hint.code in OF_THE_DATA]
+        verdict = replace(verdict, remarks=tuple(dict.fromkeys((*hints, *verdict.remarks))))
     file = "" if profile is None or profile.file is None else str(profile.file)
     reused = profile is not None and profile.is_reused
     return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, reused))

@@ -112,3 +112,11 @@ def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
     assert result.verdict.grade == "poor"
     assert "did you forget to normalise?" in result.verdict.cause
     assert result.verdict.fixes == ()
+
+
+def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
+    images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
+    result = qprof.quantize(MODEL, images, latency=False, budget=0.0)
+    assert result.verdict is not None
+    assert result.verdict.grade == "good"
+    assert "did you forget to normalise?" in result.verdict.remarks[0]
