@@ -116,11 +116,13 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 def answers(pictures: Sequence[Pair]) -> Answers:
     """Return the boxes found in pictures as answers: true ones are those of a true box at an IoU of 0.5.
 
-    Boxes in a crowd are neither true nor false.
+    Boxes in a crowd are neither true nor false, and neither are those of classes without any true box, which
+    mean average precision leaves out too: labels of some classes say nothing of the others.
     """
+    labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
     unit, scores, item, wanted, before = [], [], [], [], 0
     for at, (true, given) in enumerate(pictures):
-        found = given.picked(~in_crowds(given, true, 0.5))
+        found = given.picked(~in_crowds(given, true, 0.5) & np.isin(given.classes, labelled))
         matched = matches(found, true, 0.5)
         unit.append(np.full(len(matched), at, np.int64))
         scores.append(found.scores)

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.metrics.boxes import Boxes
+from qprof_onnx.quantizer.evaluation.metrics.detection import answers
 from qprof_onnx.quantizer.evaluation.metrics.score_shift import (
     Answers,
     Rows,
@@ -116,3 +118,10 @@ def test_an_evaluation_with_labels_of_classes_tells_the_shift(metric: str | None
     assert found.score_shift is not None
     assert (found.score_shift.pairs, found.score_shift.mean) == (399, 0.0)  # one is below both thresholds
     assert found.score_shift.thresholds[0].precision > 99.0
+
+
+def test_boxes_of_classes_that_the_truth_never_has_are_not_false() -> None:
+    corners = np.array([[0.0, 0.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
+    true = Boxes(corners[:1], np.array([3]), np.ones(1), np.zeros(1, bool))
+    found = Boxes(corners, np.array([3, 7]), np.array([0.9, 0.8]), np.zeros(2, bool))
+    assert answers([(true, found)]).counts(0.5) == (1.0, 1.0, 1.0)
