@@ -36,7 +36,7 @@ from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
 from ..evaluation.compare import declared_class_count
 from ..evaluation.evaluate import Evaluation, evaluate
-from ..evaluation.gates import check_gate
+from ..evaluation.gates import check_gate, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions
@@ -523,22 +523,27 @@ def _to_apply(verdict: Verdict) -> Fix | None:
     return next((fix for fix in verdict.fixes if fix.check_speed), None)
 
 
+OF_THE_DATA = ("pixels", "channels-last", "equal-samples", "constant-input", "zero-state")
+"""Hints that the samples may not be those that the model will see."""
+
+
 def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
-    """Return what looks wrong with the inputs of a model that is not good, as its profile has it."""
-    if profile is None or verdict.grade == "good":
+    """Return that a model that is not good may have got unscaled pixels; "" where its profile does not look
+    so, or where the float model does well on labels, as some networks take pixels as they are."""
+    labelled = verdict.score is not None or verdict.accuracy is not None
+    fits = labelled and not truth_doubts(verdict.accuracy, verdict.score, counts_rows=False)
+    if profile is None or verdict.grade == "good" or fits:
         return ""
     return next((hint.text for hint in _hints(profile.profile) if hint.code == "pixels"), "")
 
 
-OF_THE_DATA = ("pixels", "channels-last", "equal-samples", "constant-input", "zero-state")
-"""Hints that the samples are not those that the model will see: beside a good verdict they are its first
-remark, which is always printed."""
-
-
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
-    if profile is not None and verdict.grade == "good":
+    if profile is not None:
         hints = [hint.text for hint in _hints(profile.profile) if hint.code in OF_THE_DATA]
-        verdict = replace(verdict, remarks=tuple(dict.fromkeys((*hints, *verdict.remarks))))
+        hints = [text for text in hints if text != verdict.cause]
+        # The first remark is always printed; of a model that is not good another one matters more.
+        both = (hints, verdict.remarks) if verdict.grade == "good" else (verdict.remarks, hints)
+        verdict = replace(verdict, remarks=tuple(dict.fromkeys(text for texts in both for text in texts)))
     file = "" if profile is None or profile.file is None else str(profile.file)
     reused = profile is not None and profile.is_reused
     return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, reused))

@@ -199,7 +199,7 @@ class Evaluation(Presented):
             facts.append(("scores", self.score_shift.text))
         for failure in self.failures:
             words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
-            facts.append(("failed", " ".join(filter(None, words))))
+            facts.append((failure.result, ": ".join(filter(None, words))))
         facts += [("failed" if self.gated else "remark", doubt) for doubt in self.doubts]
         facts += [("remark", remark) for remark in self.remarks]
         rows = tuple(

@@ -242,7 +242,7 @@ def _drop(demand: str, limit: float, found: Accuracy | Score | None) -> Iterator
         return
     counted = "rows" if isinstance(found, Accuracy) else "scored"
     unit = found.drop_unit if isinstance(found, Score) else GATES[demand].unit
-    lost = f"{abs(found.drop):.2f} {unit} {'gained' if found.drop < 0.0 else 'lost'}"
+    lost = f"{abs(found.drop):.2f} {unit} {'gained' if found.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
     if found.is_at_chance:
         doubt = _unfit_truth(found)

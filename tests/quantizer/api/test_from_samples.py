@@ -120,3 +120,14 @@ def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     assert result.verdict is not None
     assert result.verdict.grade == "good"
     assert "did you forget to normalise?" in result.verdict.remarks[0]
+
+
+def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
+    images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("heldout/*.npz"))]
+    rough = {"calibrator": "percentile:90", "min_output_sqnr": 0.0, "equalization": "off", "budget": 0.0}
+    labels = DIGITS / "heldout" / "labels.txt"
+    result = qprof.quantize(MODEL, images, labels=labels, latency=False, check_outputs="off", **rough)
+    assert result.verdict is not None
+    assert "did you forget to normalise?" in result.verdict.remarks[-1]
+    assert "normalise" not in result.verdict.cause
+    assert result.verdict.fixes
