@@ -323,7 +323,11 @@ class Widening:
     @property
     def text(self) -> str:
         """Which range is widened, and by how much."""
-        by = f"by {100.0 * self.share:.2g} %" if self.share < 0.995 else f"to {1.0 + self.share:.2g} times"
+        by = (
+            f"by {100.0 * self.share:.2g} %"
+            if self.share < 0.995
+            else f"to {1.0 + self.share:.2g} times its width"
+        )
         return f"the range of '{self.tensor}' {'many times' if self.share >= 100.0 else by}"
 
 
