@@ -17,6 +17,7 @@ from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
+from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
 from .borders import write_borders
 from .caches import write_caches
@@ -43,6 +44,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
     lowered = _lowered(model, plan, whole=True)
+    unfold_constants(lowered.model)
     write_borders(lowered.model, plan)
     write_provenance(lowered.model, provenance_of(plan))
     write_equalization(lowered.model, plan.adjustments.equalization)

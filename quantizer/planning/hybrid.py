@@ -42,6 +42,7 @@ from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusa
 from ..operators.table import DEQUANTIZE, Rule
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from .candidates import Choice
@@ -428,11 +429,15 @@ def _read_quantized(name: str, wanted: Collection[tuple[str, int]], graph: Graph
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:
-    """Return a constant that is worth quantizing: float32, finite, large, and read by nodes alone."""
+    """Return a constant that is worth quantizing: float32, finite, large, and read by nodes alone; and not
+    computed from fewer bytes than it would take in int8, which are what is written of it in float."""
     if not graph.is_constant(name) or graph.is_result(name) or any(i < 0 for _, i in graph.consumers(name)):
         return None
     array = graph.constant(name)
     if array is None or array.dtype != np.float32 or array.size < least or not np.isfinite(array).all():
+        return None
+    source = bytes_computed_from(graph.values[name])
+    if source is not None and source < array.size:
         return None
     return array.astype(np.float32, copy=False)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..model.editing import Array, add_initializer, is_standard, static_shape
-from ..model.graph import constant_of
+from ..model.editing import Array, add_initializer, free_name, is_standard, static_shape, value_names
+from ..model.graph import constant_of, name_of
 
 LIMIT = 64 << 20
 """Bytes that a folded constant may have when it is larger than the constants that it is computed from."""
@@ -99,7 +100,11 @@ def fold_constants(model: ir.Model) -> int:
         if results is None and node.op_type in ("Gather", "Slice"):
             results = _known_sizes(node, versions.get("", 1))
         if results is not None and not _is_copy(node, results):
-            _replace(node, results)
+            attributes, given = tuple(node.attributes.values()), tuple(node.inputs)
+            made = Folded(node.op_type, attributes, given, len(node.outputs), versions.get("", 1))
+            for index, value in enumerate(_replace(node, results)):
+                if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
+                    value.meta[FOLDED] = made, index, value.const_value
             folded += 1
     return folded
 
@@ -110,16 +115,123 @@ def _is_copy(node: ir.Node, results: Sequence[Array]) -> bool:
     return shared and any(array.size > SMALL for array in results)
 
 
-def _replace(node: ir.Node, arrays: Sequence[Array]) -> None:
-    """Replace a node by initialisers under the names of its outputs."""
+def _replace(node: ir.Node, arrays: Sequence[Array]) -> list[ir.Value | None]:
+    """Replace a node by initialisers under the names of its outputs; return them, None where nobody reads."""
     graph = node.graph
     assert graph is not None
+    made: list[ir.Value | None] = []
     for value, array in zip(node.outputs, arrays, strict=True):
+        made.append(None)
         if value.name and value.uses():
             name = value.name
             value.name = None
-            value.replace_all_uses_with(add_initializer(graph, name, array))
+            made[-1] = constant = add_initializer(graph, name, array)
+            value.replace_all_uses_with(constant)
     graph.remove(node, safe=True)
+    return made
+
+
+# Large constants that a written model computes as the original does ----------------------------------------
+
+FOLDED = "qprof.folded"
+"""Key in `Value.meta` of a folded constant: what it was computed by (`Folded`), which of its outputs it is,
+and the tensor, which is another one where the constant was changed since."""
+
+LARGE = 4 << 10
+"""Bytes from which on a folded constant is computed again in a written model: less is not worth the nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """A node that was folded.
+
+    Attributes:
+        op_type, attributes: of the node, of the default domain.
+        inputs: constants, perhaps folded ones; None where one is left out.
+        outputs: how many it has.
+        opset: of the model then.
+    """
+
+    op_type: str
+    attributes: tuple[ir.Attr, ...]
+    inputs: tuple[ir.Value | None, ...]
+    outputs: int
+    opset: int
+
+
+def unfold_constants(model: ir.Model) -> None:
+    """Put back the nodes of large constants that take more bytes than what they were computed from, in place.
+
+    The tables of a window or of a Fourier transform, which exporters leave as Range, Mul and Cos, would make
+    a written model larger than the original. Runtimes fold them when they load it, as they do those of the
+    original. Constants that were changed since, or quantized, stay, and so do those of subgraphs.
+    """
+    graph, opset = model.graph, model.opset_imports.get("", 1)
+    names, node_names = value_names(model), {node.name for node in model.graph.all_nodes() if node.name}
+    nodes: list[ir.Node] = []
+    values: dict[int, ir.Value] = {}
+
+    def computed(value: ir.Value) -> ir.Value:
+        """Return what stands for a constant of another graph: what a node gives, or an initialiser."""
+        if id(value) in values:
+            return values[id(value)]
+        if FOLDED not in value.meta:
+            assert value.const_value is not None
+            name = free_name(name_of(value), names)
+            made = values[id(value)] = add_initializer(graph, name, value.const_value.numpy())
+            return made
+        folded, index, _ = value.meta[FOLDED]
+        inputs = [None if given is None else computed(given) for given in folded.inputs]
+        key = id(folded)
+        if key not in made_by:
+            name = free_name(f"{folded.op_type}_{name_of(value)}", node_names)
+            made_by[key] = ir.Node("", folded.op_type, inputs, folded.attributes, num_outputs=folded.outputs)
+            made_by[key].name = name
+            nodes.append(made_by[key])
+        result: ir.Value = made_by[key].outputs[index]
+        result.name = free_name(name_of(value), names)
+        result.type, result.shape = value.type, value.shape
+        values[id(value)] = result
+        return result
+
+    made_by: dict[int, ir.Node] = {}
+    for name, value in list(graph.initializers.items()):
+        assert value.const_value is not None
+        source = bytes_computed_from(value)
+        if source is None or 2 * source > value.const_value.nbytes or value.is_graph_output():
+            continue
+        if not _is_known(value, opset):
+            continue
+        names.discard(name)
+        del graph.initializers[name]
+        value.replace_all_uses_with(computed(value))
+    if nodes:
+        graph.insert_before(graph[0], nodes)
+
+
+def bytes_computed_from(value: ir.Value) -> int | None:
+    """Return the bytes of the constants that a large folded one is computed from; None for another, and for
+    one that was changed since."""
+    if FOLDED not in value.meta or value.meta[FOLDED][2] is not value.const_value:
+        return None
+    leaves: dict[int, int] = {}
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if FOLDED in value.meta:
+            waiting += [given for given in value.meta[FOLDED][0].inputs if given is not None]
+        elif value.const_value is not None:
+            leaves[id(value)] = value.const_value.nbytes
+    return sum(leaves.values())
+
+
+def _is_known(value: ir.Value, opset: int) -> bool:
+    """Tell whether the operators that made a constant are in an opset what they were when it was folded."""
+    if FOLDED not in value.meta:
+        return True
+    folded = value.meta[FOLDED][0]
+    versions = [onnx.defs.get_schema(folded.op_type, at, "").since_version for at in (folded.opset, opset)]
+    return versions[0] == versions[1] and all(_is_known(v, opset) for v in folded.inputs if v is not None)
 
 
 def _array_of(node: ir.Node) -> Array | None:
