@@ -566,8 +566,9 @@ def verdict_of(
 
 
 def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
-    if any(not gate.passed for gate in gates):
-        return "failed"
+    for result in ("failed", "not proven"):
+        if any(gate.result == result for gate in gates):
+            return result
     if grade == "none":
         return "passed" if gates else "unknown"
     return grade
@@ -576,8 +577,11 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
 def _failed(gates: tuple[GateResult, ...]) -> list[str]:
     words = []
     for result in ("failed", "not proven"):
-        count = sum(gate.result == result for gate in gates)
-        words += [f"{count} of {len(gates)} gates {result}"] if count else []
+        missed = [gate for gate in gates if gate.result == result]
+        if len(missed) == 1 and len(missed[0].failures) == 1:
+            words.append(missed[0].failures[0])
+        elif missed:
+            words.append(f"{len(missed)} of {len(gates)} gates {result}")
     return words
 
 

@@ -384,7 +384,8 @@ class Verdict:
     """What to think of the model.
 
     Attributes:
-        level: "failed" where a gate failed; else the grade, or without one "passed" (gates) or "unknown".
+        level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or without
+            one "passed" (gates) or "unknown".
         sentence: why.
         causes: what lies at the bottom of it, as sentences.
         grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.

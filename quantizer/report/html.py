@@ -59,6 +59,7 @@ LEVELS = {
     "poor": ("✗", "Poor"),
     "passed": ("✓", "Passed"),
     "failed": ("✗", "Failed"),
+    "not proven": ("!", "Not proven"),
     "unknown": ("?", "Unknown"),
 }
 """Sign and word of a verdict."""

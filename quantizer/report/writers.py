@@ -61,7 +61,15 @@ def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, 
 
 # report.md --------------------------------------------------------------------------------------------------
 
-SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
+SIGNS = {
+    "good": "✅",
+    "passed": "✅",
+    "fair": "🟡",
+    "poor": "❌",
+    "failed": "❌",
+    "not proven": "⚠️",
+    "unknown": "❔",
+}
 
 WORST = 5
 """Tensors, changes and drifts that are listed."""
@@ -106,7 +114,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
     if report.speed is not None:
         yield "speed", f"{report.speed.speedup:.2f} times float, {report.speed.how}"
     if report.int8_share is not None:
-        yield "in int8", f"{percent(report.int8_share, 1)} of the multiply-adds"
+        yield "in int8", f"{percent(report.int8_share, 1)} of the arithmetic"
     yield from ((fact.name, _text(fact.text)) for fact in report.facts)
 
 
