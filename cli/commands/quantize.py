@@ -241,6 +241,7 @@ def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
     speed = result.speed
+    facts = None if result.made is None else result.made.facts
     if speed is not None:
         yield from _speed_lines(speed, result.predicted_speedup, verbose)
     elif result.predicted is not None:
@@ -249,6 +250,8 @@ def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]
         elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
         of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
         yield "speed", f"{faster:.2f} times as fast as float, predicted{slower}{of_tokens}{elsewhere}"
+    elif facts is not None and facts.config.cost_model == "off":
+        yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
     else:
         yield (
             "speed",
@@ -256,7 +259,6 @@ def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]
         )
     yield "int8", result.composition.text
     if not verbose:
-        facts = None if result.made is None else result.made.facts
         limits = () if facts is None else tuple(facts.noise_limits.sentences())
         notes = [note for note in result.notes if note not in limits]
         yield from (("note", note) for note in notes[:SHOWN])
