@@ -170,6 +170,17 @@ def test_the_command_is_called_qprof() -> None:
     assert PROJECT["project"]["scripts"] == {"qprof": "qprof_onnx.cli.entry:run"}
 
 
+def test_the_conda_recipe_asks_for_what_the_wheel_asks_for() -> None:
+    recipe = yaml.safe_load((ROOT / ".conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    python, *run = recipe["requirements"]["run"]
+    assert [word.replace(" ", "") for word in run] == PROJECT["project"]["dependencies"]
+    assert python == "python >=${{ python_min }}"
+    assert PROJECT["project"]["requires-python"] == f">={recipe['context']['python_min']}"
+    host = {word.replace(" ", "") for word in recipe["requirements"]["host"]}
+    assert {*PROJECT["build-system"]["requires"]} <= host
+    assert recipe["build"]["python"]["entry_points"] == ["qprof = qprof_onnx.cli.entry:run"]
+
+
 def test_the_licence_is_the_full_text() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert PROJECT["project"]["license"] == "Apache-2.0"
