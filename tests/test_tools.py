@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -85,3 +87,49 @@ def test_a_data_yaml_means_what_ultralytics_reads_in_it(tmp_path: Path) -> None:
         ours = labels_of(f"{file}:{split}", SUFFIXES).values()
         expected = zip(theirs.im_files, theirs.label_files, strict=True)
         assert sorted(map(tuple, ours)) == sorted((Path(a), Path(b)) for a, b in expected)
+
+
+def voice(seed: int, rate: int) -> np.ndarray:
+    """Return vowels, harmonics of a gliding pitch under three resonances, between silences."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(3):
+        parts.append(rng.normal(0.0, 1e-3, rate // 2))
+        for _ in range(4):
+            pitch = rng.uniform(95.0, 180.0) * (1.0 + 0.1 * np.sin(6.0 * np.pi * np.arange(rate // 5) / rate))
+            orders = np.arange(1, 40)[:, None]
+            places = rng.uniform((300, 900, 2300), (800, 2000, 3000))[:, None, None]
+            widths = np.array([60, 90, 150])[:, None, None]
+            distance = (orders * pitch - places) / widths
+            sound = (
+                (1.0 / (1.0 + distance**2)).sum(0) * np.cos(2 * np.pi * orders * np.cumsum(pitch) / rate)
+            ).sum(0)
+            parts.append(0.6 * sound / np.abs(sound).max() * np.hanning(len(sound)) ** 0.5)
+    return np.concatenate(parts)
+
+
+def test_sherpa_onnx_hears_the_same_speech_in_int8(tmp_path: Path) -> None:
+    package = importlib.util.find_spec("silero_vad")  # it imports PyTorch, which its weights do not need
+    if package is None or package.origin is None:
+        pytest.skip("needs the weights of silero-vad, as no other test does")
+    pytest.importorskip("sherpa_onnx", reason="no test but this needs it")
+    soundfile = pytest.importorskip("soundfile", reason="of the extra test-all")
+    model = Path(package.origin).parent / "data" / "silero_vad_16k_op15.onnx"
+    for seed in range(8):
+        soundfile.write(tmp_path / f"{seed}.wav", voice(seed, 16000), 16000)
+    words = (
+        "quantize",
+        model,
+        "--data",
+        tmp_path,
+        "--preprocess",
+        TOOLS / "silero_vad.yaml",
+        "-o",
+        "vad.onnx",
+    )
+    run([sys.executable, "-c", "from qprof_onnx.cli.entry import run; run()", *map(str, words)], tmp_path)
+    printed = run(
+        [sys.executable, str(TOOLS / "sherpa_onnx_vad.py"), str(model), "vad.onnx", str(tmp_path)], tmp_path
+    )
+    assert 10.0 < float(printed.split()[1]) < 30.0
+    assert float(printed.split("the same for ")[1].split()[0]) > 90.0
