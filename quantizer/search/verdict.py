@@ -366,8 +366,7 @@ def verdict_of(
         return found
     if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why
         return no_verdict(found, evaluation.remarks[0])
-    gains = not brings_nothing(composition, found.cost) and not found.cost.is_slower
-    return found if gains else replace(found, grade="fair")
+    return replace(found, grade="fair") if brings_nothing(composition, found.cost) else found
 
 
 def _of_tokens(evaluation: Evaluation) -> Iterator[str]:
