@@ -329,15 +329,17 @@ def drawn(samples: Samples, limit: int, *, notes: bool = True) -> Samples:
 
 
 FEWEST_SEQUENCES = 8
-"""Sequences that a limit draws at least: two of them are held out. Of more there would be the beginnings
-alone, which are silence in many recordings."""
+"""Sequences that a limit draws at least: two of them are held out. Of more there would be few steps each, and
+a state shows only after some."""
 
 
 def _drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
-    """Return the positions of as many steps, ascending: the first ones of sequences spread over all of them.
+    """Return the positions of as many steps, ascending, of sequences that are spread over all of them.
 
-    Steps have to follow each other from the first. Each sequence gives as many as the others, or all that it
-    has; of `FEWEST_SEQUENCES`, or of more where these have too few.
+    Each sequence gives as many as the others, or all that it has; of `FEWEST_SEQUENCES`, or of more where
+    these have too few. They follow each other: of a text from its first step on, which is the prompt; of
+    others from a place that moves from the beginning of the first sequence to the end of the last, for
+    recordings often begin with silence.
 
     Args:
         steps: without their states; they are read once, to count them.
@@ -345,8 +347,9 @@ def _drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
         notes: whether to note that some were left out.
     """
     starts = []
-    total = 0
+    total, is_text = 0, False
     for sample in steps.iterate(slice(None)):
+        is_text = is_text or sample.next_tokens is not None
         if not sample.step:
             starts.append(total)
         total += 1
@@ -358,9 +361,10 @@ def _drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
         many = 2 * len(drawn) or min(FEWEST_SEQUENCES, limit)
         drawn = drawn_positions(len(starts), min(many, len(starts)))
     positions: list[int] = []
-    for number, at in enumerate(sorted(drawn, key=lengths.__getitem__)):  # what a short one lacks others give
+    for number, at in enumerate(sorted(drawn, key=lengths.__getitem__)):  # others give what one lacks
         share = min(lengths[at], (limit - len(positions)) // (len(drawn) - number))
-        positions += range(starts[at], starts[at] + share)
+        left = 0 if is_text else (lengths[at] - share) * drawn.index(at) // max(len(drawn) - 1, 1)
+        positions += range(starts[at] + left, starts[at] + left + share)
     if notes:
         note(f"{steps.source}: {limit} of {total} steps, of {len(drawn)} of {len(starts)} sequences")
     return tuple(sorted(positions))

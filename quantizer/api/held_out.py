@@ -15,8 +15,8 @@ from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
 from ...profiles.samples.random_samples import is_random as is_random_source
 from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
-from ...profiles.samples.states import FloatModel
-from ...profiles.samples.values import InputSpec
+from ...profiles.samples.states import FloatModel, follows
+from ...profiles.samples.values import InputSpec, Sample
 from ..evaluation.metrics.truth import Labels
 from ..search.closed_loop import SAMPLES
 from ..search.verdict import HeldOut
@@ -115,8 +115,10 @@ def read_digests(
     rows: list[tuple[int, ...]] = []
     positions, first_rows, count = list[int](), list[int](), 0
     sequences: list[int] = []
+    before: Sample | None = None
     for sample in source:
-        sequences.append((sequences[-1] if sequences else -1) + (sample.step in (None, 0)))
+        sequences.append((sequences[-1] if sequences else -1) + (not follows(sample, before)))
+        before = sample
         digests = tuple(sample_digests(sample.arrays, inputs))
         positions.append(len(rows) if sample.position is None else sample.position)
         first_rows.append(sample.first_row(len(digests), len(rows), count))

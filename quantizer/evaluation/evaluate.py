@@ -290,9 +290,9 @@ def evaluate(
     for samples, sample in enumerate(source, 1):
         float_values = pair.run_float(sample.arrays, sample.name)
         arrays = sample.arrays
-        if source.state and not sample.step:
+        if source.state and not follows(sample, before):
             sequences += 1
-        elif source.state and follows(sample, before):
+        elif source.state:
             own = {name: quantized_values[output] for name, output in source.state.items()}
             arrays, fed_own = {**arrays, **own}, fed_own + 1
         quantized_values, before = pair.run_quantized(arrays, sample.name), sample

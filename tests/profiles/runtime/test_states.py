@@ -21,6 +21,7 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.states import model_samples
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import sample_digests, set_title
+from qprof_onnx.profiles.samples.states import follows
 from qprof_onnx.profiles.samples.values import Sample, Samples
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "[UNK]")
@@ -264,7 +265,7 @@ def test_the_state_of_a_recurrent_net_goes_from_window_to_window(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(8, [1] * 8), (32, [4] * 8), (70, [5] * 14), (90, [5] * 18)])
-def test_a_limit_takes_the_first_steps_of_recordings_spread_over_all_of_them(
+def test_a_limit_takes_steps_in_a_row_of_recordings_spread_over_all_of_them(
     tmp_path: Path, recurrent: ir.Model, limit: int, steps: list[int]
 ) -> None:
     for number in range(20):
@@ -280,8 +281,16 @@ def test_a_limit_takes_the_first_steps_of_recordings_spread_over_all_of_them(
     assert sum(found.values()) == limit
     assert len(found) >= len(steps)
     assert max(found.values()) <= max(steps)
+    places = {sample.step for sample in drawn}
+    assert {0, 4} <= places, "from the beginning of one to the end of another"
+    assert sum(not follows(*pair) for pair in zip(drawn[1:], drawn, strict=False)) + 1 == len(found)
     for sample in drawn:
         np.testing.assert_array_equal(sample.arrays["state"], every[sample.name])
+
+
+def test_of_a_text_a_limit_takes_the_steps_from_the_prompt_on(folder: Path, decoder: ir.Model) -> None:
+    drawn = list(texts(folder, decoder, limit=6))
+    assert [sample.step for sample in drawn] == [0, 1, 0, 1, 0, 1]
 
 
 def test_an_output_that_was_fed_back_is_a_state_of_the_profile(tmp_path: Path, recurrent: ir.Model) -> None:
