@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
-from ..console import progress, save_report
+from ..console import echo, progress, save_report
 from ..options import (
     DATA,
     EXISTING,
@@ -86,5 +86,9 @@ def command(
     with progress("evaluating") as shown:
         result = report(model, plan, profile, gate=gate, target=config, progress=shown, **asked)
     save_report(result, report_folder)
+    echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
+    for held in result.gates:
+        for failure in held.failures:
+            echo(f"{held.result.upper():10} {held.title}: {failure}")
     if not result.passed:
         raise click.exceptions.Exit(1)

@@ -53,11 +53,8 @@ class Latency:
 
     @property
     def is_unclear(self) -> bool:
-        """Whether the rounds differ too much to say which model is faster, or how much: the interval holds 1,
-        or its ends differ by half."""
-        spread = self.speedup_high / self.speedup_low
-        holds_one = self.speedup_low <= 1.0 <= self.speedup_high
-        return spread > UNCLEAR or (holds_one and spread > EVEN)
+        """Whether the rounds differ too much to say which model is faster, or how much."""
+        return is_unclear(self.speedup_low, self.speedup_high)
 
     def text(self, predicted: float | None = None) -> str:
         """Return how fast the quantized model is, in words.
@@ -73,6 +70,11 @@ class Latency:
         if self.speedup_low <= 1.0 <= self.speedup_high:
             return f"as fast as float ({low} to {high} times; {how})"
         return f"{self.speedup:.2f} times as fast as float ({low} to {high}; {how})"
+
+
+def is_unclear(low: float, high: float) -> bool:
+    """Return whether quartiles of a speed-up say nothing: 1 lies between them, or they differ by half."""
+    return high / low > UNCLEAR or (low <= 1.0 <= high and high / low > EVEN)
 
 
 def measure(

@@ -413,6 +413,8 @@ def failure_text(failure: GateFailure) -> str:
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{where}{failure.reason or 'nothing could be compared'}"
+    if failure.result == "not proven" and failure.reason:
+        return f"{where}{failure.reason}"
     reason = f" ({failure.reason})" if failure.reason else ""
     measured = f"{failure.measured:.4g} {failure.unit}".strip()
     return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
@@ -560,7 +562,8 @@ def verdict_of(
         causes.append(f"the quantized model is slower than the float one ({speed.how})")
         grade = "fair" if grade == "good" else grade
     words = [*_failed(gates), *([] if task is None else [task.words]), *_quality(outputs)]
-    words += [] if speed is None else [f"{speed.speedup:.2f} times as fast as float, {speed.how}"]
+    if speed is not None and not speed.is_unclear:
+        words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
     sentence = "; ".join(words) or "nothing was measured or estimated"
     return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
 

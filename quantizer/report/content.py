@@ -12,6 +12,7 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ..evaluation.excerpts import Excerpt
+from ..evaluation.latency import is_unclear
 from ..plan.plan import Kind
 
 SAME_DB = 0.05
@@ -445,7 +446,12 @@ class Speed:
     @property
     def is_slower(self) -> bool:
         """Whether the quantized model is slower than the float one."""
-        return self.speedup < SLOWER
+        return self.speedup < SLOWER and not self.is_unclear
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the machine was too busy to tell."""
+        return self.low is not None and self.high is not None and is_unclear(self.low, self.high)
 
 
 @dataclass(frozen=True)

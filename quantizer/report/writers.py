@@ -91,7 +91,7 @@ def _lines(report: Report) -> Iterator[str]:
         (
             _code(g.name),
             g.limit_text,
-            f"{'✅' if g.passed else '❌'} {g.result}",
+            f"{SIGNS[g.result]} {g.result}",
             _text("; ".join((*filter(None, [g.subject]), *g.failures))),
         )
         for g in report.gates
@@ -112,7 +112,11 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         ratio = ratio_text(size.float_bytes, size.quantized_bytes)
         yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
     if report.speed is not None:
-        yield "speed", f"{report.speed.speedup:.2f} times float, {report.speed.how}"
+        speed = report.speed
+        times = (
+            f"unclear, {speed.low:.2f} to {speed.high:.2f}" if speed.is_unclear else f"{speed.speedup:.2f}"
+        )
+        yield "speed", f"{times} times float, {speed.how}"
     if report.int8_share is not None:
         yield "in int8", f"{percent(report.int8_share, 1)} of the arithmetic"
     yield from ((fact.name, _text(fact.text)) for fact in report.facts)

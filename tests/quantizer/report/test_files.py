@@ -94,6 +94,12 @@ def test_a_model_slower_than_float_has_another_bar_than_a_fast_one(estimated: Re
     assert "slower than float" in text
 
 
+def test_a_speed_of_a_busy_machine_is_told_as_unclear(estimated: Report) -> None:
+    report = replace(estimated, speed=Speed(2.0, 1.8, 1.1, 0.9, 1.5, "measured", "1 thread, 2 samples"))
+    assert "unclear" in page(report)
+    assert "unclear, 0.90 to 1.50 times float" in markdown(report)
+
+
 def test_the_page_is_small(whole: Report) -> None:
     assert len(page(whole).encode()) < 2_000_000
 
