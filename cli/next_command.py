@@ -96,7 +96,9 @@ def _after_import_plan(values: Values) -> Words:
 def _after_quantize(values: Values) -> Words:
     model, output = values["model"], values["output"]
     if values.get("grade") == "none":
-        return ["quantize", model, "--data", DATA, *_recipe(values), "-o", output]
+        recipe = ["--preprocess", "RECIPE"] if values.get("preprocess") else []
+        labels = _labels(values, "LABELS") if values.get("labels") else []
+        return ["quantize", model, "--data", DATA, *recipe, *labels, "-o", output]
     if values.get("doubtful") or values.get("tries"):
         return None
     if values.get("few_rows"):
@@ -137,6 +139,8 @@ def _after_evaluate(values: Values) -> Words:
         return ["dump-profile", values["model"], *new]
     if _is_random(values):
         return ["evaluate", *pair, "--data", DATA, *_recipe(values)]
+    if values.get("labels") or values.get("metric"):  # the task is what decides, and a card holds it
+        return ["card", *pair, *_judged_data(values), "-o", f"{Path(str(pair[1])).stem}.card.json"]
     if sqnr is None or not 1.0 < sqnr < math.inf:
         return None
     gate = ["--min-sqnr", f"{int(sqnr) - 1}"]  # a little below what was measured on the same samples

@@ -20,7 +20,17 @@ FILES = {
     **{"model": "my model.onnx", "output": "out.yaml", "data": "samples/", "quantized": "q.onnx"},
     **{"profile": "p.yaml", "old": "a.yaml", "new": "b.yaml", "target": "glow", "output_file": "t.onnx"},
 }
-PLACEHOLDERS = {"DATA", "NEW_DATA", "NEW_LABELS", "MORE_DATA", "MORE_LABELS", "PROFILE", "MODEL.onnx"}
+PLACEHOLDERS = {
+    "DATA",
+    "NEW_DATA",
+    "NEW_LABELS",
+    "MORE_DATA",
+    "MORE_LABELS",
+    "LABELS",
+    "RECIPE",
+    "PROFILE",
+    "MODEL.onnx",
+}
 ROUGH = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalization", "off")
 """Settings with which the model loses 15 dB."""
 LATENCY = "--no-latency"
@@ -77,6 +87,16 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
             "evaluate",
             {"failed": True, "few_rows": True, "output": "out", **typed(labels="l.txt", max_drop="1")},
             "evaluate 'my model.onnx' q.onnx --data MORE_DATA --labels MORE_LABELS",
+        ),
+        (
+            "evaluate",
+            {"sqnr": 22.6, "output": None, **typed(labels="l.txt")},
+            "card 'my model.onnx' q.onnx --data samples/ --labels l.txt -o q.card.json",
+        ),
+        (
+            "quantize",
+            {"grade": "none", "preprocess": "raw", **typed(labels="l.txt")},
+            "quantize 'my model.onnx' --data DATA --preprocess RECIPE --labels LABELS -o out.yaml",
         ),
         ("quantize", {"data": None, "preprocess": None}, "evaluate 'my model.onnx' out.yaml --data DATA"),
         (
