@@ -24,7 +24,11 @@ options=("${limits[@]}" --model "$model")  # the model: tensors that no plan nee
 
 mkdir -p "$out"
 qprof dump-profile "$model" --data "$data" ${PREPROCESS:+--preprocess "$PREPROCESS"} \
-  --non-finite skip -o "$out/tonight.yaml" > "$out/dump-profile.txt"  # what it advises is for data that did not drift
+  --non-finite skip -o "$out/tonight.yaml" > "$out/dump-profile.txt" 2>&1 || {
+  code=$?
+  cat "$out/dump-profile.txt" >&2
+  exit "$code"
+}  # what it advises is for data that did not drift
 code=0
 qprof diff "$committed" "$out/tonight.yaml" "${options[@]}" --json > "$out/drift.json" || code=$?
 [ "$code" -le 1 ] || exit "$code"  # not drift but an error, which was reported already
