@@ -10,6 +10,7 @@ a data loader has none.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,18 +20,19 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.errors import ConfigError, DataError, ProfileError
 from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import stages
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, note
 from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import CPU, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
-from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
+from ...profiles.samples.images import folder_classes
+from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import FloatModel
 from ...profiles.samples.values import InputSpec
@@ -140,6 +142,8 @@ def quantize_from_samples(
         check_outputs([output, plan_file, profile_file, options.checkpoint], read)
         prepared = open_prepared(model)
         specs, identity = input_specs(prepared.model), prepared.identity
+        if labels is None and holdout is None and options.metric is None:
+            _note_class_folders(data, options, prepared.model)
         truth, rows = _truth(labels, options, prepared.model), has_rows(prepared.model.graph.outputs)
         given = None if profile is None else _given(profile, prepared, options)
         beside_profile = given if recipe.config.rounding not in WITH_SAMPLES else None
@@ -153,6 +157,20 @@ def quantize_from_samples(
         files = profile_file, output, plan_file
         task = _Task(model, identity, parts, truth, given, *files, recipe.config, options)
         return replace(_judge_and_fix(task, recipe), read=read)
+
+
+def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
+    """Note that the folders of pictures can be their labels, where an output has as many classes."""
+    source = data.source if isinstance(data, PreprocessedData) else data
+    if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
+        return
+    try:
+        folders = len(folder_classes(source).names)
+    except DataError:  # no pictures, or not in folders of classes
+        return
+    if folders == declared_class_count(model, options.scored_output, options.class_axis):
+        folder = os.fspath(source)
+        note(f"{folder}: has a folder for each of the {folders} classes; as --labels too it scores accuracy")
 
 
 def _given(profile: ProfileLike, prepared: PreparedModel, options: QuantizeOptions) -> KeptProfile:

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
+from onnx import numpy_helper, parser
 from qprof_onnx.cli.main import main
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -255,3 +257,28 @@ def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chan
     assert result.exit_code == 0, result.stderr
     assert not lines(result, "verdict")[0].startswith("good")
     assert "looks like pixels 0..255" in lines(result, "cause")[0]
+
+
+@pytest.mark.parametrize("folders", ["ab", "abc"])
+def test_folders_of_as_many_classes_as_the_output_has_are_offered_as_labels(
+    tmp_path: Path, folders: str
+) -> None:
+    images = pytest.importorskip("PIL.Image", reason="of the extra test-all")
+    rng = np.random.default_rng(0)
+    for folder in folders:
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        for number in range(6):
+            picture = images.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
+            picture.save(tmp_path / "data" / folder / f"{number}.png")
+    net = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> net (float[N, 3, 8, 8] x) => (float[N, 2] y) '
+        "{ f = Flatten (x) y = Gemm (f, w) }"
+    )
+    weight = rng.standard_normal((192, 2)).astype(np.float32)
+    net.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(net, tmp_path / "net.onnx")
+    words = ("--preprocess", "imagenet:8", "--no-latency", "-o", tmp_path / "q.onnx")
+    result = qprof("quantize", tmp_path / "net.onnx", "--data", tmp_path / "data", *words)
+    assert result.exit_code == 0, result.output
+    offered = "has a folder for each of the 2 classes; as --labels too it scores accuracy" in result.stderr
+    assert offered == (folders == "ab")
