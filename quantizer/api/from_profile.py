@@ -26,9 +26,11 @@ from ..evaluation.written_model import check_target, write_checked
 from ..exchange.profiles import missing_notes, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
+from ..model.loading import read_model
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
@@ -223,6 +225,16 @@ class _Files:
     read: FilesRead
 
 
+def _is_float(plan: QuantPlan) -> bool:
+    """Whether a plan leaves all of a model as it is."""
+    changed = plan.adjustments.equalization or plan.adjustments.biases or plan.tensors
+    return (
+        not changed
+        and plan.config.io == "float"
+        and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
+    )
+
+
 def _write(
     prepared: PreparedModel,
     planned: PlannedModel,
@@ -246,7 +258,13 @@ def _write(
         samples: that it was rounded or timed with.
     """
     lowered = lower(planned.model, planned.plan)
-    model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
+    if prepared.read is None and _is_float(planned.plan):  # preparing brings nothing either
+        given = read_model(files.model).model
+        given.metadata_props.update(lowered.model.metadata_props)
+        lowered = replace(lowered, model=given)
+    elif prepared.narrow is not None:
+        lowered = replace(lowered, model=narrow_constants(lowered.model, prepared.narrow))
+    model = lowered.model
     elements: dict[str, float] = {}  # of each tensor in a sample
     if facts is not None:
         counted = max(1, facts.measured.data.samples)

@@ -61,6 +61,18 @@ def test_a_model_with_int8_weights_is_no_larger_for_what_it_computes(
     assert np.abs(answer(tmp_path / "small.onnx") - expected).max() < 0.02 * np.abs(expected).max()
 
 
+def test_a_model_of_which_nothing_is_quantized_is_written_as_it_was_given(
+    spectrum: onnx.ModelProto, tmp_path: Path
+) -> None:
+    samples = [{"x": np.full((2, 256), 0.5, np.float32)}]
+    result = qprof.quantize(spectrum, qprof.profile(spectrum, samples), keep_float=["*"])
+    result.save(tmp_path / "same.onnx")
+    written = onnx.load(tmp_path / "same.onnx")
+    assert [node.op_type for node in written.graph.node] == [node.op_type for node in spectrum.graph.node]
+    assert {p.key: p.value for p in written.metadata_props}["qprof.plan"]
+    np.testing.assert_array_equal(answer(written), answer(spectrum))
+
+
 def test_constants_that_were_unfolded_fold_to_the_same(spectrum: onnx.ModelProto) -> None:
     folded = prepare(ir.serde.deserialize_model(spectrum)).model
     again = folded.clone()
