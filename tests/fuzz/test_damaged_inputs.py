@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parent
 
 
 def test_damaged_inputs_are_refused_in_one_clear_sentence_or_give_the_right_result() -> None:
-    options = ("--seed", "1", "--count", "24", "--processes", "2", "--kept")
+    options = ("--seed", "1", "--count", "12", "--processes", "2", "--kept")
     run = subprocess.run(
         [sys.executable, FOLDER / "damaged_inputs.py", *options], capture_output=True, text=True, check=False
     )
