@@ -1,7 +1,6 @@
 """A decoder transformer with a key/value cache, trained here: characters of docstrings -> the next ones.
 
-A run takes some new characters and the cache of those before them, as greedy decoding does. The caches that
-are fed come from the float model, so that every model is asked about the same past.
+A run takes some new characters and the cache of those before them, as greedy decoding does.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from cached_decoder import CachedDecoder
 from frame import WORK
-from record import Feed, Outputs, RealModel, session
+from record import Feed, Outputs, RealModel
 from trained import trained_file
 
 LETTERS = "\n" + "".join(map(chr, range(32, 127)))
 LAYERS, HEADS, KEY_HEADS, HEAD_WIDTH = 4, 8, 2, 16
 PLACES = 160  # positions that the model was trained for
-NEW = (64, 24, 1)  # new characters of a run: the start of a text, a longer piece, one character
+DECODER = CachedDecoder("letters", LAYERS, KEY_HEADS, HEAD_WIDTH, PLACES, new=(64, 24, 1))
 PARTS = {
     "training": range(17),
     "calibration": range(17, 18),
@@ -58,40 +58,10 @@ def _parsed(file: Path) -> ast.AST:
         return ast.Module([], [])
 
 
-def passages(rng: np.random.Generator, part: str, count: int) -> Iterator[np.ndarray]:
-    """Yield passages of PLACES + 1 characters, int64; longer docstrings are drawn more often."""
-    pool = texts(part)
-    sizes = np.array([len(text) - PLACES for text in pool], np.float64)
-    for place in rng.choice(len(pool), count, p=sizes / sizes.sum()):
-        start = int(rng.integers(len(pool[place]) - PLACES))
-        yield pool[place][start : start + PLACES + 1]
-
-
-def feed(letters: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what a run takes: new characters (1, n) and keys and values of each layer, (1, 2, past, 16)."""
-    return {"letters": letters[None], **dict(zip(cache_names("past"), past, strict=True))}
-
-
-def cache_names(when: str) -> list[str]:
-    """Return the names of the caches that are fed ("past") or given back ("present")."""
-    return [f"{when}.{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
-
-
-def nothing() -> list[np.ndarray]:
-    """Return the caches of an empty past."""
-    return [np.zeros((1, KEY_HEADS, 0, HEAD_WIDTH), np.float32)] * (2 * LAYERS)
-
-
-def _pairs(seed: int, part: str, count: int, mixture: Sequence[float]) -> Iterator[tuple[Feed, list[int]]]:
+def runs(seed: int, part: str, count: int, mixture: Sequence[float]) -> Iterator[tuple[Feed, list[int]]]:
     """Yield runs from the start of a passage, or inside of it with the float model's caches."""
-    rng = np.random.default_rng(seed)
-    opened = session(path(Path(os.environ[WORK]) / MODEL.name), 1)
-    for passage in passages(rng, part, count):
-        new = int(rng.choice(NEW, p=mixture))
-        before = 0 if new == NEW[0] else int(rng.integers(PLACES // 3, PLACES - new))
-        past = opened.run(None, feed(passage[:before], nothing()))[1:] if before else nothing()
-        answers = passage[before + 1 : before + new + 1]
-        yield feed(passage[before : before + new], past), answers.tolist()
+    file = path(Path(os.environ[WORK]) / MODEL.name)
+    return DECODER.runs(seed, file, texts(part), count, mixture)
 
 
 def path(folder: Path) -> Path:
@@ -110,12 +80,12 @@ MODEL = RealModel(
     kind="decoder transformer with a key/value cache",
     task="400 runs of 1 to 64 characters of docstrings, most with a cache: share of next characters told",
     path=path,
-    samples=_pairs,
+    samples=runs,
     splits={
         "calibration": (401, "calibration", 48, (0.3, 0.4, 0.3)),
         "tuning": (402, "tuning", 200, (0.2, 0.7, 0.1)),
         "evaluation": (403, "evaluation", 400, (0.2, 0.7, 0.1)),
     },
     count=count,
-    helpers=("trained",),
+    helpers=("trained", "cached_decoder"),
 )

@@ -100,10 +100,10 @@ def main() -> None:
 
     sizes = (record.HEADS, record.KEY_HEADS, record.HEAD_WIDTH)
     net = Net(len(record.LETTERS), record.LAYERS, *sizes)
-    empty = fitting.tensors(*record.nothing())
+    empty = fitting.tensors(*record.DECODER.nothing())
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
-        return fitting.tensors(np.stack(list(record.passages(rng, "training", BATCH))))
+        return fitting.tensors(np.stack(list(record.DECODER.passages(rng, record.texts("training"), BATCH))))
 
     def loss(rows: fitting.Tensors) -> torch.Tensor:
         past = [part.expand(BATCH, -1, -1, -1) for part in empty]
@@ -112,12 +112,12 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=4e-3)
     example = torch.zeros(1, 5, dtype=torch.int64), *(part.new_zeros(1, 2, 7, 16) for part in empty)
-    names = record.cache_names("past")
+    names = record.DECODER.cache_names("past")
     fitting.export(
         Exported(net),
         example,
         ["letters", *names],
-        ["logits", *record.cache_names("present")],
+        ["logits", *record.DECODER.cache_names("present")],
         work / "trained" / "char_decoder.onnx",
         dynamic={"letters": {1: "new"}, **{name: {2: "before"} for name in names}},
     )

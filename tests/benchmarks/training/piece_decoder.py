@@ -82,10 +82,12 @@ def main() -> None:
     file.parent.mkdir(exist_ok=True)
     words.save(str(file))
     net = Net(record.PIECES, record.LAYERS, record.HEADS, record.HEAD_WIDTH, record.PLACES)
-    empty = fitting.tensors(*record.nothing())
+    empty = fitting.tensors(*record.DECODER.nothing())
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
-        return fitting.tensors(np.stack(list(record.passages(rng, file, "training", BATCH))))
+        return fitting.tensors(
+            np.stack(list(record.DECODER.passages(rng, record.texts(file, "training"), BATCH)))
+        )
 
     def loss(rows: fitting.Tensors) -> torch.Tensor:
         past = [part.expand(BATCH, -1, -1, -1) for part in empty]
@@ -94,12 +96,12 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=3e-3)
     cache = (part.new_zeros(1, record.HEADS, 7, record.HEAD_WIDTH) for part in empty)
-    names = record.cache_names("past")
+    names = record.DECODER.cache_names("past")
     fitting.export(
         Exported(net),
         (torch.zeros(1, 5, dtype=torch.int64), *cache),
         ["input_ids", *names],
-        ["logits", *record.cache_names("present")],
+        ["logits", *record.DECODER.cache_names("present")],
         work / "trained" / "piece_decoder.onnx",
         dynamic={"input_ids": {1: "new"}, **{name: {2: "before"} for name in names}},
     )
