@@ -81,6 +81,12 @@ def _labels(values: Values, truth: object) -> list[object]:
     return words
 
 
+def _card(model: object, quantized: object, values: Values) -> list[object]:
+    """Return the command that puts down what was found on samples that a model was not calibrated on."""
+    name = f"{Path(str(quantized)).stem}.card.json"
+    return ["card", model, quantized, *_judged_data(values), "-o", name]
+
+
 def _after_profile(values: Values) -> Words:
     if values.get("failed"):
         return ["show", values["output"]]
@@ -111,7 +117,7 @@ def _after_quantize(values: Values) -> Words:
         return None
     if values.get("grade") and (values.get("holdout_data") or values.get("profile")):
         # it was judged on samples of their own: what was found can be put down for others
-        return ["card", model, output, *_judged_data(values), "-o", f"{Path(str(output)).stem}.card.json"]
+        return _card(model, output, values)
     if values.get("grade"):  # not the samples that it was calibrated on
         labels = _labels(values, "NEW_LABELS") if values.get("labels") else []
         return ["evaluate", model, output, "--data", "NEW_DATA", *_recipe(values), *labels]
@@ -140,7 +146,7 @@ def _after_evaluate(values: Values) -> Words:
     if _is_random(values):
         return ["evaluate", *pair, "--data", DATA, *_recipe(values)]
     if values.get("labels") or values.get("metric"):  # the task is what decides, and a card holds it
-        return ["card", *pair, *_judged_data(values), "-o", f"{Path(str(pair[1])).stem}.card.json"]
+        return _card(pair[0], pair[1], values)
     if sqnr is None or not 1.0 < sqnr < math.inf:
         return None
     gate = ["--min-sqnr", f"{int(sqnr) - 1}"]  # a little below what was measured on the same samples
