@@ -1,4 +1,7 @@
-"""Constant folding: nodes whose inputs are all constants are computed by onnx's reference evaluator."""
+"""Constant folding: nodes whose inputs are all constants are computed by onnx's reference evaluator.
+
+In a written model the nodes of large constants stand again where they take fewer bytes (`unfold_constants`).
+"""
 
 from __future__ import annotations
 
@@ -100,11 +103,12 @@ def fold_constants(model: ir.Model) -> int:
         if results is None and node.op_type in ("Gather", "Slice"):
             results = _known_sizes(node, versions.get("", 1))
         if results is not None and not _is_copy(node, results):
-            attributes, given = tuple(node.attributes.values()), tuple(node.inputs)
-            made = Folded(node.op_type, attributes, given, len(node.outputs), versions.get("", 1))
+            outputs = tuple(value.name or "" for value in node.outputs)
+            attributes, read = tuple(node.attributes.values()), tuple(node.inputs)
+            made = FoldedNode(node.op_type, attributes, read, outputs, versions.get("", 1))
             for index, value in enumerate(_replace(node, results)):
                 if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
-                    value.meta[FOLDED] = made, index, value.const_value
+                    value.meta[FOLDED] = Folded(made, index, value.const_value)
             folded += 1
     return folded
 
@@ -134,29 +138,43 @@ def _replace(node: ir.Node, arrays: Sequence[Array]) -> list[ir.Value | None]:
 # Large constants that a written model computes as the original does ----------------------------------------
 
 FOLDED = "qprof.folded"
-"""Key in `Value.meta` of a folded constant: what it was computed by (`Folded`), which of its outputs it is,
-and the tensor, which is another one where the constant was changed since."""
+"""Key in `Value.meta` of a folded constant: what it was computed by (`Folded`)."""
 
 LARGE = 4 << 10
 """Bytes from which on a folded constant is computed again in a written model: less is not worth the nodes."""
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
+class FoldedNode:
     """A node that was folded.
 
     Attributes:
         op_type, attributes: of the node, of the default domain.
         inputs: constants, perhaps folded ones; None where one is left out.
-        outputs: how many it has.
+        outputs: their names; "" for one that is left out.
         opset: of the model then.
     """
 
     op_type: str
     attributes: tuple[ir.Attr, ...]
     inputs: tuple[ir.Value | None, ...]
-    outputs: int
+    outputs: tuple[str, ...]
     opset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """What a constant was computed by.
+
+    Attributes:
+        node: the node.
+        index: which of its outputs the constant is.
+        tensor: what came of it; a constant that was changed since has another one.
+    """
+
+    node: FoldedNode
+    index: int
+    tensor: ir.TensorProtocol
 
 
 def unfold_constants(model: ir.Model) -> None:
@@ -168,70 +186,84 @@ def unfold_constants(model: ir.Model) -> None:
     """
     graph, opset = model.graph, model.opset_imports.get("", 1)
     names, node_names = value_names(model), {node.name for node in model.graph.all_nodes() if node.name}
-    nodes: list[ir.Node] = []
-    values: dict[int, ir.Value] = {}
+    nodes: dict[int, ir.Node] = {}  # by the id of the folded node, in an order in which they can run
+    constants: dict[int, ir.Value] = {}  # what these begin with, by the id of the constant of another graph
 
-    def computed(value: ir.Value) -> ir.Value:
-        """Return what stands for a constant of another graph: what a node gives, or an initialiser."""
-        if id(value) in values:
-            return values[id(value)]
-        if FOLDED not in value.meta:
-            assert value.const_value is not None
-            name = free_name(name_of(value), names)
-            made = values[id(value)] = add_initializer(graph, name, value.const_value.numpy())
-            return made
-        folded, index, _ = value.meta[FOLDED]
-        inputs = [None if given is None else computed(given) for given in folded.inputs]
-        key = id(folded)
-        if key not in made_by:
-            name = free_name(f"{folded.op_type}_{name_of(value)}", node_names)
-            made_by[key] = ir.Node("", folded.op_type, inputs, folded.attributes, num_outputs=folded.outputs)
-            made_by[key].name = name
-            nodes.append(made_by[key])
-        result: ir.Value = made_by[key].outputs[index]
-        result.name = free_name(name_of(value), names)
-        result.type, result.shape = value.type, value.shape
-        values[id(value)] = result
-        return result
+    def given(value: ir.Value | None) -> ir.Value | None:
+        if value is None:
+            return None
+        folded = _folded(value)
+        return constants[id(value)] if folded is None else nodes[id(folded.node)].outputs[folded.index]
 
-    made_by: dict[int, ir.Node] = {}
     for name, value in list(graph.initializers.items()):
-        assert value.const_value is not None
-        source = bytes_computed_from(value)
-        if source is None or 2 * source > value.const_value.nbytes or value.is_graph_output():
+        source, folded = bytes_computed_from(value), _folded(value)
+        if source is None or folded is None or 2 * source > folded.tensor.nbytes or value.is_graph_output():
             continue
-        if not _is_known(value, opset):
+        made_by, begin = _made_by(value)
+        if not all(_is_the_same(node.op_type, node.opset, opset) for node in made_by):
             continue
         names.discard(name)
         del graph.initializers[name]
-        value.replace_all_uses_with(computed(value))
+        for constant in begin:
+            if id(constant) not in constants:
+                assert constant.const_value is not None
+                own = free_name(name_of(constant), names)
+                constants[id(constant)] = add_initializer(graph, own, constant.const_value.numpy())
+        for node in made_by:
+            if id(node) not in nodes:
+                inputs, many = [given(each) for each in node.inputs], len(node.outputs)
+                new = ir.Node("", node.op_type, inputs, node.attributes, num_outputs=many)
+                new.name = free_name(f"{node.op_type}_{node.outputs[0]}", node_names)
+                for output, wanted in zip(new.outputs, node.outputs, strict=True):
+                    output.name = free_name(wanted, names) if wanted else ""
+                nodes[id(node)] = new
+        result = nodes[id(folded.node)].outputs[folded.index]
+        result.name, result.type, result.shape = name, value.type, value.shape
+        names.add(name)
+        value.replace_all_uses_with(result)
     if nodes:
-        graph.insert_before(graph[0], nodes)
+        graph.insert_before(graph[0], list(nodes.values()))
 
 
 def bytes_computed_from(value: ir.Value) -> int | None:
     """Return the bytes of the constants that a large folded one is computed from; None for another, and for
     one that was changed since."""
-    if FOLDED not in value.meta or value.meta[FOLDED][2] is not value.const_value:
+    folded = _folded(value)
+    if folded is None or folded.tensor is not value.const_value:
         return None
-    leaves: dict[int, int] = {}
+    _, begin = _made_by(value)
+    return sum(constant.const_value.nbytes for constant in begin if constant.const_value is not None)
+
+
+def _folded(value: ir.Value) -> Folded | None:
+    folded = value.meta.get(FOLDED)
+    return folded if isinstance(folded, Folded) else None
+
+
+def _made_by(value: ir.Value) -> tuple[list[FoldedNode], list[ir.Value]]:
+    """Return the folded nodes behind a constant, each after those that it reads, and what they begin with."""
+    nodes: dict[int, FoldedNode] = {}
+    begin: dict[int, ir.Value] = {}
     waiting = [value]
     while waiting:
-        value = waiting.pop()
-        if FOLDED in value.meta:
-            waiting += [given for given in value.meta[FOLDED][0].inputs if given is not None]
-        elif value.const_value is not None:
-            leaves[id(value)] = value.const_value.nbytes
-    return sum(leaves.values())
+        folded = _folded(waiting[-1])
+        if folded is None:
+            value = waiting.pop()
+            begin[id(value)] = value
+            continue
+        left = [each for each in folded.node.inputs if each is not None and id(each) not in begin]
+        left = [each for each in left if (made := _folded(each)) is None or id(made.node) not in nodes]
+        waiting += left
+        if not left:
+            waiting.pop()
+            nodes[id(folded.node)] = folded.node
+    return list(nodes.values()), list(begin.values())
 
 
-def _is_known(value: ir.Value, opset: int) -> bool:
-    """Tell whether the operators that made a constant are in an opset what they were when it was folded."""
-    if FOLDED not in value.meta:
-        return True
-    folded = value.meta[FOLDED][0]
-    versions = [onnx.defs.get_schema(folded.op_type, at, "").since_version for at in (folded.opset, opset)]
-    return versions[0] == versions[1] and all(_is_known(v, opset) for v in folded.inputs if v is not None)
+def _is_the_same(op_type: str, opset: int, other: int) -> bool:
+    """Tell whether two opsets have one version of an operator."""
+    first, second = (onnx.defs.get_schema(op_type, at, "").since_version for at in (opset, other))
+    return first == second
 
 
 def _array_of(node: ir.Node) -> Array | None:

@@ -86,6 +86,21 @@ def test_constants_that_were_unfolded_fold_to_the_same(spectrum: onnx.ModelProto
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+def test_a_constant_that_is_read_twice_at_each_of_sixty_steps_is_looked_at_once() -> None:
+    sums = "\n".join(f"s{step + 1} = Add (s{step}, s{step})" for step in range(60))
+    net = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]> net (float[2048] x) => (float[2048] y)
+        <float zero = {{0.0}}, float one = {{1.0}}, float many = {{2048.0}}>
+        {{ s0 = Range (zero, many, one) {sums} y = Mul (x, s60) }}"""
+    )
+    model = prepare(ir.serde.deserialize_model(net)).model
+    assert len(model.graph) == 1
+    unfold_constants(model)
+    assert [node.op_type for node in model.graph] == ["Range", *["Add"] * 60, "Mul"]
+    unfolded = ir.to_proto(model)
+    onnx.checker.check_model(unfolded, full_check=True)
+
+
 def test_a_constant_that_was_changed_since_stays(spectrum: onnx.ModelProto) -> None:
     model = prepare(ir.serde.deserialize_model(spectrum)).model
     table = model.graph.initializers["table"]
