@@ -24,10 +24,10 @@ from ...profiles.records.profile import Profile
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
+from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.moved_probability import deciding_inputs, expected_moves, moved_texts
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
-from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
 from ..noise.steps import Step, before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
@@ -71,12 +71,8 @@ def plan_within_noise_budget(
     graph, profile = activations.graph, activations.profile
     if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
-    estimator = NoiseEstimator(
-        activations,
-        measured_gains(graph, profile, activations.opset, profile.noise),
-        WeightErrors(graph),
-        left,
-    )
+    gains = measured_gains(graph, profile, activations.opset, profile.noise)
+    estimator = NoiseEstimator(activations, gains, left)
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
     steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
@@ -109,7 +105,7 @@ def _within_budget(
     """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
     graph, profile = estimator.activations.graph, estimator.activations.profile
     compared = [name for name in limits.compared if estimator.gains.powers.get(name)]
-    judged = tuple(dict.fromkeys([*estimator.gains.judged(), *compared]))
+    judged = tuple(dict.fromkeys([*estimator.gains.judged_tensors(), *compared]))
     allowed = np.array([limits.allowed(name) for name in judged])
     noisy: dict[str, FloatReason] = {
         name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
@@ -143,7 +139,7 @@ def _within_budget(
         plan,
         partial(maker.store, plan),
         lambda trial: estimator.by_node(flow, trial),
-        trusted=plan.nodes.keys() if flow.weight_reach else flow.recurrences.keys(),
+        trusted=plan.nodes.keys() if flow.weight_reach else flow.node_gains.recurrences.keys(),
         varying=varying_part(profile, flow),
         allowed=allowed,
     )
@@ -466,7 +462,7 @@ def varying_part(profile: Profile, flow: NoiseFlow) -> Floats:
     """Return the variance of each output of a flow over its power."""
     densities = {name: density(profile[name]) for name in flow.outputs}
     variances = {n: mean_of(d, np.square) - mean_of(d, lambda x: x) ** 2 for n, d in densities.items()}
-    return np.array([variances[name] / flow.powers[name] for name in flow.outputs])
+    return np.array([variances[name] / flow.node_gains.powers[name] for name in flow.outputs])
 
 
 def _multiplications_of_products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, float]:

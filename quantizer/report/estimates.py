@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,10 @@ from ..costs.predicted import CostModel, Costs, price_of, total_microseconds
 from ..evaluation.layers import LayerReport
 from ..exchange.profiles import read_profile
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
+from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow, measured_gains
-from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of, dynamic_inputs
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrator_names import CALIBRATOR_NAMES
 from ..numerics.calibrators import calibrate
@@ -192,7 +191,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
     gains = measured_gains(view.graph, view.profile, plan.model.opset, view.profile.noise)
-    estimator = NoiseEstimator(view.activations, gains, WeightErrors(view.graph), view.left)
+    estimator = NoiseEstimator(view.activations, gains, view.left)
     return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
 
 
@@ -222,7 +221,7 @@ COLUMNS = 256
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
     """Return where the noise of each output comes from, the output with the lowest SQNR first."""
-    flow = noise.flow_to(noise.estimator.gains.results())
+    flow = noise.flow_to(noise.estimator.gains.outputs_with_signal())
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):
         by_node[source.node] = by_node.get(source.node, np.zeros(len(flow.outputs))) + source.share
@@ -236,9 +235,8 @@ def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
 def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
     """Yield every place where the plan rounds, as its estimate of the outputs counts them."""
     estimator = noise.estimator
-    yield from chain(
-        estimator.sources(flow, noise.plan), dynamic_inputs(flow, noise.plan, estimator.activations)
-    )
+    yield from estimator.sources(flow, noise.plan)
+    yield from estimator.dynamic_inputs(flow, noise.plan)
 
 
 def _budget(output: str, noise: Mapping[str, float], limits: NoiseLimits) -> NoiseBudget | None:

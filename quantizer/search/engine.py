@@ -27,7 +27,7 @@ from ..lowering.written import Lowered
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache
-from ..noise.sources import NoiseEstimator
+from ..noise.estimator import NoiseEstimator
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import plan_digest
@@ -360,9 +360,7 @@ class PlanEstimates:
 
     def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
         """Return the estimate of a plan of the contracted model; None where it has no noise."""
-        estimator = NoiseEstimator(
-            facts.activations, self._estimator.gains, self._estimator.errors, facts.left
-        )
+        estimator = replace(self._estimator, activations=facts.activations, left=facts.left)
         sqnr = estimator.estimated_sqnr(plan).get(self._output)
         if sqnr is None:
             return None

@@ -22,8 +22,8 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.metrics.truth import Labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.runtimes import open_session
+from ..noise.estimator import decibels_of
 from ..noise.output_limits import NoiseLimits
-from ..noise.sources import decibels_of
 from ..plan.plan import Kind
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel

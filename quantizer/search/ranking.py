@@ -34,8 +34,8 @@ from ..evaluation.runtimes import dequantized_options, open_session
 from ..lowering.lower import lower
 from ..model.graph import name_of
 from ..model.saving import save_model
+from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
-from ..noise.sources import NoiseEstimator, WeightErrors
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
 from .submodels import node_groups, only_quantized, splittable_model
@@ -176,8 +176,8 @@ def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
     if facts is None or not any(t.histogram.total for t in facts.profile.values()):
         return {}
     gains = NoiseGains(facts.graph, facts.profile, facts.activations.opset)
-    flow = noise_flow(gains, gains.judged())
-    estimator = NoiseEstimator(facts.activations, gains, WeightErrors(facts.graph))
+    flow = noise_flow(gains, gains.judged_tensors())
+    estimator = NoiseEstimator(facts.activations, gains)
     found: dict[str, float] = {}
     for noise in estimator.sources(flow, planned.plan):
         found[noise.node] = found.get(noise.node, 0.0) + float(np.max(noise.share, initial=0.0))

@@ -56,7 +56,7 @@ def plan_alone(
 def flow_of(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
     """Return how noise reaches the tensors of a model at which it is judged."""
     gains = NoiseGains(graph, profile, opset)
-    return noise_flow(gains, gains.judged())
+    return noise_flow(gains, gains.judged_tensors())
 
 
 def network(

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.model.graph import name_of
+from qprof_onnx.quantizer.noise.estimator import NoiseEstimator, inner_rounding
 from qprof_onnx.quantizer.noise.propagation import forecast_flow, measured_gains
-from qprof_onnx.quantizer.noise.sources import NoiseEstimator, WeightErrors, inner_rounding
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.saturating import correction_of, gate_params
 from qprof_onnx.quantizer.planning.facts import planning_facts
@@ -40,8 +40,8 @@ def test_what_is_rounded_inside_a_node_vanishes_with_that_node_alone() -> None:
     plan = plan_alone(net.model, net.profile, recipe, start_everywhere=True)
     facts = planning_facts(net.prepared, net.profile, recipe)
     gains = measured_gains(net.graph, facts.profile, 17, ())
-    estimator = NoiseEstimator(facts.activations, gains, WeightErrors(net.graph))
-    flow = forecast_flow(gains, gains.results())
+    estimator = NoiseEstimator(facts.activations, gains)
+    flow = forecast_flow(gains, gains.outputs_with_signal())
     inner = [source for source in estimator.sources(flow, plan) if source.is_inner]
     assert [source.tensor for source in inner] == ["h"]
     excess = Excess(flow, 0, 1.0, facts.noise_limits)

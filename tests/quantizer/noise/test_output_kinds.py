@@ -152,7 +152,7 @@ def test_what_was_fed_back_while_profiling_is_a_state() -> None:
     profile = replace(found.profile, inputs=given)
     assert kinds(Net(found.graph, profile)) == ["values", "state"]
     for judged, known in ((("y", "z"), found.profile), (("y",), profile)):
-        assert NoiseGains(found.graph, known, 17).judged() == judged
+        assert NoiseGains(found.graph, known, 17).judged_tensors() == judged
 
 
 def test_what_has_the_shape_of_a_further_input_is_a_state() -> None:

@@ -13,6 +13,7 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
 from qprof_onnx.quantizer.noise.propagation import forecast_flow, measured_gains
 from qprof_onnx.quantizer.noise.recurrence import (
     Cell,
@@ -21,7 +22,6 @@ from qprof_onnx.quantizer.noise.recurrence import (
     drawn_sequences,
     recurrence_of,
 )
-from qprof_onnx.quantizer.noise.sources import NoiseEstimator, WeightErrors
 from qprof_onnx.quantizer.numerics.density import channel_density, density
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.planning.facts import planning_facts
@@ -185,8 +185,8 @@ def test_the_rounded_state_counts_where_only_the_last_one_is_read() -> None:
         facts = planning_facts(known, profile, load_recipe(None, {"mode": "dynamic"}))
         plan = make_plan(facts)
         gains = measured_gains(facts.graph, facts.profile, 17, ())
-        flow = forecast_flow(gains, gains.results())
-        sources = NoiseEstimator(facts.activations, gains, WeightErrors(facts.graph)).sources(flow, plan)
+        flow = forecast_flow(gains, gains.outputs_with_signal())
+        sources = NoiseEstimator(facts.activations, gains).sources(flow, plan)
         (name,) = (n.name for n in facts.graph.nodes if n.op_type == "LSTM")
         shares = [float(s.share[0]) for s in sources if s.node == name and s.is_inner]
         assert len(shares) == 1

@@ -19,9 +19,9 @@ from qprof_onnx.quantizer.costs.predicted import CostModel
 from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.noise.propagation import NoiseGains, measured_gains, noise_flow
-from qprof_onnx.quantizer.noise.sources import WeightErrors, noise_sources
 from qprof_onnx.quantizer.operators.fused_functions import fused_function
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
@@ -110,8 +110,8 @@ def test_the_gate_of_a_fused_silu_is_not_rounded_and_adds_no_noise(silu: Network
     assert result.facts is not None
     assert "g" not in result.plan.tensors
     gains = NoiseGains(silu.graph, silu.profile, 17)
-    flow = noise_flow(gains, gains.judged())
-    sources = noise_sources(flow, result.plan, result.facts.activations, WeightErrors(silu.graph))
+    flow = noise_flow(gains, gains.judged_tensors())
+    sources = NoiseEstimator(result.facts.activations, gains).sources(flow, result.plan)
     assert {source.tensor for source in sources} == {"x", "w", "c", "s", "v", "y"}
 
 
