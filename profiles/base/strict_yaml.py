@@ -145,6 +145,8 @@ def parse_all(documents: str) -> list[object]:
         at = 0 if mark is None else mark.index
         if "cannot start any token" in (problem.problem or "") and documents[at : at + 1] == "\t":
             raise MalformedError(f"{line}a tab stands where YAML wants blanks", "write blanks") from None
+        if "nesting depth" in (problem.problem or ""):  # libyaml 0.2.6 has a limit of its own
+            raise MalformedError(f"{line}lists and mappings are nested too deeply") from None
         raise MalformedError(f"{line}not YAML: {problem.problem or problem.context}") from None
     except yaml.YAMLError as problem:  # a character that YAML forbids
         raise MalformedError(f"not YAML: {' '.join(str(problem).split())}") from None
