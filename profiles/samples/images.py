@@ -545,7 +545,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     def iterate(part: slice) -> Iterator[Sample]:
         for file in files[part]:
-            yield make.sample(file.name, io.BytesIO(file.read()), str(file))
+            yield Sample(file.name, make.arrays(io.BytesIO(file.read()), str(file)))
 
     noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
     if others:
@@ -568,9 +568,9 @@ class ImageSamples:
                 takes a picture.
         """
         library("PIL", preprocessing.name, "images")
-        self._recipe, self._inputs = image_recipe(preprocessing), inputs
+        self.recipe, self._inputs = image_recipe(preprocessing), inputs
         rows = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
-        self._where = image_input(preprocessing.name, rows, self._recipe)
+        self._where = image_input(preprocessing.name, rows, self.recipe)
         self._arithmetic = Arithmetic(self._where.dtype, self._where.channels_first)
         self._transparency_noted = False
 
@@ -578,11 +578,10 @@ class ImageSamples:
         """Return samples of one picture each as the batches that the model takes."""
         return in_batches(samples, self._inputs) if self._where.has_batch else samples
 
-    def sample(self, name: str, file: IO[bytes], where: str) -> Sample:
-        """Return the sample of one picture.
+    def arrays(self, file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the sample of one picture.
 
         Args:
-            name: of the sample.
             file: the picture, opened.
             where: the picture, for messages.
 
@@ -590,7 +589,7 @@ class ImageSamples:
             DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
         """
         color, image = self._where.color, _image(file, where)
-        background = self._recipe.background
+        background = self.recipe.background
         if background is None and color != "rgba" and not self._transparency_noted and is_transparent(image):
             self._transparency_noted = True
             note(
@@ -598,16 +597,16 @@ class ImageSamples:
                 "write background: 255 into a recipe to have such pictures on white"
             )
         try:
-            fitting = fitted(upright(image, color, background), self._recipe, self._where.size)
+            fitting = fitted(upright(image, color, background), self.recipe, self._where.size)
         except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
             raise DataError(
                 f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
             ) from error
-        return Sample(name, self._where.arrays(values_of(fitting, self._recipe, color, self._arithmetic)))
+        return self._where.arrays(values_of(fitting, self.recipe, color, self._arithmetic))
 
     def description(self) -> str:
         """Return what becomes of a picture, in words."""
-        recipe, where = self._recipe, self._where
+        recipe, where = self.recipe, self._where
         behind = [] if recipe.background is None else [f"transparent ones on {recipe.background}"]
         steps = [*behind, *_shape_steps(recipe, where.size), where.color.upper()]
         if where.dtype == np.uint8:
@@ -661,7 +660,7 @@ def _image(file: IO[bytes], where: str) -> Image:
     """Return a picture that is whole.
 
     Raises:
-        DataError: see `ImageSamples.sample`.
+        DataError: see `ImageSamples.arrays`.
     """
     from PIL import Image as PillowImage
 

@@ -214,19 +214,6 @@ class TextEncoder:
             values = {"text": np.array(text, object), "has_past": np.array(False), **encoded}
         return self._all_arrays(where, values)
 
-    def texts(self, where: str, row: Mapping[str, object]) -> list[str]:
-        """Return the text of a row with named fields, or the two of a pair.
-
-        Args:
-            where: the row, for messages.
-            row: by field or column.
-
-        Raises:
-            DataError: a field is missing, or holds no text.
-        """
-        wanted = self.recipe.field
-        return [_field(where, row, name) for name in ([wanted] if isinstance(wanted, str) else wanted)]
-
     def _array(self, where: str, values: Mapping[Role, Any], spec: InputSpec) -> npt.NDArray[Any]:
         array: npt.NDArray[Any] = values[self.roles[spec.name]]
         largest = int(array.max()) if self.roles[spec.name] == "ids" and array.size else 0
@@ -237,15 +224,6 @@ class TextEncoder:
             )
         rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
         return array.astype(spec.dtype).reshape((1,) * (rank - array.ndim) + array.shape)
-
-
-def _field(where: str, row: Mapping[str, object], name: str) -> str:
-    value = row.get(name)
-    if isinstance(value, str):
-        return value
-    held = ", ".join(f"'{key}'" for key in row) or "nothing"
-    problem = f"has no field '{name}', only {held}" if name not in row else f"field '{name}' is no text"
-    raise DataError(f"{where}: {problem}; name the field that holds the text in a recipe, as field: sentence")
 
 
 def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> TextEncoder:
