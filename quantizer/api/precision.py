@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ...profiles.base.errors import ConfigError, nearest
-from ..numerics.schema_table import SchemaName
+from ..numerics.schemas import SchemaName
 
 
 @dataclass(frozen=True, kw_only=True)

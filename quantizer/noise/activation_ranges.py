@@ -111,7 +111,7 @@ class ActivationRanges:
         self._recipe = recipe
         self._cache = RangeCache() if cache is None else cache
         self._observed = frozenset(self.names)
-        self._aims = parse_calibrator(recipe.config.calibrator)[0].for_function is not None
+        self._aims = parse_calibrator(recipe.config.calibrator)[0].uses_function
         self._following: dict[str, FollowingFunction | None] = {}
         self._effective: dict[str, Interval] = {}
         self._noise: dict[tuple[str, QuantParams], Noise] = {}

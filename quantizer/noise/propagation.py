@@ -548,7 +548,7 @@ def _rounded_share(tensor: TensorProfile, injected: float) -> float:
     if not step[0] > 0.0 or not np.isfinite(step[0]):
         return 1.0
     params = QuantParams(step, np.zeros(1, np.int32), INT32)
-    noise = expected_noise(tensor, params, known=octaves_near_zero(density(tensor)))
+    noise = expected_noise(tensor, params, values=octaves_near_zero(density(tensor)))
     share = noise.rounding_power / injected
     return share if share < 1.0 / STRAIGHT else 1.0
 

@@ -19,8 +19,7 @@ from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType, quantize
 from .array_file import ArrayFile
 from .quantization_noise import decibels, weight_sqnr
-from .schema_table import Schema
-from .schemas import channel_params, choose_arrays, signed_equivalent
+from .schemas import Schema, channel_params, choose_arrays, signed_equivalent
 
 try:
     from . import _blocks

@@ -1,30 +1,26 @@
 """Calibrators: which range of a tensor its quantized values should cover, from its profile.
 
-A calibrator is a pure function from a profile to a range. Adding one is adding a function here with its
-entry of `CALIBRATORS`, and its name in `numerics.calibrator_names`.
+A calibrator is a pure function from a profile to a range. Adding one is adding its name to `CalibratorName`,
+a function, and its entry of `CALIBRATORS`. `--help` lists the names, so numpy is imported in the functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import numpy.typing as npt
+from ...profiles.base.errors import MalformedError, PlanError, ProfileError, not_one_of
 
-from ...profiles.base.errors import ConfigError, MalformedError, PlanError, ProfileError
-from ...profiles.records.histogram import BINS
-from ...profiles.records.profile import TensorProfile
-from .affine import QuantType, UnaryFunction
-from .calibrator_names import CalibratorName, split_calibrator
-from .density import density
-from .quantization_noise import noise_after, total_noise
-from .schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
+if TYPE_CHECKING:
+    from ...profiles.records.profile import TensorProfile
+    from .affine import Floats, QuantType, UnaryFunction
+    from .schemas import Schema
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
+CalibratorName = Literal["minmax", "percentile", "kl", "mse"]
+"""kl is what other tools call entropy."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +38,24 @@ class Range:
     high: float
 
     def __post_init__(self) -> None:
-        if not -np.inf < self.low <= self.high < np.inf:
+        if not -math.inf < self.low <= self.high < math.inf:
             raise PlanError(f"range [{self.low}, {self.high}]: not a range; give finite numbers, low <= high")
 
 
-Choose = Callable[[TensorProfile, Schema, QuantType, float], tuple[float, float]]
-"""Returns low and high; the float is the calibrator's parameter (NaN when it has none)."""
+@dataclass(frozen=True)
+class Parameter:
+    """A number that may follow the name of a calibrator, after a colon.
+
+    Attributes:
+        default: its value when none is written.
+        least, most: values that it may have.
+        usual: those that editors offer.
+    """
+
+    default: float
+    least: float
+    most: float
+    usual: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,15 +63,16 @@ class Calibrator:
     """A way to choose a range.
 
     Attributes:
-        choose: the function; what it returns is cut to the data and extended to 0 afterwards.
-        for_function: chooses by the error after a function of the values; None where that makes no
-            difference.
+        choose: returns low and high, which are cut to the data and extended to 0 afterwards. Its last two
+            arguments are the calibrator's parameter (NaN when it has none), and the following activation
+            function or None.
+        parameter: what may follow the name; None for nothing.
+        uses_function: whether the following activation function makes a difference.
     """
 
-    choose: Choose
-    for_function: Callable[[TensorProfile, Schema, QuantType, UnaryFunction], tuple[float, float]] | None = (
-        None
-    )
+    choose: Callable[[TensorProfile, Schema, QuantType, float, UnaryFunction | None], tuple[float, float]]
+    parameter: Parameter | None = None
+    uses_function: bool = False
 
 
 def calibrate(
@@ -85,104 +94,110 @@ def calibrate(
         curve: the following activation function, if there is one: `mse` takes the error after it.
 
     Raises:
-        ConfigError: no such calibrator, or a parameter that is not allowed.
+        MalformedError: no such calibrator, or a parameter that is not allowed.
         ProfileError: the histogram is too coarse for it.
     """
     chosen, parameter = parse_calibrator(calibrator)
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
     floor, ceiling = min(low, 0.0), max(high, 0.0)
     if low < high and profile.histogram.total > 1:
-        if curve is not None and chosen.for_function is not None and qtype.bits <= 8:
-            low, high = chosen.for_function(profile, schema, qtype, curve)
-        else:
-            low, high = chosen.choose(profile, schema, qtype, parameter)
+        low, high = chosen.choose(profile, schema, qtype, parameter, curve if qtype.bits <= 8 else None)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
 
 
 def parse_calibrator(text: str) -> tuple[Calibrator, float]:
-    """Return the calibrator that `text` names, and its parameter.
+    """Return the calibrator that `text` names, and its parameter, NaN where it takes none.
 
     Args:
         text: "minmax", "kl", "percentile", "percentile:99.9", ...
 
     Raises:
-        ConfigError: with the nearest name, or the values that are allowed.
+        MalformedError: with the nearest name, or the values that are allowed.
     """
+    name, colon, number = text.partition(":")
+    calibrator = next((entry for known, entry in CALIBRATORS.items() if known == name), None)
+    if calibrator is None:
+        raise not_one_of("calibrator", text, CALIBRATORS)
+    parameter = calibrator.parameter
+    if parameter is None:
+        if colon:
+            raise MalformedError(f"calibrator '{text}': {name} has no parameter", f"write '{name}'")
+        return calibrator, math.nan
+    if not colon:
+        return calibrator, parameter.default
     try:
-        name, parameter = split_calibrator(text)
-    except MalformedError as problem:
-        raise ConfigError(f"{problem}; {problem.advice}") from None
-    return CALIBRATORS[name], parameter
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not parameter.least <= value <= parameter.most:
+        raise MalformedError(
+            f"calibrator '{text}': '{number}' is not a number from {parameter.least:g} to {parameter.most:g}",
+            f"write for example '{name}:{parameter.default:g}'",
+        )
+    return calibrator, value
 
 
 def _minmax(
-    profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float
+    profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float, curve: UnaryFunction | None
 ) -> tuple[float, float]:
     return profile.minimum, profile.maximum
 
 
 def _percentile(
-    profile: TensorProfile, schema: Schema, qtype: QuantType, percent: float
+    profile: TensorProfile, schema: Schema, qtype: QuantType, percent: float, curve: UnaryFunction | None
 ) -> tuple[float, float]:
     """Cut so much from each tail that `percent` of the elements lie on the inner side of its end.
 
     A tail that ends at 0, as after ReLU, is none, and is left alone.
     """
+    import numpy as np
+
     edges = np.clip(profile.histogram.edges(), profile.minimum, profile.maximum)
     below = np.append(0.0, np.cumsum(profile.histogram.counts.astype(np.float64)))
     tail = (1.0 - percent / 100.0) * below[-1]
+
+    def between(i: int, count: float) -> float:
+        """Return the place within bin i that has `count` elements below it."""
+        inside = below[i + 1] - below[i]
+        share = (count - below[i]) / inside if inside > 0.0 else 0.0
+        return float(edges[i] + min(max(share, 0.0), 1.0) * (edges[i + 1] - edges[i]))
+
     low = high = 0.0
     if profile.minimum < 0.0:
-        i = min(int(np.searchsorted(below, tail, side="right")) - 1, edges.size - 2)
-        low = _between(edges, below, i, tail)
+        low = between(min(int(np.searchsorted(below, tail, side="right")) - 1, edges.size - 2), tail)
     if profile.maximum > 0.0:
-        i = max(int(np.searchsorted(below, below[-1] - tail, side="left")) - 1, 0)
-        high = _between(edges, below, i, below[-1] - tail)
+        count = below[-1] - tail
+        high = between(max(int(np.searchsorted(below, count, side="left")) - 1, 0), count)
     return low, high
 
 
-def _between(edges: Floats, below: Floats, i: int, count: float) -> float:
-    """Return the place within bin i that has `count` elements below it."""
-    inside = below[i + 1] - below[i]
-    share = (count - below[i]) / inside if inside > 0.0 else 0.0
-    return float(edges[i] + min(max(share, 0.0), 1.0) * (edges[i + 1] - edges[i]))
-
-
-Judge = Callable[[Floats, Floats, int, int], Floats]
-"""Returns the error of many scales and zero points, given the smallest and the largest code."""
-
-
-def _mse(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float) -> tuple[float, float]:
-    """Cut to the range of least expected squared error."""
-    return _least(profile, schema, qtype, partial(total_noise, density(profile)))
-
-
-def _mse_after(
-    profile: TensorProfile, schema: Schema, qtype: QuantType, curve: UnaryFunction
+def _mse(
+    profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float, curve: UnaryFunction | None
 ) -> tuple[float, float]:
-    """Cut to the range of least expected squared error after a function."""
-    return _least(profile, schema, qtype, partial(noise_after, density(profile), curve=curve))
-
-
-COARSE, FINE = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
-"""Factors by which the ends of a range are cut: of the whole, and of the best of these."""
-
-
-def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judge) -> tuple[float, float]:
-    """Return the range of least error.
+    """Cut to the range of least expected squared error, after the following function where there is one.
 
     Both ends are cut by the same factor, then each by itself, then each in small steps. The range so far is
     always among the candidates, so no step makes it worse.
     """
+    import numpy as np
+
+    from .density import density
+    from .quantization_noise import noise_after, total_noise
+    from .schemas import choose_arrays, widened_range
+
+    values = density(profile)
+    noise = partial(total_noise, values) if curve is None else partial(noise_after, values, curve=curve)
     floor, ceiling = min(profile.minimum, 0.0), max(profile.maximum, 0.0)
 
     def best(low: Floats, high: Floats) -> tuple[float, float]:
         scales, zero_points, chosen = choose_arrays(low, high, schema, qtype)
-        i = int(np.argmin(judge(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
+        i = int(np.argmin(noise(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
         return float(low[i]), float(high[i])
 
-    low, high = best(floor * COARSE, ceiling * COARSE)
-    for around_low, around_high in ((floor * COARSE, ceiling * COARSE), (low * FINE, high * FINE)):
+    # Factors by which the ends of a range are cut: of the whole, and of the best of these.
+    coarse, fine = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
+    low, high = best(floor * coarse, ceiling * coarse)
+    for around_low, around_high in ((floor * coarse, ceiling * coarse), (low * fine, high * fine)):
         if ceiling > 0.0:
             highs = np.append(high, np.minimum(around_high, ceiling))
             low, high = best(np.full(highs.size, low), highs)
@@ -192,13 +207,21 @@ def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judg
     return widened_range(low, high, schema, qtype)  # what quantized values reach anyway is not cut
 
 
-def _kl(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float) -> tuple[float, float]:
+def _kl(
+    profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float, curve: UnaryFunction | None
+) -> tuple[float, float]:
     """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
 
     Glow compares with 255 levels whatever the type has; here they are the levels of the type. With more
     levels than bins, as in 16 bits, nothing can be gained by cutting; nor where a single bin says nothing of
     how the values are spread, as of a tensor whose equalized channels are not known one by one.
     """
+    import numpy as np
+
+    from ...profiles.records.histogram import BINS
+    from .kl_divergence import optimize_kl, rescale_histogram
+    from .schemas import FLOAT32_MAX, FLOAT32_TINY, widened_range
+
     levels = (1 << qtype.bits) - 1
     if levels > BINS or profile.histogram.counts.size == 1:
         return profile.minimum, profile.maximum
@@ -220,208 +243,12 @@ def _kl(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: flo
 
 CALIBRATORS: Mapping[CalibratorName, Calibrator] = {
     "minmax": Calibrator(_minmax),
-    "percentile": Calibrator(_percentile),
+    "percentile": Calibrator(
+        # The percentage of the elements on the inner side of each end.
+        _percentile,
+        Parameter(99.99, least=50.0, most=100.0, usual=(99.0, 99.9, 99.95, 99.99, 99.999)),
+    ),
     "kl": Calibrator(_kl),
-    "mse": Calibrator(_mse, for_function=_mse_after),
+    "mse": Calibrator(_mse, uses_function=True),
 }
-"""The calibrators by the names that options and files use, in the order of `CALIBRATOR_NAMES`."""
-
-
-# Clipping thresholds of least Kullback-Leibler divergence, as Glow's optimizeKL finds them ----------------
-
-
-BATCH = 1 << 15
-"""Elements of a batch of windows: the working set then stays in cache."""
-
-
-_SMOOTHING = np.float32(1e-4)
-
-
-def optimize_kl(
-    counts: Counts, minimum: float, maximum: float, levels: int = 255, symmetric: bool = False
-) -> tuple[float, float]:
-    """Return the range whose histogram, cut to it and quantized to `levels`, diverges least from the whole.
-
-    Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right. All
-    windows that are compared are known beforehand, so they are evaluated in batches; the divergence of one
-    window at a time, as the specification tells it, stands in the tests.
-
-    Args:
-        counts: float32 counts of equal bins over [minimum, maximum].
-        minimum, maximum: float32-exact; both non-zero when symmetric.
-        levels: number of quantized bins. With fewer bins than this the whole range is returned.
-        symmetric: shrink both sides at the same pace, and return them in the ratio of minimum to maximum.
-    """
-    n = counts.size
-    if n < max(levels, 1):
-        return minimum, maximum
-    counts = np.ascontiguousarray(counts, np.float32)
-    first, last = _windows(counts, levels, symmetric)
-    divergence = np.concatenate(
-        [_divergences(counts, a, z, levels) for a, z in _batches(first, last, levels)]
-    )
-    best = int(np.argmin(divergence))
-    low, width = np.float32(minimum), (np.float32(maximum) - np.float32(minimum)) / np.float32(n)
-    cut_low = float(low + np.float32(first[best]) * width)
-    cut_high = float(low + np.float32(last[best] + 1) * width)
-    if symmetric:
-        below, above = cut_low / minimum, cut_high / maximum
-        if below > above:
-            cut_high = float(np.float32(below * maximum))
-        else:
-            cut_low = float(np.float32(above * minimum))
-    return cut_low, cut_high
-
-
-def _windows(counts: Counts, levels: int, symmetric: bool) -> tuple[Indices, Indices]:
-    """Return first and last bin of every window, each smaller than the one before it by two bins.
-
-    The pair of bins that holds least is given up; when symmetric, one at either end.
-    """
-    hist = list(counts)  # float32 scalars: their sums round as Glow's do
-    a, z = 0, len(hist) - 1
-    found = []
-    while z - a + 1 >= levels:
-        found.append((a, z))
-        if symmetric or z - a < 1:
-            a, z = a + 1, z - 1
-            continue
-        both, left, right = hist[a] + hist[z], hist[a] + hist[a + 1], hist[z] + hist[z - 1]
-        if both <= left and both <= right:
-            a, z = a + 1, z - 1
-        elif left <= right:
-            a += 2
-        else:
-            z -= 2
-    pairs = np.array(found, np.int64)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _batches(first: Indices, last: Indices, levels: int) -> Iterator[tuple[Indices, Indices]]:
-    """Yield runs of windows that share the number of bins to a level, so that one reshape serves them all."""
-    start = 0
-    while start < first.size:
-        length = int(last[start] - first[start]) + 1
-        # Windows shrink by two bins, and may do so while length // levels stays what it is.
-        same = (length - length // levels * levels) // 2 + 1
-        stop = min(start + same, start + max(BATCH // length, 1), first.size)
-        yield first[start:stop], last[start:stop]
-        start = stop
-
-
-def _divergences(counts: Counts, first: Indices, last: Indices, levels: int) -> Counts:
-    """Return the divergence of each window [first, last], all of which have the same length // levels."""
-    length = last - first + 1
-    shortest, longest = int(length[-1]), int(length[0])
-    # Rows are padded with zeros, which change no sum; only the columns from `shortest` on hold any.
-    padding = np.arange(shortest, longest) >= length[:, None]
-    window = np.zeros((length.size, longest), np.float32)
-    for row, a, z in zip(window, first.tolist(), last.tolist(), strict=True):
-        row[: z - a + 1] = counts[a : z + 1]
-    outliers = window.copy()
-    outliers[:, 0] = np.add.accumulate(counts)[first]
-    outliers[np.arange(length.size), length - 1] = [np.add.accumulate(counts[z:])[-1] for z in last.tolist()]
-    filled = outliers != 0
-    quantized = _quantized(window, levels)
-    quantized *= filled
-    p = _smoothed(outliers, filled, length)
-    q = _smoothed(quantized, quantized != 0, length)
-    p[:, shortest:][padding] = 0
-    q[:, shortest:][padding] = 0
-    p_total, q_total = row_sums(p)[:, None], row_sums(q)[:, None]
-    empty = (p_total == 0) | (q_total == 0)
-    p /= p_total + empty
-    q /= q_total + empty
-    used = (p > 0) & (q > 0)
-    unused = ~used
-    # The logarithm is rounded from float64: right to the last bit, whatever the machine's logf is.
-    ratio = ((p + unused) / (q + unused)).astype(np.float64)
-    term = p * np.log(ratio, out=ratio).astype(np.float32)
-    term *= used
-    total = row_sums(term)
-    total[empty[:, 0]] = 0
-    return total
-
-
-def rescale_histogram(
-    counts: Counts, source: tuple[float, float], destination: tuple[float, float]
-) -> Counts:
-    """Return the histogram over another range, with as many bins (Glow SPEC E.2, step 1).
-
-    Each bin hands its count to the destination bins that it overlaps, in order, in whole numbers rounded half
-    away from zero; what rounding leaves over, or lies outside, is dropped.
-
-    Args:
-        counts: float32 counts of equal bins over `source`.
-        source, destination: (minimum, maximum), float32-exact; source not empty.
-    """
-    n = counts.size
-    if n == 0 or source == destination:
-        return counts.copy()
-    bins, size = np.float32(n), np.float32
-    low, width = size(source[0]), (size(source[1]) - size(source[0])) / bins
-    start, step = size(destination[0]), (size(destination[1]) - size(destination[0])) / bins
-    index = np.flatnonzero(counts)
-    left, right = low + index.astype(size) * width, low + (index + 1).astype(size) * width
-    first = np.clip(np.floor((left - start) / step), 0, n - 1).astype(np.int64)
-    last = np.clip(np.ceil((right - start) / step), 0, n - 1).astype(np.int64)
-    out, rest = np.zeros(n, size), counts[index].copy()
-    for k in range(int((last - first).max(initial=-1)) + 1):
-        into = first + k
-        inside = into <= last
-        begin, end = start + into.astype(size) * step, start + (into + 1).astype(size) * step
-        share = np.clip((np.minimum(right, end) - np.maximum(left, begin)) / width, 0, 1)
-        give = np.where(inside, np.minimum(_rounded_away(share * counts[index]), rest), size(0))
-        np.add.at(out, np.where(inside, into, 0), give)
-        rest -= give
-    return out
-
-
-def _rounded_away(values: Counts) -> Counts:
-    whole = np.trunc(values)
-    return np.asarray(whole + (values - whole >= np.float32(0.5)), np.float32)
-
-
-def row_sums(values: Counts) -> Counts:
-    """Return the float32 sum of every row of a matrix, strictly from left to right.
-
-    Along the slow axis of an array numpy adds whole rows in order (its pairwise summation is for the fast
-    axis only), so the transposed copy gives the sums of `numpy.add.accumulate` in half the time.
-    """
-    if values.shape[0] == 1:
-        return np.asarray(np.add.accumulate(values, axis=1)[:, -1])
-    return np.asarray(np.add.reduce(values.T.copy(), axis=0))
-
-
-def _quantized(window: Counts, levels: int) -> Counts:
-    """Return each level's sum spread evenly over its non-zero bins; the last level takes what is left over.
-
-    Bins that are zero have a value here too: the caller drops it.
-    """
-    rows, columns = window.shape
-    each = columns // levels
-    levelled = window[:, : levels * each].reshape(rows, levels, each)
-    total, count = levelled[:, :, 0].copy(), (levelled[:, :, 0] != 0).astype(np.float32)
-    for k in range(1, each):
-        total += levelled[:, :, k]
-        count += levelled[:, :, k] != 0
-    tail = window[:, levels * each :]
-    total[:, -1] = np.add.accumulate(np.concatenate([total[:, -1:], tail], axis=1), axis=1)[:, -1]
-    count[:, -1] += np.count_nonzero(tail, axis=1)
-    total /= np.maximum(count, np.float32(1))
-    spread = np.empty_like(window)
-    spread[:, : levels * each] = np.repeat(total, each, axis=1)
-    spread[:, levels * each :] = total[:, -1:]
-    return spread
-
-
-def _smoothed(values: Counts, filled: npt.NDArray[np.bool_], length: Indices) -> Counts:
-    """Return each row with a little taken from its non-zero elements and given to its zeros."""
-    nonzeros = np.count_nonzero(filled, axis=1)
-    zeros = length - nonzeros
-    taken = _SMOOTHING * zeros.astype(np.float32) / np.maximum(nonzeros, 1).astype(np.float32)
-    use = (nonzeros > 0) & (taken < 1)
-    less, more = np.where(use, taken, np.float32(0)), np.where(use, _SMOOTHING, np.float32(0))
-    smoothed = values - filled * less[:, None]
-    smoothed += ~filled * more[:, None]
-    return smoothed
+"""The calibrators by the names that options and files use."""

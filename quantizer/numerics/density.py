@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
-from .affine import QuantParams
-
-Floats = npt.NDArray[np.float64]
+from .affine import Floats, QuantParams
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +61,9 @@ def mean_of(distribution: Density, function: Callable[[Floats], Floats]) -> floa
     with np.errstate(all="ignore"):
         bins = function((distribution.edges[:-1] + distribution.edges[1:]) / 2.0)
         points = function(distribution.points)
-    bins, points = _zeros_where_not_finite(bins), _zeros_where_not_finite(points)
+    # Nearly always all are finite, and that is far faster to see than to replace what is not there.
+    if not (np.isfinite(bins).all() and np.isfinite(points).all()):
+        bins, points = (np.nan_to_num(y, nan=0.0, posinf=0.0, neginf=0.0) for y in (bins, points))
     return float(distribution.mass @ bins + distribution.point_mass @ points)
 
 
@@ -83,12 +82,6 @@ def mean_square_of_largest(distribution: Density, count: int) -> float:
     below = np.cumsum(np.concatenate([distribution.mass, distribution.point_mass])[order])
     reached = np.power(np.minimum(below / below[-1], 1.0), count)
     return float(np.diff(reached, prepend=0.0) @ np.square(values[order]))
-
-
-def _zeros_where_not_finite(values: Floats) -> Floats:
-    if np.isfinite(values).all():  # nearly always, and far faster to see than to replace what is not there
-        return values
-    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def signal_power(profile: TensorProfile) -> float:
@@ -150,8 +143,8 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
     mean square. Among all densities of the channels that agree with these, the one is taken that assumes
     least (least relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share,
     cut to the channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels
-    together make the histogram (`MaxEntropyFit`). From the densities follows what the tensor holds after its
-    channels have been equalized; ranges stay exact, the histogram is an estimate.
+    together make the histogram (`max_entropy_mass`). From the densities follows what the tensor holds after
+    its channels have been equalized; ranges stay exact, the histogram is an estimate.
     """
     channels = tensor.channels
     if channels is None or tensor.count == 0 or tensor.histogram.total == 0:
@@ -166,8 +159,8 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
     unit = np.where(largest > 0.0, largest, 1.0)[:, None]
     means = (low + high) / 2.0 / unit
     squares = (low * low + low * high + high * high) / 3.0 / unit**2
-    fit = MaxEntropyFit(base, means, squares)
-    mass = fit.fit(channels.mean / unit[:, 0], channels.power / unit[:, 0] ** 2)
+    mean, power = channels.mean / unit[:, 0], channels.power / unit[:, 0] ** 2
+    mass = max_entropy_mass(base, means, squares, mean, power)
     return ChannelDensity(low, high, mass, channels.minimum, channels.maximum, channels.power)
 
 
@@ -197,8 +190,8 @@ def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]
     return low[some], high[some], mass[some]
 
 
-class MaxEntropyFit:
-    """Densities of n channels over b bins with given means and mean squares, nearest to a base density.
+def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats, power: Floats) -> Floats:
+    """Return the densities of n channels over b bins with given moments, nearest to a base density.
 
     The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[c, i] + b[c] squares[c, i]) / z[c], where z
     makes each row add up to 1. Two kinds of update alternate:
@@ -208,63 +201,46 @@ class MaxEntropyFit:
     - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
       Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
 
-    A row whose moments no tilt can meet (all its values in one bin) ends near them. The two work arrays are
-    large and are made once: fresh memory for each of some forty updates would cost more than the arithmetic.
+    A row whose moments no tilt can meet (all its values in one bin) ends near them.
 
     Args:
         base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range.
         means, squares: mean and mean square of each bin in the channel's unit, (n, b).
+        mean, power: mean and mean square that each channel is to have, (n,), in its unit.
+
+    Returns:
+        The density of each channel, (n, b); rows sum to 1.
     """
+    log_base = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
+    histogram = base.max(0)  # in some channel the bin lies within the range
+    histogram = histogram / histogram.sum()
+    tilt = np.zeros((base.shape[0], 2))
+    # Made once: fresh memory for each of some forty updates would cost more than the arithmetic.
+    mass, work = np.empty_like(base), np.empty_like(base)
 
-    def __init__(self, base: Floats, means: Floats, squares: Floats) -> None:
-        self._means, self._squares = means, squares
-        self._log_base = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
-        histogram = base.max(0)  # in some channel the bin lies within the range
-        self._histogram = histogram / histogram.sum()
-        self._tilt = np.zeros((base.shape[0], 2))
-        self._mass, self._work = np.empty_like(base), np.empty_like(base)
-
-    def fit(self, mean: Floats, power: Floats) -> Floats:
-        """Return the density of each channel, (n, b); rows sum to 1. A fit can be made once.
-
-        Args:
-            mean, power: mean and mean square that each channel is to have, (n,), in its unit.
-        """
-        for _ in range(ROUNDS):
-            self._fit_tilts(mean, power)
-            self._fit_columns()
-        self._fit_tilts(mean, power)
-        return self._mass
-
-    def _fit_tilts(self, mean: Floats, power: Floats) -> None:
-        for _ in range(STEPS):
-            self._update_mass()
-            self._tilt = np.clip(self._tilt + self._newton_step(mean, power), -MOST_TILT, MOST_TILT)
-        self._update_mass()
-
-    def _fit_columns(self) -> None:
-        """Multiply each column of the base by the ratio of the histogram to what the channels add up to."""
-        columns = self._mass.mean(0)
-        both = (columns > 0.0) & (self._histogram > 0.0)
-        ratio = np.divide(self._histogram, columns, out=np.ones_like(columns), where=both)
-        self._log_base += np.log(ratio)
-
-    def _update_mass(self) -> None:
+    def update_mass() -> None:
         """Set mass = exp(log base + a means + b squares), its rows adding up to 1."""
-        mass, work = self._mass, self._work
-        np.multiply(self._tilt[:, :1], self._means, out=mass)
-        mass += self._log_base
-        mass += np.multiply(self._tilt[:, 1:], self._squares, out=work)
+        nonlocal mass
+        np.multiply(tilt[:, :1], means, out=mass)
+        mass += log_base
+        mass += np.multiply(tilt[:, 1:], squares, out=work)
         mass -= mass.max(1, keepdims=True)
         np.exp(mass, out=mass)
         mass /= mass.sum(1, keepdims=True)
 
-    def _newton_step(self, mean: Floats, power: Floats) -> Floats:
+    def mean_and_variance(values: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance of what each bin holds, under the mass of each row, (n,)."""
+        product = np.multiply(mass, values, out=work)
+        row_mean = product.sum(1)
+        product *= values
+        return row_mean, product.sum(1) - row_mean * row_mean
+
+    def newton_step() -> Floats:
         """Return H^-1 (wanted - found) for each row, (n, 2), shortened where it is long."""
-        mean_1, h_11 = self._mean_and_variance(self._means)
-        mean_2, h_22 = self._mean_and_variance(self._squares)
-        product = np.multiply(self._mass, self._means, out=self._work)
-        product *= self._squares
+        mean_1, h_11 = mean_and_variance(means)
+        mean_2, h_22 = mean_and_variance(squares)
+        product = np.multiply(mass, means, out=work)
+        product *= squares
         h_12 = product.sum(1) - mean_1 * mean_2
         ridge = 1e-9 + 1e-6 * (h_11 + h_22)
         h_11, h_22 = h_11 + ridge, h_22 + ridge
@@ -274,12 +250,16 @@ class MaxEntropyFit:
         length = np.abs(step).max(1, keepdims=True)
         return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
 
-    def _mean_and_variance(self, values: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of what each bin holds, under the mass of each row, (n,)."""
-        product = np.multiply(self._mass, values, out=self._work)
-        mean = product.sum(1)
-        product *= values
-        return mean, product.sum(1) - mean * mean
+    for turn in range(ROUNDS + 1):
+        for _ in range(STEPS):
+            update_mass()
+            tilt = np.clip(tilt + newton_step(), -MOST_TILT, MOST_TILT)
+        update_mass()
+        if turn < ROUNDS:
+            columns = mass.mean(0)
+            both = (columns > 0.0) & (histogram > 0.0)
+            log_base += np.log(np.divide(histogram, columns, out=np.ones_like(columns), where=both))
+    return mass
 
 
 def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:

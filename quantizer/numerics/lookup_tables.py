@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from .affine import Floats, QuantParams, Rounding, UnaryFunction, dequantize, quantize
+from .schemas import FLOAT32_MAX
 
 Quantized = npt.NDArray[Any]
 
 MAX_BITS = 16
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def build_table(

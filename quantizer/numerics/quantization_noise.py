@@ -16,8 +16,16 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
-from .affine import QuantParams, UnaryFunction, dequantize, quantize
+from .affine import Floats, QuantParams, UnaryFunction, dequantize, quantize
 from .density import Density, clipped, density
+
+ONE_SIDED = 4.0
+"""Weight of the errors of saturated values after a function. Of 1, 4, 16 and 100 this was best for the
+outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB of the
+best for the third."""
+
+ROWS = 8
+"""Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""
 
 
 def weight_error(
@@ -61,18 +69,6 @@ def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
     return decibels(float(np.mean(np.square(exact), dtype=np.float64)), noise)
 
 
-Floats = npt.NDArray[np.float64]
-
-
-ONE_SIDED = 4.0
-"""Weight of the errors of saturated values after a function. Of 1, 4, 16 and 100 this was best for the
-outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB of the
-best for the third."""
-
-ROWS = 8
-"""Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""
-
-
 @dataclass(frozen=True)
 class Noise:
     """Mean squares per element, in the square of the tensor's unit.
@@ -97,7 +93,7 @@ def expected_noise(
     profile: TensorProfile,
     params: QuantParams,
     effective: tuple[float, float] = (-math.inf, math.inf),
-    known: Density | None = None,
+    values: Density | None = None,
 ) -> Noise:
     """Return the expected noise of quantizing and dequantizing the tensor.
 
@@ -106,7 +102,7 @@ def expected_noise(
         params: one scale for the whole tensor.
         effective: the effective range, outside which the consumers do not tell values apart: signal and noise
             are those of the values clipped to it.
-        known: the density of the profile, where it was computed already.
+        values: the density of the profile, where it was computed already.
 
     Raises:
         PlanError: there are several scales.
@@ -117,7 +113,7 @@ def expected_noise(
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    values = clipped(known or density(profile), *effective)
+    values = clipped(values or density(profile), *effective)
     scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     steps = values.edges / scale

@@ -1,5 +1,8 @@
 """Schemas: how a range of float values gives scale and zero point.
 
+Adding a schema is adding an entry of `SCHEMAS`, and its name above it. `--help` lists the names, so numpy is
+imported in the functions.
+
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
 except where Glow loses data. The deliberate differences, all of them:
 
@@ -21,38 +24,51 @@ infinite values saturate, see `affine`.)
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ModelError, PlanError
-from .affine import INT32, TYPES, QuantParams, QuantType
-from .schema_table import SCHEMAS, Schema
 
-__all__ = [
-    "FLOAT32_EPSILON",
-    "FLOAT32_MAX",
-    "FLOAT32_TINY",
-    "Floats",
-    "SCHEMAS",
-    "Schema",
-    "ZERO_RANGE_SCALE",
-    "bias_params",
-    "channel_params",
-    "choose_arrays",
-    "choose_params",
-    "signed_equivalent",
-    "dynamic_params",
-    "weight_for_bias",
-    "widened_range",
-]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+    from .affine import Floats, QuantParams, QuantType
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
-FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
-FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+FLOAT32_MAX = float.fromhex("0x1.fffffep+127")
+FLOAT32_EPSILON = 2.0**-23
+FLOAT32_TINY = 2.0**-126
+"""The smallest normal number of float32."""
 ZERO_RANGE_SCALE = 0.1
 """Scale of a tensor of zeros (Glow SPEC D.2.6); any scale would do."""
+
+SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A quantization schema, as orthogonal properties.
+
+    Attributes:
+        symmetric: the zero point is 0 and as much room is on either side of it.
+        unsigned_when_positive: a range without negative values spends all quantized values on the positive
+            side, although the schema is symmetric: the zero point is the lowest quantized value.
+        power_of_two: the scale is rounded up to a power of two.
+    """
+
+    symmetric: bool = False
+    unsigned_when_positive: bool = False
+    power_of_two: bool = False
+
+
+SCHEMAS: Mapping[str, Schema] = {
+    "asymmetric": Schema(),
+    "symmetric": Schema(symmetric=True),
+    "symmetric-uint8": Schema(symmetric=True, unsigned_when_positive=True),
+    "symmetric-power2": Schema(symmetric=True, power_of_two=True),
+}
+"""The schemas by the names that options and files use."""
 
 
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
@@ -68,13 +84,17 @@ def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     Raises:
         PlanError: low > high, an end is NaN, or a symmetric schema is asked for in an unsigned type.
     """
+    from .affine import QuantParams
+
     scales, zero_points, chosen = choose_arrays([low], [high], schema, qtype)
     return QuantParams(scales, zero_points, chosen)
 
 
 def dynamic_params(low: float, high: float) -> QuantParams:
     """Return the parameters that ONNX DynamicQuantizeLinear computes for data from `low` to `high`."""
-    return choose_params(low, high, SCHEMAS["asymmetric"], TYPES["uint8"])
+    from .affine import UINT8
+
+    return choose_params(low, high, SCHEMAS["asymmetric"], UINT8)
 
 
 def choose_arrays(
@@ -91,11 +111,22 @@ def choose_arrays(
     Returns:
         n float32-exact scales (float64), n zero points, and the type.
     """
-    lows, highs, symmetric, qtype = _widen(*_ends(low, high), schema, qtype)
+    import numpy as np
+
+    lows, highs, symmetric, qtype = _covered_ranges(low, high, schema, qtype)
     first, last = _quantized_range(qtype)
     scale = (highs - lows) / (last - first)
     scale[scale == 0.0] = ZERO_RANGE_SCALE
-    zero_point = _zero_point(lows, highs, scale, first, last)
+    # The quantized value of 0, from the end of the range that gives the smaller rounding error.
+    below, above = lows / scale, highs / scale
+    from_below = abs(first) + np.abs(below) < abs(last) + np.abs(above)
+    exact = np.where(from_below, first - below, last - above)
+    whole = np.trunc(exact)
+    zero_point = whole + np.where(np.abs(exact - whole) >= 0.5, np.sign(exact), 0.0)  # halves away from zero
+    largest = np.maximum(-lows, highs)
+    centred = (np.abs(lows + highs) <= FLOAT32_EPSILON * largest) & (largest > 0.0)
+    zero_point = np.where(centred, (first + last + 1) // 2, zero_point)
+    zero_point = np.where(largest == 0.0, 0.0, np.clip(zero_point, first, last))
     zero_point[symmetric] = 0.0
     if schema.power_of_two:
         scale = _raised_to_power_of_two(scale)
@@ -119,6 +150,10 @@ def channel_params(
         ModelError: the constant holds NaN or infinity.
         PlanError: it has no such axis, or as for `choose_params`.
     """
+    import numpy as np
+
+    from .affine import QuantParams
+
     if axis is not None and not 0 <= axis < weight.ndim:
         raise PlanError(
             f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; use one from 0 to "
@@ -149,6 +184,10 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     Raises:
         PlanError: a product vanishes or overflows in float32, or the activations have several scales.
     """
+    import numpy as np
+
+    from .affine import INT32, QuantParams
+
     if len(data.scale) != 1:
         raise PlanError(
             f"bias: the activations have {len(data.scale)} scales; give them one for the whole tensor"
@@ -188,7 +227,10 @@ def weight_for_bias(
     Raises:
         PlanError: the number of channels differs, or as for `choose_params`.
     """
-    symmetric = SCHEMAS["symmetric"]
+    import numpy as np
+
+    from .affine import INT32, QuantParams
+
     flat = np.asarray(bias, np.float32).reshape(-1)
     if weight.axis is None:
         flat = np.atleast_1d(np.abs(flat).max(initial=0.0))
@@ -196,7 +238,7 @@ def weight_for_bias(
         raise PlanError(
             f"bias: {flat.size} elements for a weight with {len(weight.scale)} scales; give one each"
         )
-    own, _, _ = choose_arrays(flat, flat, symmetric, INT32)
+    own, _, _ = choose_arrays(flat, flat, SCHEMAS["symmetric"], INT32)
     unit, scale = data.scale, weight.scale
     with np.errstate(over="ignore"):  # an infinite scale is refused by QuantParams
         product = unit * scale
@@ -216,34 +258,30 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     Raises:
         PlanError: as for `choose_params`.
     """
-    lows, highs, _, _ = _widen(*_ends([low], [high]), schema, qtype)
+    lows, highs, _, _ = _covered_ranges([low], [high], schema, qtype)
     return float(lows[0]), float(highs[0])
 
 
 def signed_equivalent(qtype: QuantType) -> QuantType:
     """Return the signed type of the same width."""
+    from .affine import TYPES
+
     return TYPES[f"int{qtype.bits}"]
 
 
 def _raised_to_power_of_two(scale: Floats) -> Floats:
     """Return the smallest powers of two that are not below positive numbers; infinite ones stay."""
+    import numpy as np
+
     fraction, exponent = np.frexp(scale)
     finite = np.where(np.isfinite(scale), scale, 1.0)
     exponent = np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(finite)).astype(np.int64))
     return np.where(np.isfinite(scale), np.ldexp(1.0, exponent), scale)
 
 
-def _ends(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return both ends rounded to float32 and held in float64; raise PlanError for an impossible range."""
-    lows, highs = _float32(np.asarray(low, np.float64)), _float32(np.asarray(high, np.float64))
-    bad = ~(lows <= highs)
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise PlanError(f"range [{lows[i]!s}, {highs[i]!s}]: not a range; give low <= high, both numbers")
-    return lows, highs
-
-
 def _float32(values: Floats) -> Floats:
+    import numpy as np
+
     with np.errstate(over="ignore"):
         return values.astype(np.float32).astype(np.float64)
 
@@ -254,17 +292,24 @@ def _quantized_range(qtype: QuantType) -> tuple[int, int]:
     Those of int32 leave two bits free, so that quantized value - zero_point and accumulator + bias fit (Glow
     SPEC D.1).
     """
-    return (-(1 << 29), (1 << 29) - 1) if qtype == INT32 else (qtype.low, qtype.high)
+    return (-(1 << 29), (1 << 29) - 1) if qtype.name == "int32" else (qtype.low, qtype.high)
 
 
-def _widen(
-    low: Floats, high: Floats, schema: Schema, qtype: QuantType
+def _covered_ranges(
+    low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, Floats, npt.NDArray[np.bool_], QuantType]:
     """Return the ranges to cover, which of them are symmetric, and the type of the quantized values."""
-    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    symmetric = np.full(low.shape, schema.symmetric)
+    import numpy as np
+
+    lows, highs = _float32(np.asarray(low, np.float64)), _float32(np.asarray(high, np.float64))
+    bad = ~(lows <= highs)
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise PlanError(f"range [{lows[i]!s}, {highs[i]!s}]: not a range; give low <= high, both numbers")
+    lows, highs = np.minimum(lows, 0.0), np.maximum(highs, 0.0)
+    symmetric = np.full(lows.shape, schema.symmetric)
     if schema.unsigned_when_positive:
-        symmetric &= low < 0.0
+        symmetric &= lows < 0.0
         if symmetric.any() and not qtype.signed:  # one type for all channels
             symmetric[:], qtype = True, signed_equivalent(qtype)
     elif schema.symmetric and not qtype.signed:
@@ -274,7 +319,7 @@ def _widen(
         )
     first, last = _quantized_range(qtype)
     if symmetric.any():
-        below, above = low / first, high / last
+        below, above = lows / first, highs / last
         # Sides that differ by float32 rounding at most are equal already, and the range stays as it is.
         with np.errstate(invalid="ignore"):
             settled = np.isfinite(below + above) & (
@@ -282,21 +327,6 @@ def _widen(
             )
         wider_below = symmetric & ~settled & (below > above)
         wider_above = symmetric & ~settled & ~(below > above)
-        high, low = (
-            np.where(wider_below, _float32(below * last), high),
-            np.where(wider_above, _float32(above * first), low),
-        )
-    return np.maximum(low, -FLOAT32_MAX), np.minimum(high, FLOAT32_MAX), symmetric, qtype
-
-
-def _zero_point(low: Floats, high: Floats, scale: Floats, first: int, last: int) -> Floats:
-    """Return the quantized value of 0, from the end of the range that gives the smaller rounding error."""
-    below, above = low / scale, high / scale
-    from_below = abs(first) + np.abs(below) < abs(last) + np.abs(above)
-    exact = np.where(from_below, first - below, last - above)
-    whole = np.trunc(exact)
-    rounded = whole + np.where(np.abs(exact - whole) >= 0.5, np.sign(exact), 0.0)  # halves away from zero
-    largest = np.maximum(-low, high)
-    centred = (np.abs(low + high) <= FLOAT32_EPSILON * largest) & (largest > 0.0)
-    rounded = np.where(centred, (first + last + 1) // 2, rounded)
-    return np.where(largest == 0.0, 0.0, np.clip(rounded, first, last))
+        highs = np.where(wider_below, _float32(below * last), highs)
+        lows = np.where(wider_above, _float32(above * first), lows)
+    return np.maximum(lows, -FLOAT32_MAX), np.minimum(highs, FLOAT32_MAX), symmetric, qtype

@@ -26,8 +26,7 @@ from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow, measured_gains
 from ..numerics.affine import TYPES, QuantParams
-from ..numerics.calibrator_names import CALIBRATOR_NAMES
-from ..numerics.calibrators import calibrate
+from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph, Node
@@ -618,7 +617,7 @@ def _choices(
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    names = [found for found in CALIBRATOR_NAMES if kl or found != "kl"]
+    names = [found for found in CALIBRATORS if kl or found != "kl"]
     for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
         try:
             if calibrator == own and analysis.activations is not None:

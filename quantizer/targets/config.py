@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of
-from ..numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
-from ..numerics.schema_table import SchemaName
+from ..numerics.calibrators import CALIBRATORS, parse_calibrator
+from ..numerics.schemas import SchemaName
 from .forms import FORMS, FormName
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
@@ -160,8 +160,8 @@ class QuantConfig:
             "Calibration and precision",
             "Calibration method, from histogram to range: minmax, percentile (or percentile:99.9), kl "
             "(entropy: least KL divergence), mse (least expected squared error).",
-            words=CALIBRATOR_NAMES,
-            check=split_calibrator,
+            words=tuple(CALIBRATORS),
+            check=parse_calibrator,
         ),
     ] = "mse"
     activation_type: Annotated[

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, MalformedError, nearest, not_one_of
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
-from ..numerics.schema_table import SCHEMAS
+from ..numerics.schemas import SCHEMAS
 from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
 from .config import QuantConfig
 from .target import FEW_BITS, Target, config_from_mapping

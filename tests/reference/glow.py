@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from qprof_onnx.profiles.base.errors import ConfigError, nearest
 from qprof_onnx.quantizer.numerics.affine import INT32, QuantParams, QuantType, Rounding, quantize
-from qprof_onnx.quantizer.numerics.calibrators import optimize_kl, rescale_histogram
+from qprof_onnx.quantizer.numerics.kl_divergence import optimize_kl, rescale_histogram
 from qprof_onnx.quantizer.numerics.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, Schema, choose_params, widened_range
 from qprof_onnx.quantizer.operators.functions import function_of

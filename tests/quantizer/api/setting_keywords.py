@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES, PARAMETERS
+from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 HEAD = '''\
@@ -43,8 +43,10 @@ def written(kind: Any) -> str:
 def module() -> str:
     """Return the text of the module."""
     hints = get_type_hints(QuantConfig)
-    usual = tuple(f"{name}:{value:g}" for name, known in PARAMETERS.items() for value in known.usual)
-    hints["calibrator"] = Literal[(*CALIBRATOR_NAMES, *usual)]
+    with_parameter = tuple(
+        f"{name}:{value:g}" for name, c in CALIBRATORS.items() if c.parameter for value in c.parameter.usual
+    )
+    hints["calibrator"] = Literal[(*CALIBRATORS, *with_parameter)]
     lines = []
     for name, kind in hints.items():
         if name == "target":  # a parameter of its own, which may be a file or a recipe

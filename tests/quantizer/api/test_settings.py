@@ -25,7 +25,7 @@ from qprof_onnx.quantizer.api.keywords import (
 from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
 from qprof_onnx.quantizer.api.setting_keywords import Settings
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.numerics.calibrator_names import split_calibrator
+from qprof_onnx.quantizer.numerics.calibrators import parse_calibrator
 from qprof_onnx.quantizer.search.options import OBJECTIVES, QualityTarget
 
 from . import setting_keywords
@@ -66,7 +66,7 @@ def test_every_function_that_plans_takes_all_settings(options: Any) -> None:
 
 
 def test_the_usual_parameters_of_calibrators_are_allowed() -> None:
-    assert all(split_calibrator(word) for word in get_args(SETTINGS["calibrator"]))
+    assert all(parse_calibrator(word) for word in get_args(SETTINGS["calibrator"]))
 
 
 def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qprof_onnx.quantizer.numerics import calibrators as kl
-from qprof_onnx.quantizer.numerics.calibrators import optimize_kl, rescale_histogram, row_sums
+from qprof_onnx.quantizer.numerics import kl_divergence as kl
+from qprof_onnx.quantizer.numerics.kl_divergence import optimize_kl, rescale_histogram, row_sums
 
 F32 = np.float32
 

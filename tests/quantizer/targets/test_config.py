@@ -8,9 +8,8 @@ from typing import get_args
 import pytest
 from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
-from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES
-from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
-from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
+from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS, CalibratorName
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, SchemaName
 from qprof_onnx.quantizer.targets.config import ActivationType, QuantConfig, WeightType, settings
 from qprof_onnx.quantizer.targets.forms import FORMS, FormName
 from qprof_onnx.quantizer.targets.target import config_from_mapping
@@ -21,7 +20,7 @@ def test_the_names_of_schemas_are_those_of_the_table() -> None:
 
 
 def test_the_names_of_calibrators_are_those_of_the_registry() -> None:
-    assert tuple(CALIBRATORS) == CALIBRATOR_NAMES
+    assert get_args(CalibratorName) == tuple(CALIBRATORS)
 
 
 def test_the_integer_types_of_settings_are_quantized_types() -> None:
