@@ -1,10 +1,14 @@
-"""Which samples a profile is made from, and which are held out to judge the result on."""
+"""Which samples a profile is made from, and which are held out to judge the result on.
+
+All samples are read once (`read_digests`); `split_samples` says what each of them is used for, and
+`held_out_labels` takes the labels of those that are held out.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -12,8 +16,7 @@ from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId
 from ...profiles.samples.batches import fixed_batch
-from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
-from ...profiles.samples.random_samples import is_random as is_random_source
+from ...profiles.samples.objects import ChosenSamples, WholeData, source_name
 from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
@@ -21,16 +24,16 @@ from ..evaluation.metrics.truth import Labels
 from ..search.closed_loop import SAMPLES
 from ..search.verdict import HeldOut
 
-QUARTER = 4
-"""One in four samples is held out."""
+HELD_OUT_FRACTION = 4
+"""One in this many samples is held out."""
 
-LEAST = 4
+MIN_HELD_OUT_SAMPLES = 4
 """Samples that are held out at least, where that leaves as many for the profile."""
 
 
 @dataclass(frozen=True)
-class Digests:
-    """What samples are told apart by.
+class SampleDigests:
+    """Samples that were read, and what they are told apart by.
 
     Attributes:
         data: the samples.
@@ -51,45 +54,41 @@ class Digests:
     is_cut: bool = False
     sequences: tuple[int, ...] = ()
 
-    def chosen(self, places: Sequence[int]) -> ChosenSamples:
+    def chosen(self, places: Iterable[int]) -> ChosenSamples:
         """Return some of the samples, by their places among those that were read."""
         return ChosenSamples(self.data, tuple(self.positions[place] for place in places))
 
-    def identity(self, positions: Sequence[int]) -> DataId:
+    def identity(self, places: Iterable[int]) -> DataId:
         """Return the identity of some of the samples, as a profile has it."""
-        return id_of_digests([digest for position in positions for digest in self.rows[position]])
+        return id_of_digests([digest for place in places for digest in self.rows[place]])
+
+    def count_rows(self, places: Iterable[int]) -> int:
+        """Return how many rows some of the samples have."""
+        return sum(len(self.rows[place]) for place in places)
 
 
 @dataclass(frozen=True)
-class Split:
-    """Samples for the profile, and those to judge the result on.
+class SampleSplit:
+    """What each sample is used for.
 
     Attributes:
-        profiled: for the profile.
-        checked: some of these, drawn by their digests, that a model is run on before it is written.
-        identity: of the profiled ones, as the profile has it.
-        judged: held out, or another source.
-        about: what they are.
-        rows_before: of each sample of the whole data that is held out the place of its first row, and how
-            many it has; () for another source, whose labels are its own.
-        rows: of the whole data, as far as samples are used.
-        batch, is_cut: as of `Digests`.
+        profiled: samples that the profile is made from.
+        profiled_id: their identity, as the profile has it.
+        plan_check: some of these, drawn by their digests, that a model is run on before it is written.
+        held_out: samples that the result is judged on.
+        description: of the samples that are held out, as the verdict says it.
+        labelled: the whole data, whose labels `held_out_labels` divides; None where the held-out samples are
+            another source, whose labels are its own.
+        held_out_places: places of the held-out samples among those of `labelled`.
     """
 
-    profiled: DataLike
-    checked: DataLike
-    identity: DataId
-    judged: DataLike
-    about: HeldOut
-    rows_before: tuple[tuple[int, int], ...] = ()
-    rows: int = 0
-    batch: int = 1
-    is_cut: bool = False
-
-
-def is_random(data: DataLike) -> bool:
-    """Whether samples are drawn at random, so that nothing can be judged on them."""
-    return is_random_source(source_name(data))
+    profiled: ChosenSamples
+    profiled_id: DataId
+    plan_check: ChosenSamples
+    held_out: ChosenSamples
+    description: HeldOut
+    labelled: SampleDigests | None
+    held_out_places: tuple[int, ...]
 
 
 def read_digests(
@@ -98,7 +97,7 @@ def read_digests(
     limit: int | None,
     progress: Progress | None = None,
     model: FloatModel | None = None,
-) -> Digests:
+) -> SampleDigests:
     """Read all samples once, and return their digests.
 
     Args:
@@ -128,7 +127,7 @@ def read_digests(
             progress(len(rows), source.total)
     if not rows:
         raise DataError(f"{source.source}: no samples; there is nothing to profile")
-    return Digests(
+    return SampleDigests(
         data,
         tuple(rows),
         tuple(positions),
@@ -139,7 +138,7 @@ def read_digests(
     )
 
 
-def held_out(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
+def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests.
 
     So it does not depend on names, order or a seed, a sample that is added moves few others to the other
@@ -149,84 +148,70 @@ def held_out(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> 
         rows: digests of the rows of each sample.
         sequences: number of the sequence of each, which is held out as a whole; () where each is one alone.
     """
-    order = [_drawn(digests) for digests in rows]
+    order = [_draw_number(digests) for digests in rows]
     if sequences:
         whole = dict.fromkeys(sequences, b"")
         for number, drawn in zip(sequences, order, strict=True):
             whole[number] += drawn
         order = [hashlib.blake2b(whole[number], digest_size=16).digest() for number in sequences]
     unlike = sorted(set(order))
-    count = max(len(unlike) // QUARTER, min(LEAST, len(unlike) // 2))
+    count = max(len(unlike) // HELD_OUT_FRACTION, min(MIN_HELD_OUT_SAMPLES, len(unlike) // 2))
     chosen = set(unlike[:count])
     return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
 
 
-def _checked(found: Digests, positions: Sequence[int]) -> ChosenSamples:
-    """Return the samples that a model is run on before it is written, drawn by their digests."""
-    drawn = sorted(positions, key=lambda place: (_drawn(found.rows[place], b"checked"), place))
-    return found.chosen(sorted(drawn[:SAMPLES]))
-
-
-def _drawn(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
+def _draw_number(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
     """Return a number that says nothing of a sample: the smallest digests are those on which noise is
     measured."""
     text = ",".join(map(str, digests))
     return hashlib.blake2b(text.encode(), digest_size=16, person=purpose).digest()
 
 
-def split(found: Digests) -> Split:
-    """Return the samples in two parts; the same twice where there is only one sample."""
-    every = tuple(range(len(found.rows)))
-    out = held_out(found.rows, found.sequences)
-    kept = tuple(sorted(set(every) - set(out)))
-    name, total = source_name(found.data), found.first_rows[-1] + len(found.rows[-1])
-    seen = not out
-    out = out or every
-    about = HeldOut(len(out), sum(len(found.rows[i]) for i in out), len(every), seen, name)
-    profiled = every if seen else kept
-    return Split(
-        found.chosen(profiled),
-        _checked(found, profiled),
-        found.identity(profiled),
-        found.chosen(out),
-        about,
-        tuple((found.first_rows[place], len(found.rows[place])) for place in out),
-        total,
-        found.batch,
-        found.is_cut,
-    )
+def split_samples(
+    samples: SampleDigests,
+    *,
+    others: SampleDigests | None = None,
+    profile: DataId | None = None,
+    has_rows: bool = True,
+) -> SampleSplit:
+    """Return what each sample is used for.
 
+    A quarter is held out, and the rest is profiled; a single sample is used for both. With other samples
+    these are held out, and all are profiled. With the profile of other data all samples are held out; where
+    it was made from the part that would be profiled here, the quarter is.
 
-def split_beside(found: Digests, profile: DataId) -> Split:
-    """Return all samples to judge a model on whose profile was given; where that is of the part that `split`
-    does not hold out, the other part."""
-    parts = split(found)
-    if profile == parts.identity:
-        return parts
-    every, rows = tuple(range(len(found.rows))), sum(map(len, found.rows))
-    about = HeldOut(len(every), rows, len(every), profile == found.identity(every), parts.about.source)
-    places = tuple(zip(found.first_rows, map(len, found.rows), strict=True))
-    samples = found.chosen(every)
-    return replace(
-        parts,
-        profiled=samples,
-        checked=_checked(found, every),
-        identity=profile,
-        judged=samples,
-        about=about,
-        rows_before=places,
-    )
-
-
-def split_by_source(found: Digests, other: Digests) -> Split:
-    """Return all samples for the profile, and those of another source to judge the result on."""
-    every, judged = range(len(found.rows)), range(len(other.rows))
-    seen = found.identity(every) == other.identity(judged)
-    about = HeldOut(
-        len(judged), sum(map(len, other.rows)), len(every) + len(judged), seen, source_name(other.data)
-    )
-    return Split(
-        found.chosen(every), _checked(found, every), found.identity(every), other.chosen(judged), about
+    Args:
+        samples: all of them.
+        others: of another source, to judge the result on; None for none.
+        profile: the data of a profile that was given; None where one is made, or where weights are rounded
+            with samples, for which those that are not held out are used.
+        has_rows: whether samples are batches, whose rows count; else each counts as one.
+    """
+    every = tuple(range(len(samples.rows)))
+    judged = samples
+    held_out = held_out_positions(samples.rows, samples.sequences)
+    profiled = tuple(sorted(set(every) - set(held_out)))
+    profiled_id, seen = samples.identity(profiled), not held_out
+    held_out = held_out or every
+    of_samples = len(every)
+    if others is not None:
+        profiled, profiled_id = every, samples.identity(every)
+        judged, held_out = others, tuple(range(len(others.rows)))
+        of_samples += len(held_out)
+        seen = profiled_id == others.identity(held_out)
+    elif profile is not None and profile != profiled_id:
+        profiled, profiled_id, held_out = every, profile, every
+        seen = profile == samples.identity(every)
+    rows = judged.count_rows(held_out) if has_rows else len(held_out)
+    order = sorted(profiled, key=lambda place: (_draw_number(samples.rows[place], b"checked"), place))
+    return SampleSplit(
+        profiled=samples.chosen(profiled),
+        profiled_id=profiled_id,
+        plan_check=samples.chosen(sorted(order[:SAMPLES])),
+        held_out=judged.chosen(held_out),
+        description=HeldOut(len(held_out), rows, of_samples, seen, source_name(judged.data)),
+        labelled=samples if others is None else None,
+        held_out_places=held_out,
     )
 
 
@@ -239,42 +224,32 @@ def has_rows(outputs: Iterable[ir.Value]) -> bool:
     return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
 
 
-def in_samples(parts: Split) -> Split:
-    """Return samples that are no batches: each counts as one."""
-    return replace(parts, about=replace(parts.about, rows=parts.about.samples))
+def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:
+    """Return the labels of the samples that are held out.
 
-
-def _labels_of_each(count: int, parts: Split) -> int:
-    """Return how many labels belong to each row that has a digest; 0 where they do not fit.
-
-    As many as the model takes rows at a time, or one, where labels are left: of rows beyond a limit, or that
-    fill no batch. Else all have as many, as each pixel or token has one.
-    """
-    each = parts.batch if parts.batch * parts.rows <= count else 1
-    unused = count - each * parts.rows
-    if parts.is_cut or 0 < unused < parts.batch:
-        return each if unused >= 0 else 0
-    return 0 if parts.rows == 0 or count % parts.rows else count // parts.rows
-
-
-def held_out_labels(labels: Labels, parts: Split) -> Labels:
-    """Return the labels of the samples that are judged.
+    To each row that has a digest belong as many labels as the model takes rows at a time, or one, where
+    labels are left: of rows beyond a limit, or that fill no batch. Else all rows have as many, as each pixel
+    or token has one.
 
     Args:
         labels: of all rows of the data, or of the other source.
-        parts: the samples.
+        split: the samples.
 
     Raises:
         DataError: they are not a label, or as many labels, for each row.
     """
-    count = labels.classes.size
-    if not parts.rows_before:
+    samples, count = split.labelled, labels.classes.size
+    if samples is None:
         return labels
-    each = _labels_of_each(count, parts)
-    if not each:
+    rows = samples.first_rows[-1] + len(samples.rows[-1])  # of the data, as far as samples are used
+    each = samples.batch if samples.batch * rows <= count else 1
+    unused = count - each * rows
+    if not (samples.is_cut or 0 < unused < samples.batch):
+        each, unused = (0 if rows == 0 or count % rows else count // rows), 0
+    if not each or unused < 0:
         raise DataError(
-            f"{labels.file}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
+            f"{labels.file}: {count} labels, but the samples have {samples.batch * rows} rows; give one "
             "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
         )
-    places = parts.rows_before
-    return labels.part([row for first, rows in places for row in range(each * first, each * (first + rows))])
+    spans = ((samples.first_rows[place], len(samples.rows[place])) for place in split.held_out_places)
+    return labels.part([row for first, n in spans for row in range(each * first, each * (first + n))])

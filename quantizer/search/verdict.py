@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
+from ...profiles.records.profile import Profile
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
-from ..noise.estimate_check import EstimateCheck
+from ..noise.estimate_check import EstimateCheck, too_good_texts
 from ..noise.output_limits import NoiseLimits
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .proposals import Fix
@@ -24,6 +26,10 @@ LEAST_SHARE = 0.005
 
 KEEP_FLOAT = "keep the float model: int8 brings nothing here"
 """What is left to say where nothing is quantized, or no plan is smaller or faster than float."""
+
+BEYOND_RANGE = 0.1
+"""Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
+put down to that: 25 steps of 8 bits."""
 
 FEW, TOO_FEW = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
@@ -345,6 +351,8 @@ def verdict_of(
     outputs = output_grades(evaluation.outputs, limits)
     drop = evaluation.score or evaluation.accuracy
     remarks = evaluation.remarks_of_other_arithmetic if saturation else evaluation.remarks
+    tokens = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
+    tokens += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -358,7 +366,7 @@ def verdict_of(
         evaluation.latency,
         predicted,
         composition,
-        remarks=(*held_out.remarks, *_of_tokens(evaluation), *remarks),
+        remarks=(*held_out.remarks, *tokens, *remarks),
     )
     alarms = [*([saturation] if saturation else []), *alarms_of(composition, found.cost)]
     found = replace(found, alarms=tuple(alarms))
@@ -369,11 +377,37 @@ def verdict_of(
     return replace(found, grade="fair") if brings_nothing(composition, found.cost) else found
 
 
-def _of_tokens(evaluation: Evaluation) -> Iterator[str]:
-    """Yield what a language model's user sees: greedy tokens, and tokens a second."""
-    if evaluation.tokens is not None:
-        yield f"tokens: {evaluation.tokens.text}"
-    yield from (f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds)
+def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Evaluation:
+    """Return an evaluation whose remarks on estimates that were too good name the values that go beyond the
+    calibrated range, where there are some: these saturate, which no estimate knows.
+
+    Args:
+        evaluation: on samples that the profile was not made from.
+        profile: what calibration saw.
+    """
+    beyond: list[tuple[float, str, float, float]] = []  # by what share, where, held-out and calibrated value
+    for name, (low, high) in evaluation.input_ranges.items():
+        calibrated = profile.inputs.get(name)
+        if calibrated is not None and calibrated.tensor.count:
+            least, most = calibrated.tensor.minimum, calibrated.tensor.maximum
+            width = max(most, 0.0) - min(least, 0.0) or inf
+            beyond.append(((high - most) / width, f"input '{name}'", high, most))
+            beyond.append(((least - low) / width, f"input '{name}'", low, least))
+    for output in evaluation.outputs:
+        if output.difference is not None and output.name in profile and profile[output.name].count:
+            held = output.difference.max_abs_value
+            seen = max(abs(profile[output.name].minimum), abs(profile[output.name].maximum))
+            beyond.append(((held - seen) / (seen or inf), f"output '{output.name}'", held, seen))
+    share, where, held, seen = max(beyond, default=(0.0, "", 0.0, 0.0))
+    if share < BEYOND_RANGE:
+        return evaluation
+    cause = (
+        f"held-out values go beyond the calibrated range of {where} ({held:.3g} against {seen:.3g}): use "
+        "more calibration samples"
+    )
+    untrue = too_good_texts(evaluation.estimates)
+    remarks = (f"{cause}; {remark}" if remark in untrue else remark for remark in evaluation.remarks)
+    return replace(evaluation, remarks=tuple(remarks))
 
 
 def no_verdict(found: Verdict, reason: str) -> Verdict:

@@ -13,15 +13,12 @@ from qprof_onnx.profiles.samples.objects import ChosenSamples
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
 from qprof_onnx.quantizer.api.held_out import (
-    Digests,
+    SampleDigests,
     has_rows,
-    held_out,
     held_out_labels,
-    in_samples,
-    is_random,
+    held_out_positions,
     read_digests,
-    split,
-    split_by_source,
+    split_samples,
 )
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
 
@@ -39,35 +36,35 @@ def data(*rows: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(("samples", "out"), [(2, 1), (4, 2), (8, 4), (16, 4), (100, 25)])
 def test_a_quarter_is_held_out_and_of_few_samples_up_to_half(samples: int, out: int) -> None:
-    assert len(held_out(digests(samples))) == out
+    assert len(held_out_positions(digests(samples))) == out
 
 
 def test_the_order_of_the_samples_does_not_matter() -> None:
     rows = digests(40)
-    chosen = {rows[i] for i in held_out(rows)}
+    chosen = {rows[i] for i in held_out_positions(rows)}
     other = rows[::-1]
-    assert {other[i] for i in held_out(other)} == chosen
+    assert {other[i] for i in held_out_positions(other)} == chosen
 
 
 def test_equal_samples_are_on_one_side() -> None:
     rows = digests(20) * 2
-    out = held_out(rows)
+    out = held_out_positions(rows)
     assert {i % 20 for i in out if i < 20} == {i % 20 for i in out if i >= 20}
 
 
 def test_one_sample_is_judged_on_itself() -> None:
-    found = split(read_digests(data(3), SPECS, None))
-    assert found.about.seen
-    assert found.about.rows == 3
-    assert found.about.text == "the 1 sample that the profile was made from"
+    found = split_samples(read_digests(data(3), SPECS, None))
+    assert found.description.seen
+    assert found.description.rows == 3
+    assert found.description.text == "the 1 sample that the profile was made from"
 
 
 def test_both_parts_together_are_the_data() -> None:
     source = data(1, 2, 3, 1, 1, 1, 1, 1)
-    found = split(read_digests(source, SPECS, None))
-    names = [s.name for part in (found.profiled, found.judged) for s in open_samples(part, SPECS)]
+    found = split_samples(read_digests(source, SPECS, None))
+    names = [s.name for part in (found.profiled, found.held_out) for s in open_samples(part, SPECS)]
     assert sorted(names) == sorted(s.name for s in open_samples(source, SPECS))
-    assert found.identity.samples + found.about.rows == 11
+    assert found.profiled_id.samples + found.description.rows == 11
 
 
 def test_chosen_samples_of_a_folder_are_the_files_at_these_places(tmp_path: Path) -> None:
@@ -82,19 +79,18 @@ def test_chosen_samples_of_a_folder_are_the_files_at_these_places(tmp_path: Path
 def test_the_labels_of_held_out_rows_go_with_them(tmp_path: Path) -> None:
     source = data(1, 2, 3, 1, 1, 1, 1, 1)
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(11))))
-    found = split(read_digests(source, SPECS, None))
+    found = split_samples(read_digests(source, SPECS, None))
     labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
     starts = np.cumsum([0, 1, 2, 3, 1, 1, 1, 1, 1])
-    assert isinstance(found.judged, ChosenSamples)
-    wanted = [row for i in found.judged.positions for row in range(starts[i], starts[i + 1])]
+    wanted = [row for i in found.held_out.positions for row in range(starts[i], starts[i + 1])]
     assert labels.tolist() == wanted
 
 
 def test_a_held_out_label_is_named_by_its_line_in_the_whole_file(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(8))))
     np.save(tmp_path / "labels.npy", np.arange(8))
-    found = split(read_digests(data(*[1] * 8), SPECS, None))
-    highest = max(first for first, _ in found.rows_before)
+    found = split_samples(read_digests(data(*[1] * 8), SPECS, None))
+    highest = max(found.held_out_places)
     for name, place in (("labels.txt", f"line {highest + 1}"), ("labels.npy", f"row {highest}")):
         labels = held_out_labels(load_labels(tmp_path / name), found)
         with pytest.raises(
@@ -105,38 +101,31 @@ def test_a_held_out_label_is_named_by_its_line_in_the_whole_file(tmp_path: Path)
 
 def test_labels_that_are_none_for_some_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("1\n2\n3\n")
-    found = split(read_digests(data(1, 1), SPECS, None))
+    found = split_samples(read_digests(data(1, 1), SPECS, None))
     with pytest.raises(DataError, match="3 labels, but the samples have 2 rows; give one label for each row"):
         held_out_labels(load_labels(tmp_path / "labels.txt"), found)
 
 
 def test_labels_of_rows_beyond_a_limit_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(16))))
-    found = split(read_digests(data(*[1] * 16), SPECS, 8))
+    found = split_samples(read_digests(data(*[1] * 16), SPECS, 8))
     labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
-    assert isinstance(found.judged, ChosenSamples)
-    assert labels.tolist() == list(found.judged.positions)
+    assert labels.tolist() == list(found.held_out.positions)
 
 
 def test_labels_of_a_fixed_batch_are_those_of_its_rows(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(18))))  # 2 rows fill no batch
     batches = [{"x": np.full((4, 2), number, np.float32)} for number in range(4)]
-    found = split(read_digests(batches, [replace(SPECS[0], shape=(4, 2))], None))
+    found = split_samples(read_digests(batches, [replace(SPECS[0], shape=(4, 2))], None))
     labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
-    assert isinstance(found.judged, ChosenSamples)
-    assert labels.tolist() == [4 * at + row for at in found.judged.positions for row in range(4)]
+    assert labels.tolist() == [4 * at + row for at in found.held_out.positions for row in range(4)]
 
 
 def test_another_source_is_judged_on_as_a_whole() -> None:
     one, other = (read_digests(source, SPECS, None) for source in (data(1, 2), data(4)))
-    found = split_by_source(one, other)
-    assert (found.about.rows, found.about.seen, found.identity.samples) == (4, False, 3)
-    assert split_by_source(one, one).about.seen
-
-
-def test_random_data_is_known_by_its_name() -> None:
-    assert is_random("random:8")
-    assert not is_random("samples/")
+    found = split_samples(one, others=other)
+    assert (found.description.rows, found.description.seen, found.profiled_id.samples) == (4, False, 3)
+    assert split_samples(one, others=one).description.seen
 
 
 def test_no_samples_are_refused() -> None:
@@ -145,7 +134,7 @@ def test_no_samples_are_refused() -> None:
 
 
 def test_the_identity_is_that_of_a_profile() -> None:
-    found = Digests("x", ((1, 2), (3,)), (0, 1), (0, 2))
+    found = SampleDigests("x", ((1, 2), (3,)), (0, 1), (0, 2))
     assert (found.identity((0, 1)).samples, int(found.identity((1,)).digest, 16)) == (3, 3)
 
 
@@ -158,6 +147,6 @@ def test_outputs_that_begin_with_a_fixed_axis_hold_no_rows(shapes: list[list | N
 
 
 def test_samples_that_are_no_batches_count_as_one_each() -> None:
-    found = split(read_digests(data(3, 4, 5, 6), SPECS, None))
-    assert in_samples(found).about.rows == in_samples(found).about.samples == 2
-    assert in_samples(found).about.text == "2 held-out samples"
+    held_out = split_samples(read_digests(data(3, 4, 5, 6), SPECS, None), has_rows=False).description
+    assert held_out.rows == held_out.samples == 2
+    assert held_out.text == "2 held-out samples"

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.samples.objects import PreprocessedData
-from qprof_onnx.quantizer.api.held_out import held_out
+from qprof_onnx.quantizer.api.held_out import held_out_positions
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 
 NET = """
@@ -63,15 +63,15 @@ def test_sequences_are_held_out_whole_and_drawn_as_samples_are() -> None:
     rng = np.random.default_rng(1)
     rows = [(int(number),) for number in rng.integers(1 << 60, size=60)]
     sequences = tuple(number // 5 for number in range(60))
-    out = held_out(rows, sequences)
+    out = held_out_positions(rows, sequences)
     assert len(out) == 4 * 5  # at least four of them
     assert {sequences[place] for place in out} == {number // 5 for number in out}
     assert all(5 * sequences[place] + step in out for place in out for step in range(5))
-    assert held_out(rows[5:], sequences[5:]) != ()
+    assert held_out_positions(rows[5:], sequences[5:]) != ()
 
 
 def test_equal_sequences_are_on_one_side() -> None:
     rows = [(1,), (2,), (3,), (4,), (1,), (2,), (5,), (6,)]
-    out = held_out(rows, (0, 0, 1, 1, 2, 2, 3, 3))
+    out = held_out_positions(rows, (0, 0, 1, 1, 2, 2, 3, 3))
     assert (0 in out) == (4 in out)
     assert (1 in out) == (5 in out) == (0 in out)
