@@ -26,9 +26,8 @@ from ..noise.activation_ranges import (
 from ..numerics.calibrators import Range
 from ..operators.graph import Graph, Node, index
 from ..operators.table import is_clip
+from .foreign import ForeignRanges, some_of
 from .formats import ExchangeFormat, format_named
-from .range_checks import some_of
-from .values import ForeignRanges
 
 Tensors = Mapping[str, TensorProfile]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +29,17 @@ from ..numerics.affine import (
     parameter_arrays,
     quantize,
 )
-from ..operators.table import (
-    CONVERSIONS,
-    DEQUANTIZE,
-    QUANTIZE,
-    Constraint,
-    rule_of,
-)
+from ..operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
 from ..prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ..prepare.constant_folding import lift_constants
 from ..prepare.float16 import widen
 from ..prepare.inlining import inline_functions, unlist_initializers
 from ..prepare.shapes import infer_shapes
-from .quantized_operators import expand_operators, take_over
+from .quantized_operators import expand_operators, replace_value
 
 Array = npt.NDArray[Any]
 
-Read = QuantParams | None
-"""Parameters in which a node reads an input; None for those that are computed at run time."""
+FLOAT = ir.TensorType(ir.DataType.FLOAT)
 
 MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
 """What operators directly on integers do: the result has the parameters of what is read."""
@@ -54,30 +47,22 @@ MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
 
 @dataclass(frozen=True)
 class StoredConstant:
-    """A constant as the source stores it.
-
-    Attributes:
-        integers: its values.
-        params: their parameters.
-        is_packed: whether an operator of a runtime's own holds it.
-    """
+    """A constant as the source stores it: its integers and their parameters."""
 
     integers: Array
     params: QuantParams
-    is_packed: bool = False
 
     def transposed(self) -> StoredConstant:
         """Return the constant, a matrix, with its axes exchanged."""
-        axis, block = self.params.axis, self.params.block_size
-        if axis is None:
-            return replace(self, integers=self.integers.T)
-        params = replace(self.params, axis=1 - axis)
-        if block is not None:
+        params, axis, block = self.params, self.params.axis, self.params.block_size
+        if axis is not None:
+            params = replace(params, axis=1 - axis)
+        if axis is not None and block is not None:
             counts = list(self.integers.shape)
             counts[axis] = -(-counts[axis] // block)
             scale, points = (a.reshape(counts).T.reshape(-1) for a in (params.scale, params.zero_point))
             params = replace(params, scale=scale, zero_point=points)
-        return replace(self, integers=self.integers.T, params=params)
+        return StoredConstant(self.integers.T, params)
 
 
 def digest_of(array: Array) -> str:
@@ -99,46 +84,26 @@ class DequantizedModel:
         mixed: activations that are quantized for some readers, while others, or an output of the model, have
             the float tensor.
         constants: digest of the float values of a constant (`digest_of`) -> how the source stores it.
-        names: name of a tensor of the source -> name of the tensor here that it is a form of.
+        names: name of a tensor of the source -> name of the tensor here that it holds quantized.
         implementations: node -> implementation, where the source has an operator of a runtime's own.
-        operators: how many nodes of the source were on quantized tensors, by operator.
-        unread: what of the source could not be read, in graph order.
+        has_operators: whether the source has operators on quantized tensors.
+        unread: operator -> the nodes of it that could not be read and stay as they are, in graph order, each
+            as "'NAME': REASON".
     """
 
     model: ir.Model
     stored: Mapping[str, tuple[QuantParams, ...]]
-    reads: Mapping[tuple[str, str], Read]
+    reads: Mapping[tuple[str, str], QuantParams | None]
     mixed: frozenset[str]
     constants: Mapping[str, StoredConstant]
     names: Mapping[str, str]
     implementations: Mapping[str, str]
-    operators: int
-    unread: tuple[Unread, ...]
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A node of the source that stays as it is.
-
-    Attributes:
-        operator, node: its operator, and its name or that of what it makes.
-        reason: why, without its name.
-    """
-
-    operator: str
-    node: str
-    reason: str
+    has_operators: bool
+    unread: Mapping[str, Sequence[str]]
 
 
 class _UnreadError(QprofError):
     """Why a node cannot be read."""
-
-
-STEPS: tuple[Callable[[ir.Model], object], ...] = (
-    *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
-    *(lift_constants, infer_shapes, widen, drop_noops),
-)
-"""What is done before conversions are taken out, as in `prepare`."""
 
 
 def dequantize_model(model: ir.Model) -> DequantizedModel:
@@ -148,43 +113,80 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
         model: as it was read; it stays as it is.
     """
     work = model.clone()
-    for step in STEPS:
+    preparation: tuple[Callable[[ir.Model], object], ...] = (
+        *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
+        *(lift_constants, infer_shapes, widen, drop_noops),
+    )
+    for step in preparation:
         step(work)
     taken = value_names(work)
-    operators = expand_operators(work, taken)
-    walk = Walk(work, taken)
+    has_operators = expand_operators(work, taken)
+
+    walk = _Walk(work, taken)
+    unread: dict[str, list[str]] = {}
     for node in list(work.graph.all_nodes()):
-        _visit(node, walk)
-    float_outputs = _take_outputs(walk)
-    result = _result(walk, operators, float_outputs)
+        try:
+            _take_out(node, walk)
+        except QprofError as problem:
+            reason, _, _ = str(problem).removeprefix("quantization parameters: ").partition("; ")
+            name = node.name or name_of(node.outputs[0])
+            unread.setdefault(node.op_type, []).append(f"'{name}': {reason}")
+    mixed = {value for value in work.graph.outputs if value in walk.stored}
+    _return_float_tensors(walk)
+
+    quantized_reads = Counter(value for _, value, _ in walk.reads)
+    no_readers = (*CONVERSIONS, "Shape", "Size")  # to ask for a shape is no reading
+    for value in walk.stored:
+        if sum(use.node.op_type not in no_readers for use in value.uses()) > quantized_reads[value]:
+            mixed.add(value)
+    dequantized = DequantizedModel(
+        model=work,
+        stored={name_of(value): tuple(params) for value, params in walk.stored.items()},
+        reads={(name_of(node), name_of(value)): params for node, value, params in walk.reads},
+        mixed=frozenset(map(name_of, mixed)),
+        constants=walk.constants,
+        names={alias: name_of(value) for alias, value in walk.names},
+        implementations={name_of(node): text for node, text in walk.implementations.items()},
+        has_operators=has_operators,
+        unread=unread,
+    )
     remove_dead(work)
-    return result
+    return dequantized
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a tensor of the source is a form of: a float tensor, rounded."""
+class _Rounded:
+    """A float tensor, and the parameters in which it is rounded; None for those computed at run time."""
 
     value: ir.Value
-    params: Read
+    params: QuantParams | None
 
 
 @dataclass
-class Walk:
-    """What is known of the source so far."""
+class _Walk:
+    """What the walk over the source has read so far.
+
+    Attributes:
+        model, taken: the model, which is edited, and the names of its values.
+        integers: quantized tensor of the source -> the float tensor that it stands for.
+        floats: dequantized tensor of the source -> the float tensor that it stands for.
+        scales: of activations, computed by DynamicQuantizeLinear.
+        stored, reads, constants, names, implementations: as in `DequantizedModel`, by nodes and values, whose
+            names still change.
+        tanhs: QuantizeLinear nodes after a Sigmoid that stands for a Tanh.
+    """
 
     model: ir.Model
     taken: set[str]
-    integers: dict[ir.Value, Form] = field(default_factory=dict)
-    floats: dict[ir.Value, Form] = field(default_factory=dict)
+    integers: dict[ir.Value, _Rounded] = field(default_factory=dict)
+    floats: dict[ir.Value, _Rounded] = field(default_factory=dict)
     scales: set[ir.Value] = field(default_factory=set)
     stored: dict[ir.Value, list[QuantParams]] = field(default_factory=dict)
-    reads: list[tuple[ir.Node, ir.Value, Read]] = field(default_factory=list)
+    reads: list[tuple[ir.Node, ir.Value, QuantParams | None]] = field(default_factory=list)
     constants: dict[str, StoredConstant] = field(default_factory=dict)
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
     tanhs: set[ir.Node] = field(default_factory=set)
-    unread: list[Unread] = field(default_factory=list)
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -192,134 +194,139 @@ class Walk:
 
     def store(self, value: ir.Value, params: QuantParams) -> None:
         """Note that a tensor is quantized."""
-        found = self.stored.setdefault(value, [])
-        if params not in found:
-            found.append(params)
+        of_value = self.stored.setdefault(value, [])
+        if params not in of_value:
+            of_value.append(params)
 
-    def constant(
-        self, name: str, integers: Array, params: QuantParams, *, is_packed: bool = False
-    ) -> ir.Value:
+    def hold_integers(self, value: ir.Value, params: QuantParams) -> _Rounded:
+        """Make a tensor of integers the float tensor that it stands for."""
+        value.type = FLOAT
+        self.integers[value] = _Rounded(value, params)
+        self.store(value, params)
+        return self.integers[value]
+
+    def new_value(self, name: str) -> ir.Value:
+        """Return a new float value."""
+        return ir.Value(name=free_name(name, self.taken), type=FLOAT)
+
+    def new_constant(self, name: str, integers: Array, params: QuantParams) -> ir.Value:
         """Return a new float constant for one that is stored as integers."""
         array = dequantize(integers, params)
-        self.constants.setdefault(digest_of(array), StoredConstant(integers, params, is_packed))
+        self.constants.setdefault(digest_of(array), StoredConstant(integers, params))
         return add_initializer(self.model.graph, free_name(f"{name}_float", self.taken), array)
 
     def read_floats(self, node: ir.Node) -> None:
         """Let a node read the float tensors themselves; how it read them is noted."""
         for position, value in enumerate(node.inputs):
-            if value is None or value not in self.floats:
-                continue
-            form = self.floats[value]
-            self.reads.append((node, form.value, form.params))
-            node.replace_input_with(position, form.value)
+            if value is not None and value in self.floats:
+                rounded = self.floats[value]
+                self.reads.append((node, rounded.value, rounded.params))
+                node.replace_input_with(position, rounded.value)
 
 
-def _visit(node: ir.Node, walk: Walk) -> None:
-    """Take out what a node says of quantization; what cannot be read stays, with the reason."""
-    try:
-        _take_out(node, walk)
-    except QprofError as problem:
-        reason, _, _ = str(problem).removeprefix("quantization parameters: ").partition("; ")
-        walk.unread.append(Unread(node.op_type, node.name or name_of(node.outputs[0]), reason))
+def _take_out(node: ir.Node, walk: _Walk) -> None:
+    """Take out what a node says of quantization.
 
-
-def _take_out(node: ir.Node, walk: Walk) -> None:
+    Raises:
+        QprofError: it cannot be read; the node stays as it is.
+    """
     if node.op_type == QUANTIZE:
-        _quantize(node, walk)
+        _read_quantize(node, walk)
     elif node.op_type == DEQUANTIZE:
-        _dequantize(node, walk)
+        _read_dequantize(node, walk)
     elif node.op_type == "DynamicQuantizeLinear" and node.inputs[0] is not None:
-        walk.integers[node.outputs[0]] = Form(walk.source(node.inputs[0]), None)
+        walk.integers[node.outputs[0]] = _Rounded(walk.source(node.inputs[0]), None)
         walk.scales.add(node.outputs[1])
     elif node.op_type in ("MatMulInteger", "ConvInteger"):
-        integer_product(node, walk)
-    elif node.op_type == "Cast" and folded_constant(node, walk):
+        _read_integer_product(node, walk)
+    elif node.op_type == "Cast" and _read_cast_constant(node, walk):
         pass
     elif node.op_type == "MatMulNBits":
-        packed_product(node, walk)
+        _read_packed_product(node, walk)
     elif node.op_type == "GatherBlockQuantized":
-        packed_table(node, walk)
+        _read_packed_table(node, walk)
     elif any(value in walk.integers for value in node.inputs if value is not None):
-        _on_integers(node, walk)
+        _read_on_integers(node, walk)
     else:
         walk.read_floats(node)
 
 
-def _quantize(node: ir.Node, walk: Walk) -> None:
-    given, params = node.inputs[0], params_of(node)
-    assert given is not None
+def _read_quantize(node: ir.Node, walk: _Walk) -> None:
+    data, params = node.inputs[0], _params_of(node)
+    assert data is not None
     if node in walk.tanhs:
         params = QuantParams((1.0 / 128.0,), (params.qtype.low + 128,), params.qtype)
-    value = walk.source(given)
+    value = walk.source(data)
     constant = constant_of(value)
     if constant is not None:
         walk.constants.setdefault(digest_of(constant), StoredConstant(quantize(constant, params), params))
     else:
         walk.store(value, params)
-    walk.integers[node.outputs[0]] = Form(value, params)
+    walk.integers[node.outputs[0]] = _Rounded(value, params)
     walk.names.append((name_of(node.outputs[0]), value))
 
 
-def _dequantize(node: ir.Node, walk: Walk) -> None:
-    given, output = node.inputs[0], node.outputs[0]
-    assert given is not None
-    integers = constant_of(given)
+def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
+    data, output = node.inputs[0], node.outputs[0]
+    assert data is not None
+    integers = constant_of(data)
     if integers is not None:
-        integers, params = stored_constant(integers, _numbers_of(node))
-        walk.floats[output] = Form(walk.constant(name_of(output), integers, params), params)
+        integers, params = stored_constant(integers, _written_params(node))
+        walk.floats[output] = _Rounded(walk.new_constant(name_of(output), integers, params), params)
         return
-    params = params_of(node)
-    form = walk.integers.get(given)
-    if form is None and given.is_graph_input():
-        given.type, form = ir.TensorType(ir.DataType.FLOAT), Form(given, params)
-        walk.store(given, params)
-        walk.integers[given] = form
-    form = form or _quantized_lookup(given, params, walk)
-    if form is not None and _is_tanh(node, form, params, walk):
-        walk.floats[output] = form
+    params = _params_of(node)
+    rounded = walk.integers.get(data)
+    if rounded is None and data.is_graph_input():
+        rounded = walk.hold_integers(data, params)
+    rounded = rounded or _moved_table(data, params, walk)
+    if rounded is not None and _is_tanh(node, rounded, params, walk):
+        walk.floats[output] = rounded
         return
-    if form is None:
-        raise _UnreadError(f"'{name_of(given)}' is not quantized by what is read")
-    if form.params is None or _differs(form.params, params):
-        raise _UnreadError(f"'{name_of(given)}' is quantized with other parameters")
-    walk.floats[output] = form
-    walk.names.append((name_of(output), form.value))
+    if rounded is None:
+        raise _UnreadError(f"'{name_of(data)}' is not quantized by what is read")
+    own = rounded.params
+    if (
+        own is None
+        or own.axis != params.axis
+        or not np.array_equal(own.scale, params.scale)
+        or not np.array_equal(own.zero_point, params.zero_point)
+    ):
+        raise _UnreadError(f"'{name_of(data)}' is quantized with other parameters")
+    walk.floats[output] = rounded
+    walk.names.append((name_of(output), rounded.value))
 
 
-def _quantized_lookup(given: ir.Value, params: QuantParams, walk: Walk) -> Form | None:
+def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded | None:
     """Return what an operator that moves values makes of a constant of integers: Gather of a table."""
-    maker = given.producer()
+    maker = data.producer()
     rule = None if maker is None else rule_of(maker)
     integers = None if maker is None or not maker.inputs else constant_of(maker.inputs[0])
     if maker is None or rule is None or integers is None or params.axis is not None:
         return None
     if rule.constraint is not Constraint.SAME or integers.dtype != params.qtype.numpy_dtype:
         return None
-    value = walk.constant(name_of(maker.inputs[0]), integers, params)
+    value = walk.new_constant(name_of(maker.inputs[0]), integers, params)
     if maker.op_type == "Transpose" and integers.ndim == 2:  # preparation makes it a constant of its own
         turned = StoredConstant(integers, params).transposed()
         walk.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
     maker.replace_input_with(0, value)
-    given.type, form = ir.TensorType(ir.DataType.FLOAT), Form(given, params)
     walk.reads.append((maker, value, params))
-    walk.store(given, params)
-    walk.integers[given] = form
-    return form
+    return walk.hold_integers(data, params)
 
 
-def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool:
+def _is_tanh(node: ir.Node, rounded: _Rounded, params: QuantParams, walk: _Walk) -> bool:
     """Whether a tensor is read with twice its scale for tanh(x) = 2 sigmoid(2x) - 1, and make it a Tanh.
 
     The integers of the sigmoid in 256ths are those of tanh in 128ths, 128 less.
     """
-    own, sigmoid = form.params, sole_user(node.outputs[0])
+    own, sigmoid = rounded.params, sole_user(node.outputs[0])
     if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
         return False
     after = sole_user(sigmoid.outputs[0])
     doubled = own.axis is None and params == replace(own, scale=2.0 * own.scale)
     if after is None or after.op_type != QUANTIZE or not doubled:
         return False
-    result = params_of(after)
+    result = _params_of(after)
     if result != QuantParams((1.0 / 256.0,), (result.qtype.low,), result.qtype) or result.qtype.bits != 8:
         return False
     sigmoid.op_type = "Tanh"
@@ -327,96 +334,59 @@ def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool
     return True
 
 
-def _differs(own: QuantParams, other: QuantParams) -> bool:
-    same = np.array_equal(own.scale, other.scale) and np.array_equal(own.zero_point, other.zero_point)
-    return not same or own.axis != other.axis
-
-
-def _on_integers(node: ir.Node, walk: Walk) -> None:
+def _read_on_integers(node: ir.Node, walk: _Walk) -> None:
     """Let an operator on integers be one on float values; its result has the parameters of its input."""
-    forms = [walk.integers[v] for v in node.inputs if v is not None and v in walk.integers]
-    rule, form = rule_of(node), forms[0]
+    tensors = [walk.integers[v] for v in node.inputs if v is not None and v in walk.integers]
     if node.op_type in ("Shape", "Size"):
-        node.replace_input_with(0, form.value)
+        node.replace_input_with(0, tensors[0].value)
         return
-    same = all(other.params == form.params for other in forms)
-    if rule is None or rule.constraint not in MOVES or form.params is None or not same:
+    rule, params = rule_of(node), tensors[0].params
+    same = all(tensor.params == params for tensor in tensors)
+    if rule is None or rule.constraint not in MOVES or params is None or not same:
         walk.read_floats(node)
         raise _UnreadError("it computes on integers in a way that is not known here")
-    stored_as = ir.DataType[form.params.qtype.storage.upper()]
+    stored_as = ir.DataType[params.qtype.storage.upper()]
     for position, value in enumerate(node.inputs):
-        if value is None:
-            continue
         constant = constant_of(value)
-        if value in walk.integers:
-            walk.reads.append((node, walk.integers[value].value, form.params))
+        if value is not None and value in walk.integers:
+            walk.reads.append((node, walk.integers[value].value, params))
             node.replace_input_with(position, walk.integers[value].value)
-        elif constant is not None and value.dtype == stored_as:
-            node.replace_input_with(position, walk.constant(name_of(value), constant, form.params))
+        elif value is not None and constant is not None and value.dtype == stored_as:
+            node.replace_input_with(position, walk.new_constant(name_of(value), constant, params))
     for output in node.outputs:
         if output.dtype in (None, stored_as, ir.DataType.FLOAT):
-            output.type = ir.TensorType(ir.DataType.FLOAT)
-            walk.integers[output] = Form(output, form.params)
-            walk.store(output, form.params)
+            walk.hold_integers(output, params)
 
 
-def _take_outputs(walk: Walk) -> frozenset[ir.Value]:
-    """Let the outputs of the model be the float tensors themselves, under their names.
-
-    Returns:
-        Those that are quantized for other readers, but float as outputs.
-    """
-    graph = walk.model.graph
-    raw = frozenset(value for value in graph.outputs if value in walk.stored)
-    for position, value in enumerate(graph.outputs):
-        form = walk.floats.get(value)
-        if form is None:
+def _return_float_tensors(walk: _Walk) -> None:
+    """Let the outputs of the model be the float tensors themselves, under their names."""
+    outputs = walk.model.graph.outputs
+    for position, value in enumerate(outputs):
+        if value not in walk.floats:
             continue
-        source = form.value
+        source = walk.floats[value].value
         if source.is_graph_input() or source.is_initializer() or source.is_graph_output():
             continue
         name = value.name
         value.name = free_name(f"{name}_quantized", walk.taken)
         walk.names.append((name_of(source), source))
-        graph.outputs[position] = source
+        outputs[position] = source
         source.name = name
         source.shape = value.shape if source.shape is None else source.shape
         source.type = source.type or value.type
-    return raw
-
-
-def _result(walk: Walk, operators: int, float_outputs: frozenset[ir.Value]) -> DequantizedModel:
-    quantized = Counter(value for _, value, _ in walk.reads)
-    unread = (*CONVERSIONS, "Shape", "Size")  # to ask for a shape is no reading
-    mixed = {
-        value
-        for value in walk.stored
-        if sum(use.node.op_type not in unread for use in value.uses()) > quantized[value]
-    }
-    return DequantizedModel(
-        model=walk.model,
-        stored={name_of(value): tuple(params) for value, params in walk.stored.items()},
-        reads={(name_of(node), name_of(value)): params for node, value, params in walk.reads},
-        mixed=frozenset(name_of(value) for value in float_outputs | mixed),
-        constants=walk.constants,
-        names={alias: name_of(value) for alias, value in walk.names},
-        implementations={name_of(node): text for node, text in walk.implementations.items()},
-        operators=operators,
-        unread=tuple(walk.unread),
-    )
 
 
 # Products with dynamic parameters, and with packed weights: the float products that they are -------------
 
 
-def folded_constant(node: ir.Node, walk: Walk) -> bool:
+def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
     """Read Cast, Sub and Mul on a constant of integers as the DequantizeLinear that they stand for.
 
     Returns:
         Whether that is what the Cast begins.
     """
     integers, value = _moved_constant(node.inputs[0]), node.outputs[0]
-    if integers is None or node.inputs[0] is None or integers.dtype.name not in TYPES or integers.ndim == 0:
+    if integers is None or integers.dtype.name not in TYPES or integers.ndim == 0:
         return False
     points: Array | None = None
     user = sole_user(value)
@@ -432,125 +402,75 @@ def folded_constant(node: ir.Node, walk: Walk) -> bool:
     axes = [axis for axis, size in enumerate(sizes) if size > 1]
     if len(axes) > 1 or integers.dtype.name == "int32":
         return False
-    integers, params = _weight(integers, scale, points, axes[0] if axes else 0)
-    result = user.outputs[0]
-    walk.floats[result] = Form(walk.constant(name_of(result), integers, params), params)
+    integers, params = _stored_weight(integers, scale, points, axes[0] if axes else 0)
+    output = user.outputs[0]
+    walk.floats[output] = _Rounded(walk.new_constant(name_of(output), integers, params), params)
     return True
 
 
-def integer_product(node: ir.Node, walk: Walk) -> None:
+def _read_integer_product(node: ir.Node, walk: _Walk) -> None:
     """Write sums of integer products and their Cast and Mul as the float product that they stand for."""
     data, weight = node.inputs[0], node.inputs[1]
-    form, integers = walk.integers.get(data) if data is not None else None, constant_of(weight)
-    if form is None or integers is None or form.params is not None:
+    rounded, integers = walk.integers.get(data) if data is not None else None, constant_of(weight)
+    if rounded is None or integers is None or rounded.params is not None:
         raise _UnreadError("its activations are not those of DynamicQuantizeLinear, or its weight varies")
-    last, scale = _end_of_product(node, walk)
+
+    # The value in which the sums are scaled, by the scale of the data and that of the weight.
+    result, scale, has_data_scale = node.outputs[0], None, False
+    while scale is None or not has_data_scale:
+        uses = list(result.uses())
+        user = uses[0].node if len(uses) == 1 else None
+        if user is None or user.op_type not in ("Mul", "Cast"):
+            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
+        for factor in _factors(user.inputs[1 - uses[0].idx]) if user.op_type == "Mul" else ():
+            has_data_scale |= factor in walk.scales
+            constant = constant_of(factor)
+            scale = constant if constant is not None else scale
+        result = user.outputs[0]
+
     points = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
     is_conv = node.op_type == "ConvInteger"
-    integers, params = _weight(integers, scale, points, 0 if is_conv else integers.ndim - 1)
-    value = walk.constant(name_of(weight), integers, params)
-    kind = "Conv" if is_conv else "MatMul"
-    made = ir.Node(
-        "", kind, [form.value, value], list(node.attributes.values()) if is_conv else [], name=node.name
+    axis = 0 if is_conv else integers.ndim - 1
+    integers, params = _stored_weight(integers, np.asarray(scale, np.float32), points, axis)
+    value = walk.new_constant(name_of(weight), integers, params)
+    product = ir.Node(
+        "",
+        "Conv" if is_conv else "MatMul",
+        [rounded.value, value],
+        list(node.attributes.values()) if is_conv else [],
+        outputs=[walk.new_value(f"{name_of(result)}_float")],
+        name=node.name,
     )
     node.name = ""
-    made.outputs[0].name, made.outputs[0].type = (
-        free_name(f"{name_of(last)}_float", walk.taken),
-        ir.TensorType(ir.DataType.FLOAT),
-    )
-    graph = node.graph
-    assert graph is not None
-    graph.insert_before(node, made)
-    take_over(last, made.outputs[0])
-    walk.reads += [(made, form.value, None), (made, value, params)]
+    assert node.graph is not None
+    node.graph.insert_before(node, product)
+    replace_value(result, product.outputs[0])
+    walk.reads += [(product, rounded.value, None), (product, value, params)]
 
 
-def _end_of_product(node: ir.Node, walk: Walk) -> tuple[ir.Value, Array]:
-    """Return the value in which the sums are scaled, and the scale of the weight."""
-    value, scale, has_data = node.outputs[0], None, False
-    while True:
-        uses = list(value.uses())
-        if len(uses) != 1:
-            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
-        user, index = uses[0].node, uses[0].idx
-        if user.op_type == "Mul":
-            for factor in _factors(user.inputs[1 - index]):
-                has_data |= factor in walk.scales
-                constant = constant_of(factor)
-                scale = constant if constant is not None else scale
-        elif user.op_type != "Cast":
-            raise _UnreadError("its sums are not scaled by Cast and Mul alone")
-        value = user.outputs[0]
-        if has_data and scale is not None:
-            return value, np.asarray(scale, np.float32)
-
-
-def _factors(value: ir.Value | None) -> list[ir.Value]:
-    """Return what a factor is the product of."""
-    if value is None:
-        return []
-    maker = value.producer()
+def _factors(value: ir.Value | None) -> Iterator[ir.Value]:
+    """Yield what a factor is the product of."""
+    maker = None if value is None else value.producer()
     if maker is not None and maker.op_type == "Mul":
-        return [factor for part in maker.inputs for factor in _factors(part)]
-    return [value]
+        for part in maker.inputs:
+            yield from _factors(part)
+    elif value is not None:
+        yield value
 
 
-def _weight(integers: Array, scale: Array, points: Array | None, axis: int) -> tuple[Array, QuantParams]:
-    flat = scale.reshape(-1)
+def _stored_weight(
+    integers: Array, scale: Array, points: Array | None, axis: int
+) -> tuple[Array, QuantParams]:
+    """Return a weight with one scale, or one for each channel along an axis; without zero points for 0."""
+    scale = scale.reshape(-1)
     zeros = np.zeros(1, np.int64) if points is None else points.astype(np.int64).reshape(-1)
-    zeros = np.repeat(zeros, flat.size) if zeros.size == 1 else zeros
-    qtype, where = TYPES[integers.dtype.name], None if flat.size == 1 else axis
-    return stored_constant(integers, (flat, zeros, qtype, where, None))
+    zeros = np.repeat(zeros, scale.size) if zeros.size == 1 else zeros
+    channels = None if scale.size == 1 else axis
+    return stored_constant(integers, WrittenParams(scale, zeros, TYPES[integers.dtype.name], channels))
 
 
-def packed_product(node: ir.Node, walk: Walk) -> None:
-    """Write a MatMulNBits as a MatMul with a constant, and an Add of its bias."""
-    integers, params = unpacked_product(node)
-    value = walk.constant(name_of(node.inputs[1]), integers, params, is_packed=True)
-    bias = node.inputs[5] if len(node.inputs) > 5 else None
-    accuracy = node.attributes.get_int("accuracy_level", 0)
-    made = ir.Node("", "MatMul", [node.inputs[0], value], name=node.name)
-    walk.implementations[made] = "runtime" if accuracy == 4 else "runtime-float"
-    _in_place_of(node, made, bias, walk)
-    walk.reads.append((made, value, params))
-
-
-def packed_table(node: ir.Node, walk: Walk) -> None:
-    """Write a GatherBlockQuantized as a Gather from a constant."""
-    integers, params = unpacked_table(node)
-    value = walk.constant(name_of(node.inputs[0]), integers, params, is_packed=True)
-    axis = ir.AttrInt64("axis", node.attributes.get_int("gather_axis", 0))
-    made = ir.Node("", "Gather", [value, node.inputs[1]], [axis], name=node.name)
-    walk.implementations[made] = "runtime"
-    _in_place_of(node, made, None, walk)
-    walk.reads.append((made, value, params))
-
-
-def _in_place_of(node: ir.Node, made: ir.Node, bias: ir.Value | None, walk: Walk) -> None:
-    """Put a node in the place of another, and an Add of a bias after it."""
-    old, graph = node.outputs[0], node.graph
-    assert graph is not None
-    made.outputs[0].name = free_name(f"{old.name}_float", walk.taken)
-    made.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-    node.name = ""
-    graph.insert_before(node, made)
-    end = made.outputs[0]
-    if bias is not None:
-        add = ir.Node("", "Add", [end, bias])
-        add.outputs[0].name = free_name(f"{old.name}_sum", walk.taken)
-        add.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-        graph.insert_before(node, add)
-        end = add.outputs[0]
-    take_over(old, end)
-    graph.remove(node, safe=True)
-    walk.read_floats(made)
-
-
-# Packed weights of MatMulNBits and GatherBlockQuantized; their layout stands in `lowering.bit_packed` ----
-
-
-def unpacked_product(node: ir.Node) -> tuple[Array, QuantParams]:
-    """Return the weight [K, N] of a MatMulNBits, with its parameters.
+def _read_packed_product(node: ir.Node, walk: _Walk) -> None:
+    """Write a MatMulNBits as a MatMul with a constant [K, N], and an Add of its bias.
 
     Raises:
         QprofError: an input is no constant, is of another size, or is grouped in another way.
@@ -573,11 +493,27 @@ def unpacked_product(node: ir.Node) -> tuple[Array, QuantParams]:
         raise _UnreadError(f"its zero points are not {size['N']} x {blocks} integers of {bits} bits")
     rows = _unpacked(packed.reshape(size["N"], -1), bits)[:, : size["K"]]
     zeros = None if points is None else _unpacked(points.reshape(size["N"], -1), bits)[:, :blocks].T
-    return _blocked(rows.T, scales.reshape(size["N"], blocks).T, zeros, bits, (0, block))
+    integers, params = _stored_blocks(
+        rows.T, scales.reshape(size["N"], blocks).T, zeros, bits, axis=0, block=block
+    )
+
+    value = walk.new_constant(name_of(node.inputs[1]), integers, params)
+    name, bias = name_of(node.outputs[0]), node.inputs[5] if len(node.inputs) > 5 else None
+    product = ir.Node(
+        "", "MatMul", [node.inputs[0], value], outputs=[walk.new_value(f"{name}_float")], name=node.name
+    )
+    nodes = [product]
+    if bias is not None:
+        outputs = [walk.new_value(f"{name}_sum")]
+        nodes.append(ir.Node("", "Add", [product.outputs[0], bias], outputs=outputs))
+    accuracy = node.attributes.get_int("accuracy_level", 0)
+    walk.implementations[product] = "runtime" if accuracy == 4 else "runtime-float"
+    _put_in_place(node, nodes, walk)
+    walk.reads.append((product, value, params))
 
 
-def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams]:
-    """Return the table of a GatherBlockQuantized, with its parameters.
+def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
+    """Write a GatherBlockQuantized as a Gather from a constant.
 
     Raises:
         QprofError: an input is no constant, or its blocks are not along the last axis.
@@ -589,16 +525,36 @@ def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams]:
     if node.attributes.get_int("quantize_axis", 1) % packed.ndim != packed.ndim - 1:
         raise _UnreadError("its blocks are not along its last axis")
     zeros = None if points is None else _unpacked(points, bits)[..., : scales.shape[-1]]
-    return _blocked(_unpacked(packed, bits), scales, zeros, bits, (packed.ndim - 1, block))
+    table = _unpacked(packed, bits)
+    integers, params = _stored_blocks(table, scales, zeros, bits, axis=packed.ndim - 1, block=block)
+
+    value = walk.new_constant(name_of(node.inputs[0]), integers, params)
+    axis = ir.AttrInt64("axis", node.attributes.get_int("gather_axis", 0))
+    outputs = [walk.new_value(f"{name_of(node.outputs[0])}_float")]
+    gather = ir.Node("", "Gather", [value, node.inputs[1]], [axis], outputs=outputs, name=node.name)
+    walk.implementations[gather] = "runtime"
+    _put_in_place(node, [gather], walk)
+    walk.reads.append((gather, value, params))
+
+
+def _put_in_place(node: ir.Node, new: Sequence[ir.Node], walk: _Walk) -> None:
+    """Put nodes, the first of which has the name of another and what it reads, in the place of that one."""
+    graph = node.graph
+    assert graph is not None
+    node.name = ""
+    graph.insert_before(node, new)
+    replace_value(node.outputs[0], new[-1].outputs[0])
+    graph.remove(node, safe=True)
+    walk.read_floats(new[0])
 
 
 def _constant_at(node: ir.Node, position: int) -> Array | None:
     """Return an input that is a constant; None for one that is left out."""
-    given = node.inputs[position] if position < len(node.inputs) else None
-    found = _moved_constant(given)
-    if given is not None and found is None:
+    value = node.inputs[position] if position < len(node.inputs) else None
+    constant = _moved_constant(value)
+    if value is not None and constant is None:
         raise _UnreadError(f"its input {position} is no constant")
-    return found
+    return constant
 
 
 def _moved_constant(value: ir.Value | None) -> Array | None:
@@ -614,64 +570,107 @@ def _moved_constant(value: ir.Value | None) -> Array | None:
     return array.reshape(value.shape.numpy())
 
 
-def _blocked(
-    table: Array, scales: Array, points: Array | None, bits: int, blocks: tuple[int, int]
-) -> tuple[Array, QuantParams]:
-    """Return unsigned integers with their parameters; those without zero points as signed ones around 0.
-
-    Args:
-        table, scales: as `stored_constant` has them.
-        points: one for each scale; None for the middle of the type.
-        bits: of the integers.
-        blocks: axis, and elements of a block.
-    """
-    qtype, scale = TYPES[f"uint{bits}"], np.asarray(scales, np.float32).reshape(-1)
-    if points is not None:
-        return stored_constant(table, (scale, points.astype(np.int64).reshape(-1), qtype, *blocks))
-    qtype, half = TYPES[f"int{bits}"], 1 << (bits - 1)
-    signed = (table.astype(np.int64) - half).astype(qtype.numpy_dtype)
-    return stored_constant(signed, (scale, np.zeros(scale.size, np.int64), qtype, *blocks))
-
-
 def _unpacked(packed: Array, bits: int) -> Array:
-    """Return the values of bytes along the last axis; of two in a byte the low half is the first."""
+    """Return the values of bytes along the last axis; of two in a byte the low half is the first.
+
+    The layout of packed weights stands in `lowering.bit_packed`.
+    """
     if bits == 8:
         return packed
     halves = np.stack([packed & 15, packed >> 4], axis=-1)
     return np.asarray(halves.reshape(*packed.shape[:-1], -1))
 
 
+def _stored_blocks(
+    table: Array, scales: Array, points: Array | None, bits: int, *, axis: int, block: int
+) -> tuple[Array, QuantParams]:
+    """Return unsigned integers with their parameters; those without zero points as signed ones around 0.
+
+    Args:
+        table: the integers.
+        scales: one for each block.
+        points: zero points, one for each scale; None for the middle of the type.
+        bits: of the integers.
+        axis: of the blocks.
+        block: elements of a block.
+    """
+    scale = np.asarray(scales, np.float32).reshape(-1)
+    if points is not None:
+        zeros = points.astype(np.int64).reshape(-1)
+        return stored_constant(table, WrittenParams(scale, zeros, TYPES[f"uint{bits}"], axis, block))
+    qtype, half = TYPES[f"int{bits}"], 1 << (bits - 1)
+    signed = (table.astype(np.int64) - half).astype(qtype.numpy_dtype)
+    zeros = np.zeros(scale.size, np.int64)
+    return stored_constant(signed, WrittenParams(scale, zeros, qtype, axis, block))
+
+
 # Parameters of conversions -------------------------------------------------------------------------------
 
 
-Numbers = tuple[Array, Array, QuantType, int | None, int | None]
-"""Scales (float32) and zero points, [scales] each; type, axis and block, as the file has them."""
+class WrittenParams(NamedTuple):
+    """Parameters as a file has them, whose scales may be negative or 0.
+
+    Attributes:
+        scale: float32, [scales].
+        zero_point: [scales].
+        qtype: type of the integers.
+        axis: of the channels or blocks; None for one scale.
+        block_size: elements of a block; None for none.
+    """
+
+    scale: Array
+    zero_point: Array
+    qtype: QuantType
+    axis: int | None = None
+    block_size: int | None = None
 
 
-def params_of(node: ir.Node) -> QuantParams:
+def _params_of(node: ir.Node) -> QuantParams:
     """Return the parameters of a conversion.
 
     Raises:
         QprofError: they vary, are of a type not known here, or are none.
     """
-    return QuantParams(*_numbers_of(node))
+    return QuantParams(*_written_params(node))
 
 
-def _numbers_of(node: ir.Node) -> Numbers:
-    scale, points, qtype = _constant_at(node, 1), _constant_at(node, 2), _type(node)
-    if scale is None or node.inputs[0] is None:
+def _written_params(node: ir.Node) -> WrittenParams:
+    """Return the parameters of a conversion as the file has them.
+
+    Raises:
+        QprofError: they vary, or are of a type not known here.
+    """
+    scale, points, data = _constant_at(node, 1), _constant_at(node, 2), node.inputs[0]
+    dtype = None if points is None or node.inputs[2] is None else node.inputs[2].dtype
+    if dtype is None and node.op_type == QUANTIZE and "output_dtype" in node.attributes:
+        dtype = ir.DataType(node.attributes.get_int("output_dtype", 0))
+    if dtype is None:
+        integers = node.outputs[0] if node.op_type == QUANTIZE else data
+        dtype = None if integers is None else integers.dtype
+    qtype = TYPES.get("uint8" if dtype is None else dtype.name.lower())  # the default of QuantizeLinear
+    if qtype is None:
+        raise _UnreadError(f"its type {dtype.name.lower() if dtype else ''} is not read")
+    if scale is None or data is None:
         raise _UnreadError("it has no scale or no input")
-    axis, block = _axis(node, scale)
+
+    block = node.attributes.get_int("block_size", 0) or None
+    axis: int | None = node.attributes.get_int("axis", 1)
+    if scale.size == 1 and block is None:
+        axis = None
+    elif axis is not None and axis < 0:
+        rank = scale.ndim if block is not None else len(data.shape) if data.shape is not None else 2
+        axis %= rank
+
     flat = np.asarray(scale, np.float32).reshape(-1)
     zeros = np.zeros(flat.size, np.int64) if points is None else points.astype(np.int64).reshape(-1)
     if axis is None:
         flat, zeros = flat[:1], zeros[:1]
     if zeros.size == 1:
         zeros = np.repeat(zeros, flat.size)
-    return flat, zeros, qtype, axis, block
+    return WrittenParams(flat, zeros, qtype, axis, block)
 
 
-def stored_constant(integers: Array, numbers: Numbers) -> tuple[Array, QuantParams]:
+def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, QuantParams]:
     """Return a constant with the same float values whose scales are all positive.
 
     A scale -s with zero point z is the scale s of mirrored integers: low + high - q for each q, and for z. A
@@ -680,13 +679,13 @@ def stored_constant(integers: Array, numbers: Numbers) -> tuple[Array, QuantPara
 
     Args:
         integers: of the constant.
-        numbers: what the file says of them.
+        written: their parameters.
 
     Raises:
         PlanError: a scale is not finite, or a number does not fit the type or the shape.
     """
-    scale, points, qtype, axis, block = numbers
-    params = QuantParams(np.where(scale == 0.0, np.float32(1.0), np.abs(scale)), points, qtype, axis, block)
+    scale, qtype = written.scale, written.qtype
+    params = QuantParams(*written._replace(scale=np.where(scale == 0.0, np.float32(1.0), np.abs(scale))))
     if (scale > 0.0).all():
         return integers, params
     ends, shape = qtype.low + qtype.high, integers.shape
@@ -695,33 +694,3 @@ def stored_constant(integers: Array, numbers: Numbers) -> tuple[Array, QuantPara
     wide = integers.astype(np.int64)
     mirrored = np.where(sign < 0.0, ends - wide, np.where(sign == 0.0, zero_point, wide))
     return mirrored.astype(integers.dtype), params
-
-
-def _type(node: ir.Node) -> QuantType:
-    zero_point = node.inputs[2] if len(node.inputs) > 2 else None
-    value = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
-    dtype = None if zero_point is None else zero_point.dtype
-    if dtype is None and node.op_type == QUANTIZE and "output_dtype" in node.attributes:
-        dtype = ir.DataType(node.attributes.get_int("output_dtype", 0))
-    dtype = dtype if dtype is not None else None if value is None else value.dtype
-    if dtype is None:
-        return TYPES["uint8"]  # the default of QuantizeLinear
-    qtype = TYPES.get(dtype.name.lower())
-    if qtype is None:
-        raise _UnreadError(f"its type {dtype.name.lower()} is not read")
-    return qtype
-
-
-def _axis(node: ir.Node, scale: np.ndarray) -> tuple[int | None, int | None]:
-    """Return the axis of the scales, counted from the front, and the size of a block."""
-    size = node.attributes.get_int("block_size", 0)
-    block = size if size else None
-    if scale.size == 1 and block is None:
-        return None, None
-    axis = node.attributes.get_int("axis", 1)
-    if axis >= 0:
-        return axis, block
-    value = node.inputs[0]
-    shape = None if value is None else value.shape
-    rank = scale.ndim if block is not None else len(shape) if shape is not None else 2
-    return axis % rank, block

@@ -18,8 +18,7 @@ from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ..numerics.affine import INT32, TYPES, QuantParams, QuantType, unsigned_equivalent
 from ..plan.plan import QuantPlan
-from .range_checks import some_of
-from .values import ForeignParams
+from .foreign import ForeignParams, some_of
 
 ACTIVATIONS, CONSTANTS = "activation_encodings", "param_encodings"
 """The sections of AIMET's files below version 2, and of QNN's."""

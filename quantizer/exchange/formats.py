@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from ...profiles.base.errors import ConfigError, QprofError, nearest
 
 if TYPE_CHECKING:
-    from .values import ForeignParams, ForeignRanges
+    from .foreign import ForeignParams, ForeignRanges
 
 Holds = Literal["ranges", "parameters"]
 Loss = Literal["blocks", "blocks of kernels", "scales of biases"]

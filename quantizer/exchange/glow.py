@@ -19,7 +19,7 @@ from ...profiles.base.output_files import text_of
 from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
 from ...profiles.records.histogram import EqualBins, UnknownBins
 from ...profiles.records.profile import Profile
-from .values import ForeignRanges
+from .foreign import ForeignRanges
 
 GlowEntry = tuple[str, EqualBins]
 """Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""

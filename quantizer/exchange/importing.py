@@ -1,40 +1,38 @@
-"""A plan from what another tool wrote: a quantized ONNX model, or a file of parameters."""
+"""A plan from what another tool wrote: a quantized ONNX model, or a file of parameters.
+
+What a model says is read in `quantized_models`. Files of parameters are for converters that know the model,
+so that they do not say what follows from it: axes, tensors that are only moved, weights that preparation
+folds.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
 
+import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, MalformedError
-from ...profiles.base.tool import tool_name
-from ...profiles.samples.samples import title_of
-from ..adjustments.equalization import apply_biases
-from ..lowering.lower import lower
-from ..lowering.written import Lowered, planned_nodes
-from ..model.identity import model_id
+from ..model.graph import constant_of
 from ..model.loading import read_model
 from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, Node, index
-from ..plan.plan import Kind, NodePlan, QuantPlan
-from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
-from ..plan.verify import verify_plan
+from ..operators.table import Constraint
+from ..operators.weight_layout import WeightLayout
+from ..plan.plan import QuantPlan
 from ..prepare.prepare import open_prepared
-from ..targets.config import ActivationType, QuantConfig, WeightType
-from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
-from .bound_params import with_axes, with_folded_constants, with_moved_values
 from .encodings import document
+from .folded_scales import Array, with_folded_factors
+from .foreign import ForeignParams
 from .formats import formats_of, read_as, recognised
-from .node_decisions import Decision, SourceNode, SourceParams, decisions
 from .qnn import has_mappings
 from .quantized_models import source_of_model
-from .values import ForeignParams
+from .source_plan import SourceNode, SourceParams, plan_of_source
 
 
 def plan_of_file(
@@ -62,13 +60,12 @@ def plan_of_file(
     """
     prepared, where = open_prepared(os.fspath(float_model)), os.fspath(source)
     if Path(where).suffix.lower() == ".onnx":
-        loaded = read_model(where)
-        producer = loaded.model.producer_name or "", loaded.model.producer_version or ""
-        written_by = " ".join(part for part in producer if part)
-        params = source_of_model(prepared.graph, loaded.model, Path(where).name, written_by)
-        if keep_form and params.has_operators and "qoperator" in recipe.target.forms:
+        model = read_model(where).model
+        written_by = " ".join(filter(None, (model.producer_name, model.producer_version)))
+        said = source_of_model(prepared.graph, model, Path(where).name, written_by)
+        if keep_form and said.has_operators and "qoperator" in recipe.target.forms:
             recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
-        return plan_of_source(prepared.model, params, recipe)
+        return plan_of_source(prepared.model, said, recipe)
     try:
         data = Path(where).read_bytes()
     except OSError as error:
@@ -76,11 +73,11 @@ def plan_of_file(
     entry = recognised(data, "parameters")
     if entry is None:
         raise _not_parameters(data, where)
-    read = read_as(entry, data, where, ConfigError)
-    assert isinstance(read, ForeignParams)
-    read = with_axes(read, prepared.graph)
-    read = with_folded_constants(read, read_model(float_model).model, prepared.graph)
-    return plan_of_params(prepared.model, read, recipe)
+    params = read_as(entry, data, where, ConfigError)
+    assert isinstance(params, ForeignParams)
+    params = with_axes(params, prepared.graph)
+    params = with_folded_constants(params, read_model(float_model).model, prepared.graph)
+    return plan_of_params(prepared.model, params, recipe)
 
 
 def _not_parameters(data: bytes, where: str) -> ConfigError:
@@ -101,9 +98,9 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
                 f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
                 "the simulation again with encoding_version='1.0.0' or '2.0.0'"
             )
-    known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
+    names = ", ".join(entry.name for entry in formats_of("parameters") if entry.is_read)
     return ConfigError(
-        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({names}); give one of these, "
         "see 'qprof export --help'"
     )
 
@@ -132,17 +129,16 @@ def plan_of_params(
     """
     graph = index(model)
     params = with_moved_values(with_axes(params, graph), graph)
-    chosen = None if quantized is None else set(quantized)
+    tensors, notes = params.tensors, params.notes
     nodes = {
-        node.name: SourceNode(_params_read(node, graph, params.tensors))
+        node.name: SourceNode(
+            {i: tensors[n] for i, n in enumerate(node.inputs) if n in tensors and graph.is_float(n)}
+        )
         for node in graph.nodes
-        if chosen is None or node.name in chosen
+        if quantized is None or node.name in quantized
     }
-    activations = {
-        name: p for name, p in params.tensors.items() if name in graph.values and not graph.is_constant(name)
-    }
-    unknown = [name for name in params.tensors if name not in graph.values]
-    notes = params.notes
+    activations = {n: p for n, p in tensors.items() if n in graph.values and not graph.is_constant(n)}
+    unknown = [name for name in tensors if name not in graph.values]
     if unknown:
         notes = (
             *notes,
@@ -152,182 +148,162 @@ def plan_of_params(
     return plan_of_source(model, SourceParams(params.tool, activations, nodes, notes=notes), recipe)
 
 
-def _params_read(node: Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
-    names = {i: node.input(i) for i in range(len(node.inputs))}
-    return {i: tensors[n] for i, n in names.items() if n in tensors and graph.is_float(n)}
+# What a file of parameters leaves to the model -------------------------------------------------------------
 
 
-def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan of what another tool decided, node by node.
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with those of the outputs of operators that only move or select values.
 
-    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason: what
-    the plan writes conforms to its target.
+    AIMET and onnxruntime give the output of Reshape or MaxPool no parameters, since it has those of its
+    input.
 
     Args:
-        model: the prepared float model.
-        source: what was decided.
-        recipe: the settings, of which the target counts and the form, and the target.
-
-    Raises:
-        PlanError: the plan breaks a rule.
-        ConformityError: the target would refuse the model whatever is float, for its opset for example.
+        params: as read.
+        graph: of the prepared model.
     """
-    graph = index(apply_biases(model, source.adjustments.biases))
-    unfit: dict[str, FloatReason] = {}
-    while True:
-        plan = _plan(model, graph, source, recipe, unfit)
-        verify_plan(plan, index(apply_biases(model, plan.adjustments.biases)), plan.model)
-        try:
-            lowered = lower(model, plan)
-            check_conformity(lowered.model, recipe.target, source.tool)
-        except UnfitNodesError as error:
-            if not error.reasons.keys() - unfit.keys():
-                raise
-            unfit |= error.reasons
-        except ConformityError as error:
-            unfit |= _refused(error, lowered, plan, graph)
-        else:
-            return plan
-
-
-def _refused(
-    error: ConformityError, lowered: Lowered, plan: QuantPlan, graph: Graph
-) -> dict[str, FloatReason]:
-    """Return the quantized nodes that the target would refuse, each with the reason.
-
-    Raises:
-        ConformityError: a breach is that of no quantized node.
-    """
-    reasons: dict[str, FloatReason] = {}
-    for breach in error.breaches:
-        found = planned_nodes(breach.node, lowered, plan, graph)
-        if not found:
-            raise error
-        reason = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
-        reasons |= dict.fromkeys(found, reason)
-    return reasons
-
-
-def _plan(
-    model: ir.Model, graph: Graph, source: SourceParams, recipe: Recipe, unfit: Mapping[str, FloatReason]
-) -> QuantPlan:
-    decided = decisions(graph, source, recipe, unfit)
-    tensors, nodes = _stored_params(graph, decided)
-    kept = {name: entry for name, entry in nodes.items() if entry.kind.has_weights}
-    adjustments = replace(
-        source.adjustments,
-        biases={name: delta for name, delta in source.adjustments.biases.items() if name in kept},
-        roundings={name: offsets for name, offsets in source.adjustments.roundings.items() if name in kept},
-    )
-    return QuantPlan(
-        model_id(model, Path(title_of(model)).name),
-        described(recipe.config, graph, tensors, nodes),
-        tensors,
-        nodes,
-        tuple(
-            dict.fromkeys(
-                (
-                    f"parameters of {source.tool}",
-                    *source.notes,
-                    *_dynamic_notes(graph, nodes, source, recipe),
-                )
-            )
-        ),
-        tool=tool_name(),
-        adjustments=adjustments,
-    )
-
-
-def _dynamic_notes(
-    graph: Graph, nodes: Mapping[str, NodePlan], source: SourceParams, recipe: Recipe
-) -> Iterator[str]:
-    """Yield which dynamic nodes of the source are none here, and which would be faster in float."""
-    given, tool = source.nodes.items(), source.tool
-    lost = [name for name, node in given if node.is_dynamic and nodes[name].kind is not Kind.DYNAMIC]
-    if lost:
-        yield f"{len(lost)} nodes are dynamic in {tool}, such as '{lost[0]}', and have float activations here"
-    dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
-    for operator, times in recipe.target.slower_dynamic.items():
-        if dynamic[operator]:
-            yield (
-                f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
-                f"as long as in float on {recipe.target.name}; give them kind weight-only for speed"
-            )
-
-
-def _stored_params(
-    graph: Graph, decided: Mapping[str, Decision]
-) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
-    """Return the parameters in which tensors are stored, and nodes with those of their own."""
-    made = {name: params for decision in decided.values() for name, params in decision.outputs.items()}
-    activations: dict[str, QuantParams] = dict(made)
-    constants: dict[str, QuantParams] = {}
-    left_float = {
-        name
-        for node in graph.nodes
-        if decided[node.name].entry.kind.reads_quantized
-        for name in node.outputs
-        if name not in made
-    }
-    nodes: dict[str, NodePlan] = {}
+    tensors, added = dict(params.tensors), list[str]()
     for node in graph.nodes:
-        decision = decided[node.name]
-        own: dict[int, QuantParams] = {}
-        for position, params in decision.inputs.items():
-            name = node.input(position)
-            stored = constants if graph.is_constant(name) else activations
-            if name in left_float or stored.setdefault(name, params) != params:
-                own[position] = params
-        nodes[node.name] = replace(decision.entry, inputs=own)
-    ordered = {name: activations[name] for name in graph.values if name in activations}
-    return {**ordered, **constants}, nodes
+        rule, source = node.rule, tensors.get(node.input(0))
+        if rule is None or rule.constraint is not Constraint.SAME or source is None:
+            continue
+        if source.axis is None:
+            missing = [name for name in node.results if name not in tensors and graph.is_float(name)]
+            tensors.update(dict.fromkeys(missing, source))
+            added += missing
+    if not added:
+        return params
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    note = f"taken from what they read, for the file has no parameters of them: {some}"
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
 
 
-def described(
-    config: QuantConfig, graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
-) -> QuantConfig:
-    """Return settings that say what a plan holds; what was not chosen by qprof is off.
+def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters for the constants of the prepared model, where preparation gave them other values.
+
+    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
+    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
+    parameters.
 
     Args:
-        config: the settings, of which target and form stay.
-        graph: the prepared model.
-        tensors, nodes: of the plan.
+        params: as read, for the model as its file has it, with axes (`with_axes`).
+        original: that model.
+        graph: of the prepared model.
     """
-    activations = [params for name, params in tensors.items() if not graph.is_constant(name)]
-    weights = [p for n, p in tensors.items() if graph.is_constant(n) and p.qtype.name != "int32"]
-    words: dict[str, Any] = {
-        "mode": _mode({entry.kind for entry in nodes.values()}),
-        "schema": _schema(activations),
-        "weight_schema": _schema(weights),
-        "granularity": "per-channel" if any(p.axis is not None for p in weights) else "per-tensor",
-        "activation_type": _commonest(activations, get_args(ActivationType)),
-        "weight_type": _commonest(weights, get_args(WeightType)),
-    }
-    return replace(
-        config,
-        block_size=max((params.block_size or 0 for params in weights), default=0),
-        equalization="off",
-        bias_correction="off",
-        rounding="nearest",
-        cost_model="off",
-        min_output_sqnr=0.0,
-        **{name: word for name, word in words.items() if word},
-    )
+    values, tensors, notes = original.graph.initializers, dict(params.tensors), list(params.notes)
+    folded, lost = list[str](), list[str]()
+    for name in params.tensors:
+        before = constant_of(values.get(name))
+        after = graph.constant(name)
+        if before is None or after is None or np.array_equal(before, after):
+            continue
+        multiplied = _folded_weight(name, before, after, tensors[name], graph)
+        if multiplied is None:
+            lost.append(name)
+            del tensors[name]
+        else:
+            folded.append(name)
+            tensors[name] = multiplied
+    if folded:
+        notes.append(
+            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
+            "are multiplied by what is, channel by channel"
+        )
+    if lost:
+        notes.append(
+            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
+            "than by a factor for each output channel: change them in the float model, and make the file for "
+            "that"
+        )
+    return replace(params, tensors=tensors, notes=tuple(notes))
 
 
-def _mode(kinds: Collection[Kind]) -> str:
-    if any(kind.reads_quantized for kind in kinds):
-        return "auto" if Kind.DYNAMIC in kinds else "static"
-    return "dynamic" if Kind.DYNAMIC in kinds else "weight-only" if Kind.WEIGHT_ONLY in kinds else "static"
+def _folded_weight(
+    name: str, before: Array, after: Array, params: QuantParams, graph: Graph
+) -> QuantParams | None:
+    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
+    readers = graph.consumers(name)
+    if len(readers) != 1:
+        return None
+    ((node, position),) = readers
+    layout = None if node.rule is None else node.rule.weight
+    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
+    folded = None if axis is None else with_folded_factors(params, before, after, axis % after.ndim)
+    return None if folded is None else folded[0]
 
 
-def _commonest(params: Iterable[QuantParams], allowed: Collection[str]) -> str:
-    counts = Counter(p.qtype.name for p in params if p.qtype.name in allowed)
-    return counts.most_common(1)[0][0] if counts else ""
+def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters whose axes are those of the model, where the file does not name them.
+
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
+    no operator says which those are, to the only axis of that length. Blocks lie along its input
+    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
+    are the same for all taps of a kernel are written for each.
+
+    Args:
+        params: as read; `ForeignParams.axis_unknown` names the constants.
+        graph: of the prepared model.
+
+    Returns:
+        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
+    """
+    tensors, notes = dict[str, QuantParams](), list(params.notes)
+    for name, tensor in params.tensors.items():
+        placed = _along_axis(name, tensor, name in params.axis_unknown, graph)
+        if placed is not None:
+            tensors[name] = placed
+        elif graph.is_constant(name):
+            notes.append(f"left out: '{name}': its scales do not fit an axis of the model's constant")
+        else:
+            notes.append(f"left out: '{name}': it is an activation, and has several scales")
+    return replace(params, tensors=tensors, notes=tuple(notes), axis_unknown=frozenset[str]())
 
 
-def _schema(params: Iterable[QuantParams]) -> str:
-    """Return the schema that all of these parameters keep."""
-    found = list(params)
-    symmetric = all(p.qtype.signed and not p.zero_point.any() for p in found)
-    return "symmetric" if found and symmetric else "asymmetric"
+def _along_axis(name: str, params: QuantParams, unknown: bool, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a tensor along the right axis, which may be unknown; None where none fits."""
+    if params.axis is None or name not in graph.values:
+        return params
+    shape = graph.shape(name)
+    if shape is None or not graph.is_constant(name):
+        one = len(params.scale) == 1 and params.block_size is None
+        return replace(params, axis=None) if one else None
+    sizes = tuple(size or 0 for size in shape)
+    layouts = [  # of the constant, in each node that reads it as a weight
+        (node, layout)
+        for node, position in graph.consumers(name)
+        if (rule := node.rule) is not None
+        for layout in rule.constants
+        if layout.index == position
+    ]
+    if params.block_size is not None:
+        return _blocks_along(params, sizes, unknown, layouts)
+    if not unknown:
+        return params
+    channels = len(params.scale)
+    axes = [layout.axis(node, len(sizes)) for node, layout in layouts]
+    if sizes.count(channels) == 1:
+        axes.append(sizes.index(channels))
+    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == channels), None)
+    return None if axis is None else replace(params, axis=axis)
+
+
+def _blocks_along(
+    params: QuantParams, sizes: tuple[int, ...], unknown: bool, layouts: Sequence[tuple[Node, WeightLayout]]
+) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
+    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
+    if axis is None or axis > 1 or len(sizes) < 2 or sizes[axis] % params.block_size:
+        return None
+    outer = [sizes[axis] // params.block_size if i == axis else sizes[i] for i in range(2)]
+    taps = math.prod(sizes[2:])
+    count = len(params.scale)
+    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+        return params
+    if count != math.prod(outer):
+        return None
+    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
+    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
+    places = (order.T if swapped else order).reshape(-1).repeat(taps)
+    return replace(params, axis=axis, scale=params.scale[places], zero_point=params.zero_point[places])

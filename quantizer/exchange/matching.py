@@ -10,10 +10,13 @@ import onnx_ir as ir
 from ..operators.graph import Graph, Node
 from ..operators.table import is_clip
 
+DISTINGUISHING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to")
+"""Attributes that tell nodes of one operator apart."""
+
 
 @dataclass(frozen=True)
-class Matched:
-    """What was found in the quantized model.
+class Match:
+    """Which nodes and tensors of two models are the same.
 
     Attributes:
         nodes: node of the float model -> node of the quantized one.
@@ -30,27 +33,7 @@ class Matched:
     unmatched: tuple[str, ...]
 
 
-@dataclass
-class _Search:
-    """What is matched so far."""
-
-    graph: Graph
-    other: Graph
-    names: Mapping[str, str]
-    by_name: Mapping[str, Node]
-    tensors: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    taken: set[Node] = field(default_factory=set)
-
-    def tensor(self, name: str) -> str | None:
-        """Return the tensor of the quantized model that has a name or is a form of one with it."""
-        if name in self.other.values:
-            return name
-        found = self.names.get(name)
-        return found if found in self.other.values else None
-
-
-def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
+def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
     """Return which nodes and tensors of two prepared models are the same.
 
     Nodes are matched one by one, in graph order, on three grounds: the name, the name of what they make, and
@@ -63,77 +46,89 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Matched:
         other: the quantized model without its quantization.
         names: further names of tensors of `other`.
     """
-    search = _Search(graph, other, names, {node.name: node for node in other.nodes})
+    search = _Search(graph, other, names)
     for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order
         search.tensors[own_input] = own_input if own_input in other.inputs else other_input
     absorbed: list[Node] = []
     for node in graph.nodes:
-        found = next((n for n in _candidates(node, search) if _fits(node, n, search)), None)
-        if found is not None:
-            search.nodes[node.name] = found
-            search.taken.add(found)
-            for own, theirs in zip(node.outputs, found.outputs, strict=False):
+        partner = next((n for n in search.candidates(node) if search.fits(node, n)), None)
+        if partner is not None:
+            search.nodes[node.name] = partner
+            search.taken.add(partner)
+            for own, theirs in zip(node.outputs, partner.outputs, strict=False):
                 if own and theirs:
                     search.tensors[own] = theirs
         elif is_clip(node) and node.input(0) in search.tensors:
             search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
             absorbed.append(node)
-        else:
-            _match_results(node, search)
-    missing = (n for n in graph.nodes if n.name not in search.nodes)
-    return Matched(
+        else:  # several nodes of the quantized model may make what this one makes
+            for name in node.outputs:
+                tensor = search.tensor_named(name) if name else None
+                if tensor is not None and tensor not in search.tensors.values():
+                    search.tensors[name] = tensor
+    return Match(
         search.nodes,
         search.tensors,
         tuple(absorbed),
-        tuple(node.name for node in missing if node not in absorbed),
-        tuple(node.name for node in other.nodes if node not in search.taken),
+        tuple(n.name for n in graph.nodes if n.name not in search.nodes and n not in absorbed),
+        tuple(n.name for n in other.nodes if n not in search.taken),
     )
 
 
-def _match_results(node: Node, search: _Search) -> None:
-    """Match what a node makes that the quantized model does not have: several nodes there may make it."""
-    for name in node.outputs:
-        found = search.tensor(name) if name else None
-        if found is not None and found not in search.tensors.values():
-            search.tensors[name] = found
+@dataclass
+class _Search:
+    """Two models, and what is matched so far: `nodes` and `tensors` as in `Match`, `taken` of `other`."""
 
+    graph: Graph
+    other: Graph
+    names: Mapping[str, str]
+    tensors: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    taken: set[Node] = field(default_factory=set)
 
-def _candidates(node: Node, search: _Search) -> Iterator[Node]:
-    """Yield the nodes of the quantized model that may be this one, the likeliest first."""
-    named = search.by_name.get(node.name)
-    if named is not None:
-        yield named
-    result = search.tensor(node.outputs[0]) if node.outputs and node.output else None
-    maker = None if result is None else search.other.producer(result)
-    if maker is not None:
-        yield maker
-    for position in range(len(node.inputs)):
-        source = search.tensors.get(node.input(position))
-        if source is not None:
-            yield from (reader for reader, index in search.other.consumers(source) if index == position)
+    def tensor_named(self, name: str) -> str | None:
+        """Return the tensor of the quantized model that has a name or is a form of one with it."""
+        if name in self.other.values:
+            return name
+        alias = self.names.get(name)
+        return alias if alias in self.other.values else None
 
+    def candidates(self, node: Node) -> Iterator[Node]:
+        """Yield the nodes of the quantized model that may be this one, the likeliest first."""
+        if node.name in self.other.by_name:
+            yield self.other.by_name[node.name]
+        result = self.tensor_named(node.outputs[0]) if node.outputs and node.output else None
+        maker = None if result is None else self.other.producer(result)
+        if maker is not None:
+            yield maker
+        for position in range(len(node.inputs)):
+            source = self.tensors.get(node.input(position))
+            if source is not None:
+                yield from (reader for reader, index in self.other.consumers(source) if index == position)
 
-def _fits(node: Node, found: Node, search: _Search) -> bool:
-    """Whether a node of the quantized model is the same operator, reads the same and is still free."""
-    if found in search.taken or (found.op_type, found.domain) != (node.op_type, node.domain):
-        return False
-    for position in range(max(len(node.inputs), len(found.inputs))):
-        own, theirs = node.input(position), found.input(position)
-        if (search.graph.is_constant(own) and own) or (search.other.is_constant(theirs) and theirs):
-            turned = position == 1 and is_turned(node, found)
-            if own and theirs and not _same_shape(own, theirs, turned, search):
-                return False
-        elif own in search.tensors and theirs and search.tensors[own] != theirs:
+    def fits(self, node: Node, candidate: Node) -> bool:
+        """Whether a node of the quantized model is the same operator, reads the same and is still free."""
+        if candidate in self.taken:
             return False
-    return all(
-        name in found.attributes and found.attributes[name].value == attribute.value
-        for name, attribute in node.attributes.items()
-        if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and name in _TELLING
-    )
+        if (candidate.op_type, candidate.domain) != (node.op_type, node.domain):
+            return False
+        for position in range(max(len(node.inputs), len(candidate.inputs))):
+            own, theirs = node.input(position), candidate.input(position)
+            if self.graph.is_constant(own) or self.other.is_constant(theirs):
+                turned = position == 1 and is_turned(node, candidate)
+                if own and theirs and not self._same_shape(own, theirs, turned):
+                    return False
+            elif own in self.tensors and theirs and self.tensors[own] != theirs:
+                return False
+        return all(
+            name in candidate.attributes and candidate.attributes[name].value == attribute.value
+            for name, attribute in node.attributes.items()
+            if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and name in DISTINGUISHING
+        )
 
-
-_TELLING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to")
-"""Attributes that tell nodes of one operator apart."""
+    def _same_shape(self, own: str, theirs: str, turned: bool) -> bool:
+        a, b = self.graph.values[own].shape, self.other.values[theirs].shape
+        return a is None or b is None or tuple(a) == (tuple(b)[::-1] if turned else tuple(b))
 
 
 def is_turned(node: Node, other: Node) -> bool:
@@ -141,8 +136,3 @@ def is_turned(node: Node, other: Node) -> bool:
     if node.op_type != "Gemm" or other.op_type != "Gemm":
         return False
     return node.attributes.get_int("transB", 0) != other.attributes.get_int("transB", 0)
-
-
-def _same_shape(own: str, theirs: str, turned: bool, search: _Search) -> bool:
-    a, b = search.graph.values[own].shape, search.other.values[theirs].shape
-    return a is None or b is None or tuple(a) == (tuple(b)[::-1] if turned else tuple(b))

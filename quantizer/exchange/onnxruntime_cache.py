@@ -15,8 +15,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.output_files import text_of
 from ...profiles.records.profile import Profile
-from .range_checks import some_of, symmetric_ranges, unique
-from .values import ForeignRanges
+from .foreign import ForeignRanges, some_of, symmetric_ranges, unique
 
 TOOL = "onnxruntime (calibration table)"
 LINE = re.compile(r"(.*[^:\s]) ([-+]?(?:[0-9.]+(?:e[-+]?[0-9]+)?|inf|nan))")

@@ -11,9 +11,8 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import MalformedError
 from ...profiles.records.profile import Profile
+from .foreign import ForeignRanges, unique
 from .onnxruntime_cache import ADVICE, number_at, ranges_of, written_limits
-from .range_checks import unique
-from .values import ForeignRanges
 
 
 def recognises(data: bytes) -> bool:

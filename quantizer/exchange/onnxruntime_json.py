@@ -20,8 +20,7 @@ from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import text_of
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile
-from .range_checks import checked_range, some_of
-from .values import ForeignRanges
+from .foreign import ForeignRanges, checked_range, some_of
 
 ADVICE = "give the file as onnxruntime.quantization wrote it, or calibrate again"
 UNEVEN = 1e-3

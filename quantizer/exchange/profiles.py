@@ -21,8 +21,8 @@ from ..plan.store import loads as loads_plan
 from ..planning.needed_tensors import one_with_others
 from ..prepare.prepare import ProfileLike, profile_name
 from .binding import bind, unbound_profile
+from .foreign import ForeignRanges
 from .formats import ExchangeFormat, read_as, recognised
-from .values import ForeignRanges
 
 OWN = b"format: qprof-"
 """Begins the files of qprof itself, which are large: no other format is looked for in them."""

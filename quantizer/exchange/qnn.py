@@ -42,7 +42,7 @@ from .encodings import (
     whole_at,
     written_tensors,
 )
-from .values import ForeignParams
+from .foreign import ForeignParams
 
 if TYPE_CHECKING:
     import onnx_ir as ir

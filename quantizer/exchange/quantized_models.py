@@ -2,56 +2,41 @@
 
 The quantization is taken out of it (`dequantized_model`), the nodes and tensors of what is left are matched
 with those of the float model (`matching`), and what was said of them becomes parameters and kinds of a plan;
-the integers of its constants become roundings and biases (`kept_integers`).
+the integers of its constants become roundings and biases.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ModelError, PlanError
+from ..adjustments.rounded_weights import params_digest
 from ..model.graph import name_of
-from ..numerics.affine import (
-    INT32,
-    QuantParams,
-)
-from ..operators.graph import Graph, Node, index, node_view
+from ..numerics.affine import INT32, QuantParams, dequantize, quantize
+from ..numerics.schemas import bias_params
+from ..operators.graph import Graph, Node, in_main_graph, index, node_view
 from ..operators.saturating import saturates_within
-from ..operators.table import (
-    Constraint,
-)
-from ..plan.plan import Adjustments
+from ..operators.table import Constraint
+from ..plan.plan import Adjustments, RoundingOffsets
 from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
-from .dequantized_model import Array, DequantizedModel, StoredConstant, Unread, dequantize_model, digest_of
-from .folded_scales import broadcast_to_axis, folded_factors, folded_params, mirror
-from .kept_integers import Weights, kept_weights
-from .matching import Matched, is_turned, match
-from .node_decisions import SourceNode, SourceParams
+from .dequantized_model import Array, DequantizedModel, StoredConstant, dequantize_model, digest_of
+from .folded_scales import mirror, with_folded_factors
+from .matching import Match, is_turned, match
+from .source_plan import SourceNode, SourceParams
 
+AS_PRODUCT = QuantParams((1.0,), (0,), INT32)
+"""Of a bias: quantized; its parameters are those that products take."""
 
-@dataclass
-class _NodeFacts:
-    """What is found of the nodes of the float model.
+MAX_OFFSET = 127
+"""Most steps between the nearest integer and one that was chosen that offsets can say."""
 
-    Attributes:
-        nodes: what the source decided about each.
-        constants: node -> how the source stores its constants, by input index.
-        float_biases: node -> the bias that it has in the source in float.
-        added_biases: node -> the bias that it has in the source alone.
-        folded: products whose weights have scales folded in that follow them in the source.
-    """
-
-    nodes: dict[str, SourceNode] = field(default_factory=dict)
-    constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
-    float_biases: dict[str, Array] = field(default_factory=dict)
-    added_biases: dict[str, Array] = field(default_factory=dict)
-    folded: list[str] = field(default_factory=list)
+MIN_WEIGHT_SQNR = 8.0
+"""SQNR (dB) below which a weight is not a rounded form of that of the float model."""
 
 
 def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -> SourceParams:
@@ -68,9 +53,9 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     """
     source = dequantize_model(model)
     if not source.stored and not source.constants:
-        found = f"what it says of quantization cannot be read: {_listed(source.unread)}"
+        problem = f"what it says of quantization cannot be read: {_unread(source)}"
         raise ModelError(
-            f"{name}: {found if source.unread else 'has no quantized tensor'}; give a model with "
+            f"{name}: {problem if source.unread else 'has no quantized tensor'}; give a model with "
             "QuantizeLinear and DequantizeLinear or with QLinear operators, or a file of parameters"
         )
     other = index(prepare(source.model).model)
@@ -82,26 +67,26 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             f"{name}: none of its quantized nodes is in the float model; give the float model that it was "
             "made from with --float, or the one that the tool has optimised before"
         )
-    weights = kept_weights(graph, {n: node.inputs for n, node in facts.nodes.items()}, facts.constants)
+    weights = _kept_integers(facts)
     writer = f" (written by {written_by})" if written_by else ""
-    tensors = {
-        own: source.stored[theirs][0]
-        for own, theirs in matched.tensors.items()
-        if theirs in source.stored and theirs not in source.mixed
-    }
     return SourceParams(
         tool=name,
-        tensors=tensors,
+        tensors={
+            own: source.stored[theirs][0]
+            for own, theirs in matched.tensors.items()
+            if theirs in source.stored and theirs not in source.mixed
+        },
         nodes=facts.nodes,
         reasons={n: because(ReasonCode.NOT_IN_SOURCE, source=name) for n in matched.missing},
         float_biases=True,
         adjustments=Adjustments(
-            biases={**_added_to_biases(graph, facts), **weights.biases}, roundings=weights.roundings
+            biases={**facts.added_biases, **facts.changed_biases, **weights.biases},
+            roundings=weights.roundings,
         ),
-        has_operators=source.operators > 0,
+        has_operators=source.has_operators,
         notes=(
             f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
-            *_notes_on_nodes(name, graph, source, matched, facts),
+            *_notes_on_nodes(name, graph, source, matched, facts.folded),
             *_notes_on_weights(name, weights),
         ),
     )
@@ -114,74 +99,19 @@ def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedMod
     one would change none of them.
     """
     stored = dict(source.stored)
-    full = replace(source, stored=stored)
+    completed = replace(source, stored=stored)
     for node in other.nodes:
         rule = node.rule
         if rule is None or rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
             continue
-        dynamic, params = _read(node, node.input(0), full)
+        _, params = _read(node, node.input(0), completed)
         bounded = node.op_type != "Clip" and not rule.refusal(node, other)
-        if dynamic or params is None or params.axis is not None or not bounded:
+        if params is None or params.axis is not None or not bounded:
             continue
-        for name in (name for name in node.results if name not in stored and other.is_float(name)):
-            stored[name] = (params,)
-    return full
-
-
-def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: Matched) -> _NodeFacts:
-    facts = _NodeFacts()
-    before = {name_of(node): node_view(node) for node in source.model.graph}
-    for node in graph.nodes:
-        name, theirs = node.name, matched.nodes.get(node.name)
-        if theirs is None:
-            facts.nodes[name] = SourceNode(dict(_as_stored(node, source, matched)))
-            continue
-        inputs: dict[int, QuantParams] = {}
-        is_dynamic = False
-        for position in range(min(len(node.inputs), len(theirs.inputs))):
-            read = theirs.input(position)
-            if other.is_constant(read):
-                original = before.get(theirs.name)
-                params = _note_constant(facts, node, position, other.constant(read), (source, original))
-                if position == 1 and params is not None and is_turned(node, theirs):
-                    turned = facts.constants[name][position].transposed()
-                    facts.constants[name][position], params = turned, turned.params
-            else:
-                dynamic, params = _read(theirs, read, source)
-                is_dynamic |= dynamic
-            if params is not None:
-                inputs[position] = params
-        added = _added_bias(node, theirs, other)
-        if added is not None:
-            position, facts.added_biases[name] = added
-            if digest_of(facts.added_biases[name]) in source.constants:
-                inputs[position] = AS_PRODUCT
-        how = source.implementations.get(theirs.name, "")
-        facts.nodes[name] = SourceNode(inputs, is_dynamic, how)
-    return facts
-
-
-def _added_bias(node: Node, theirs: Node, other: Graph) -> tuple[int, Array] | None:
-    """Return where a node of the source has a bias that the float model does not have, and the bias."""
-    rule = node.rule
-    if rule is None or rule.bias is None or node.input(rule.bias):
-        return None
-    array = other.constant(theirs.input(rule.bias)) if theirs.input(rule.bias) else None
-    return None if array is None else (rule.bias, array)
-
-
-def _as_stored(node: Node, source: DequantizedModel, matched: Matched) -> Iterator[tuple[int, QuantParams]]:
-    """Yield the parameters of what a node reads that several nodes of the source stand for.
-
-    Nothing where its result is not quantized there.
-    """
-    names = [matched.tensors.get(name, "") for name in node.outputs]
-    if not names or any(name not in source.stored for name in names):
-        return
-    for position in range(len(node.inputs)):
-        stored = source.stored.get(matched.tensors.get(node.input(position), ""))
-        if stored:
-            yield position, stored[0]
+        for name in node.results:
+            if name not in stored and other.is_float(name):
+                stored[name] = (params,)
+    return completed
 
 
 def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantParams | None]:
@@ -189,30 +119,108 @@ def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantP
     key = (node.name, name)
     if key in source.reads:
         return source.reads[key] is None, source.reads[key]
-    stored = source.stored.get(name)
-    return False, None if stored is None or name in source.mixed else stored[0]
+    return False, source.stored[name][0] if name in source.stored and name not in source.mixed else None
+
+
+# What the source says of each node of the float model ------------------------------------------------------
+
+
+@dataclass
+class _NodeFacts:
+    """What the source says of the nodes of the float model, by their names.
+
+    Attributes:
+        graph: the prepared float model.
+        source: the source, whose nodes have been matched.
+        nodes: what the source decided about each.
+        constants: how the source stores the constants of a node, by input index.
+        added_biases: the bias that a node has in the source alone.
+        changed_biases: what the float bias of a node in the source has more than that of the float model.
+        folded: products whose weights have scales folded in that follow them in the source.
+    """
+
+    graph: Graph
+    source: DequantizedModel
+    nodes: dict[str, SourceNode] = field(default_factory=dict)
+    constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
+    added_biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    changed_biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    folded: list[str] = field(default_factory=list)
+
+
+def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: Match) -> _NodeFacts:
+    facts = _NodeFacts(graph, source)
+    originals = {name_of(node): node_view(node) for node in source.model.graph}  # before preparation
+    for node in graph.nodes:
+        theirs = matched.nodes.get(node.name)
+        if theirs is None:
+            facts.nodes[node.name] = SourceNode(_inputs_of_fused(node, source, matched))
+            continue
+        inputs: dict[int, QuantParams] = {}
+        is_dynamic = False
+        for position in range(min(len(node.inputs), len(theirs.inputs))):
+            name = theirs.input(position)
+            if other.is_constant(name):
+                array, original = other.constant(name), originals.get(theirs.name)
+                params = _note_constant(facts, node, position, array, original)
+                if position == 1 and params is not None and is_turned(node, theirs):
+                    turned = facts.constants[node.name][position].transposed()
+                    facts.constants[node.name][position], params = turned, turned.params
+            else:
+                dynamic, params = _read(theirs, name, source)
+                is_dynamic |= dynamic
+            if params is not None:
+                inputs[position] = params
+        place = None if node.rule is None else node.rule.bias
+        if place is not None and not node.input(place) and theirs.input(place):
+            bias = other.constant(theirs.input(place))
+            if bias is not None:
+                facts.added_biases[node.name] = _numbers(bias)
+                if digest_of(bias) in source.constants:
+                    inputs[place] = AS_PRODUCT
+        implementation = source.implementations.get(theirs.name, "")
+        facts.nodes[node.name] = SourceNode(inputs, is_dynamic, implementation)
+    return facts
+
+
+def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> dict[int, QuantParams]:
+    """Return the parameters of what a node reads that several nodes of the source stand for.
+
+    None where its result is not quantized there.
+    """
+    names = [matched.tensors.get(name, "") for name in node.outputs]
+    if not names or any(name not in source.stored for name in names):
+        return {}
+    inputs = {i: matched.tensors.get(node.input(i), "") for i in range(len(node.inputs))}
+    return {i: source.stored[name][0] for i, name in inputs.items() if source.stored.get(name)}
 
 
 def _note_constant(
-    facts: _NodeFacts,
-    node: Node,
-    position: int,
-    array: Array | None,
-    origin: tuple[DequantizedModel, Node | None],
+    facts: _NodeFacts, node: Node, position: int, array: Array | None, original: Node | None
 ) -> QuantParams | None:
-    """Note how the source stores a constant, and return its parameters; of a float bias, note what it is."""
-    name, rule, (source, original) = node.name, node.rule, origin
+    """Note how the source stores a constant, and return its parameters; of a float bias, note what it adds.
+
+    Args:
+        facts: gets what is noted.
+        node: of the prepared float model.
+        position: of the input.
+        array: the constant there in the prepared source.
+        original: the node in the source before preparation.
+    """
+    name, rule = node.name, node.rule
     if array is None or array.dtype != np.float32:
         return None
-    stored = source.constants.get(digest_of(array))
+    stored = facts.source.constants.get(digest_of(array))
     if rule is not None and position == rule.bias:
         if stored is not None and name not in facts.folded:
             facts.constants.setdefault(name, {})[position] = stored
             return stored.params
-        facts.float_biases[name] = array
+        own = facts.graph.constant(node.input(position))
+        if own is not None and own.shape == array.shape and not np.allclose(own, array, rtol=1e-5, atol=1e-6):
+            facts.changed_biases[name] = _numbers(array - own)
         return AS_PRODUCT if name in facts.folded else None
     if stored is None and rule is not None and rule.weight is not None and position == rule.weight.index:
-        stored = _with_folded_scales(node, array, (source, original))
+        stored = _with_folded_scales(node, array, facts.source, original)
         facts.folded += [name] * (stored is not None)
     if stored is None or stored.integers.shape != array.shape:
         return None
@@ -220,63 +228,141 @@ def _note_constant(
     return stored.params
 
 
-AS_PRODUCT = QuantParams((1.0,), (0,), INT32)
-"""Of a bias: quantized; its parameters are those that products take."""
-
-
 def _with_folded_scales(
-    node: Node, array: Array, origin: tuple[DequantizedModel, Node | None]
+    node: Node, array: Array, source: DequantizedModel, original: Node | None
 ) -> StoredConstant | None:
     """Return how a weight is stored after the scales that follow its product are folded in.
 
     None where the weight is not that of the source times a number for each output channel.
     """
-    (source, original), rule = origin, node.rule
-    if original is None or rule is None or rule.weight is None or len(original.inputs) <= rule.weight.index:
+    rule = node.rule
+    if original is None or rule is None or rule.weight is None:
         return None
-    before = original.constant(rule.weight.index)
+    before, axis = original.constant(rule.weight.index), rule.weight.axis(node, array.ndim)
     stored = None if before is None else source.constants.get(digest_of(before))
-    axis = rule.weight.axis(node, array.ndim)
-    if before is None or stored is None or before.shape != array.shape or axis is None:
+    if before is None or stored is None or axis is None:
         return None
-    factors = folded_factors(before, array, axis)
-    params = None if factors is None else folded_params(stored.params, factors, axis)
-    if factors is None or params is None:
+    folded = with_folded_factors(stored.params, before, array, axis)
+    if folded is None:
         return None
+    params, is_mirrored = folded
     integers = stored.integers.astype(np.int64)
-    falls = broadcast_to_axis(factors, axis, array.ndim) < 0.0
-    integers = np.where(falls, mirror(stored.params) - integers, integers)
+    integers = np.where(is_mirrored, mirror(stored.params) - integers, integers)
     kept = np.clip(integers, params.qtype.low, params.qtype.high).astype(stored.integers.dtype)
     return StoredConstant(kept, params)
-
-
-def _added_to_biases(graph: Graph, facts: _NodeFacts) -> dict[str, tuple[float, ...]]:
-    """Return what float biases of the source have more than those of the float model."""
-    deltas = {name: _numbers(array) for name, array in facts.added_biases.items()}
-    for node in graph.nodes:
-        name, rule = node.name, node.rule
-        if name not in facts.float_biases or rule is None or rule.bias is None:
-            continue
-        own, theirs = graph.constant(node.input(rule.bias)), facts.float_biases[name]
-        if (
-            own is not None
-            and own.shape == theirs.shape
-            and not np.allclose(own, theirs, rtol=1e-5, atol=1e-6)
-        ):
-            deltas[name] = _numbers(theirs - own)
-    return deltas
 
 
 def _numbers(array: Array) -> tuple[float, ...]:
     return tuple(np.asarray(array, np.float32).reshape(-1).astype(np.float64).tolist())
 
 
+# The integers of weights and biases, as adjustments of a plan ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class _KeptIntegers:
+    """What makes quantized weights and biases those of the source, by nodes.
+
+    Attributes:
+        roundings: how far the integers of a weight are from the nearest.
+        biases: what is added to a bias.
+        lost: nodes with a constant whose integers cannot be kept.
+        others: nodes whose weights in the float model are other ones altogether.
+    """
+
+    roundings: dict[str, RoundingOffsets] = field(default_factory=dict)
+    biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    lost: dict[str, None] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+
+def _kept_integers(facts: _NodeFacts) -> _KeptIntegers:
+    graph, kept = facts.graph, _KeptIntegers()
+    for node in graph.nodes:
+        name, rule, inputs = node.name, node.rule, facts.nodes[node.name].inputs
+        for position, stored in facts.constants.get(name, {}).items():
+            array, params = graph.constant(node.input(position)), inputs.get(position)
+            if array is None or array.shape != stored.integers.shape:
+                continue
+            if rule is not None and position == rule.bias:
+                delta = _bias_delta(node, array, stored, inputs)
+                if delta is None:
+                    kept.lost[name] = None
+                elif delta:
+                    kept.biases[name] = delta
+                continue
+            if params is None:
+                continue
+            steps = stored.integers.astype(np.int64) - quantize(array, params).astype(np.int64)
+            if not np.any(steps):
+                continue
+            if _sqnr(array, dequantize(stored.integers, params)) < MIN_WEIGHT_SQNR:
+                kept.others.append(name)
+            if not _has_offsets(graph, node, position) or np.abs(steps).max() > MAX_OFFSET:
+                kept.lost[name] = None
+                continue
+            kept.roundings[name] = RoundingOffsets(steps.astype(np.int8).tobytes(), params_digest(params))
+    return kept
+
+
+def _has_offsets(graph: Graph, node: Node, position: int) -> bool:
+    """Whether a plan can say how a constant is rounded (`quantized_weights`)."""
+    value, array = node.ir_node.inputs[position], node.constant(position)
+    is_weight = node.rule is not None and node.rule.weight is not None and node.rule.weight.index == position
+    alone = value is not None and len(value.uses()) == 1 and not value.is_graph_output()
+    return is_weight and array is not None and array.ndim >= 2 and alone and in_main_graph(graph, node)
+
+
+def _bias_delta(
+    node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
+) -> tuple[float, ...] | None:
+    """Return what is to be added to a bias so that its integers are those of the source; () for nothing.
+
+    None where no float32 does it, or where its parameters are no product.
+    """
+    rule = node.rule
+    if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:
+        return None
+    try:
+        params = bias_params(inputs[0], inputs[rule.weight.index])
+    except PlanError:
+        return None
+    floats, own = np.asarray(array, np.float32), quantize(array, params)
+    same_scale = np.allclose(stored.params.scale_array, params.scale_array, rtol=1e-5, atol=0.0)
+    goal = stored.integers if same_scale else quantize(dequantize(stored.integers, stored.params), params)
+    goal = goal.astype(np.int64)
+    if np.array_equal(own.astype(np.int64), goal):
+        return ()
+    delta = np.where(own == goal, np.float32(0.0), dequantize(goal, params) - floats).astype(np.float32)
+    fits = np.array_equal(quantize(floats + delta, params).astype(np.int64), goal)
+    return _numbers(delta) if fits else None
+
+
+def _sqnr(array: Array, other: Array) -> float:
+    wanted = np.asarray(array, np.float64)
+    noise = float(np.mean((wanted - other) ** 2))
+    signal = float(np.mean(wanted**2))
+    return np.inf if noise == 0.0 else 10.0 * float(np.log10(max(signal, 1e-300) / noise))
+
+
+# Notes: what was assumed and left out ----------------------------------------------------------------------
+
+
 def _notes_on_nodes(
-    name: str, graph: Graph, source: DequantizedModel, matched: Matched, facts: _NodeFacts
+    name: str, graph: Graph, source: DequantizedModel, matched: Match, folded: Collection[str]
 ) -> Iterator[str]:
-    """Yield what was assumed and left out of nodes and activations."""
-    saturated = [clip.name for clip in matched.absorbed if _saturates(clip, graph, source, matched)]
-    added = [clip.name for clip in matched.absorbed if clip.name not in saturated]
+    saturated: list[str] = []  # clips that the parameters of their results do
+    added: list[str] = []
+    for clip in matched.absorbed:
+        rule, stored = clip.rule, source.stored.get(matched.tensors[clip.output])
+        saturates = (
+            rule is not None
+            and rule.effective_range is not None
+            and not rule.refusal(clip, graph)
+            and stored
+            and saturates_within(stored[0], *rule.effective_range(clip, graph))
+        )
+        (saturated if saturates else added).append(clip.name)
     if saturated:
         yield f"{len(saturated)} activation functions that {name} leaves to saturation are pass-through nodes"
     if added:
@@ -297,36 +383,16 @@ def _notes_on_nodes(
             f"{len(several)} tensors of {name} are quantized in more than one way{_such(several)}: readers "
             "keep theirs"
         )
-    if facts.folded:
+    if folded:
         yield (
-            f"{len(facts.folded)} products have the scales folded into their weights that follow them in "
-            f"{name}{_such(facts.folded)}: their scales are multiplied, and what was rounded between is not"
+            f"{len(folded)} products have the scales folded into their weights that follow them in "
+            f"{name}{_such(folded)}: their scales are multiplied, and what was rounded between is not"
         )
     if source.unread:
-        unread = _listed(source.unread)
-        yield f"what {name} says in these operators could not be read and is left out: {unread}"
+        yield f"what {name} says in these operators could not be read and is left out: {_unread(source)}"
 
 
-def _saturates(clip: Node, graph: Graph, source: DequantizedModel, matched: Matched) -> bool:
-    """Whether the parameters that the source stores the result of a clip in do what the clip does."""
-    rule, stored = clip.rule, source.stored.get(matched.tensors[clip.output])
-    if rule is None or rule.effective_range is None or rule.refusal(clip, graph) or not stored:
-        return False
-    return saturates_within(stored[0], *rule.effective_range(clip, graph))
-
-
-def _listed(unread: Sequence[Unread]) -> str:
-    """Return how many nodes of each operator could not be read, and why the first could not."""
-    first = {one.operator: one for one in reversed(unread)}
-    counts = Counter(one.operator for one in unread)
-    return ", ".join(
-        f"{counts[operator]} {operator} (such as '{first[operator].node}': {first[operator].reason})"
-        for operator in sorted(counts)
-    )
-
-
-def _notes_on_weights(name: str, weights: Weights) -> Iterator[str]:
-    """Yield what was kept and left out of the integers of constants."""
+def _notes_on_weights(name: str, weights: _KeptIntegers) -> Iterator[str]:
     if weights.roundings:
         yield f"{len(weights.roundings)} weights have the integers of {name}, which are not the nearest"
     if weights.biases:
@@ -344,5 +410,12 @@ def _notes_on_weights(name: str, weights: Weights) -> Iterator[str]:
         )
 
 
-def _such(names: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
+def _unread(source: DequantizedModel) -> str:
+    """Return how many nodes of each operator could not be read, and why the first could not."""
+    return ", ".join(
+        f"{len(nodes)} {operator} (such as {nodes[0]})" for operator, nodes in sorted(source.unread.items())
+    )
+
+
+def _such(names: Collection[str]) -> str:
     return f", such as '{next(iter(names))}'"

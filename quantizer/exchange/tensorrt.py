@@ -17,8 +17,7 @@ from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.output_files import text_of
 from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
-from .range_checks import some_of, symmetric_ranges, unique
-from .values import ForeignRanges
+from .foreign import ForeignRanges, some_of, symmetric_ranges, unique
 
 LEVELS = 127
 """The largest quantized value, which stands for the largest magnitude."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
 from qprof_onnx.quantizer.exchange.importing import plan_of_params
-from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan

@@ -11,8 +11,8 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.records.profile import DataId, Profile
-from qprof_onnx.quantizer.exchange.importing import plan_of_source
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
+from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.lowering import graph_walk
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.bound_params import with_axes
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
 from qprof_onnx.quantizer.exchange.formats import read_as, recognised
-from qprof_onnx.quantizer.exchange.importing import plan_of_file
-from qprof_onnx.quantizer.exchange.values import ForeignParams
+from qprof_onnx.quantizer.exchange.importing import plan_of_file, with_axes
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.prepare.prepare import open_prepared

@@ -11,9 +11,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.quantizer.exchange.bound_params import with_folded_constants
-from qprof_onnx.quantizer.exchange.importing import plan_of_file
-from qprof_onnx.quantizer.exchange.values import ForeignParams
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
+from qprof_onnx.quantizer.exchange.importing import plan_of_file, with_folded_constants
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams, quantize

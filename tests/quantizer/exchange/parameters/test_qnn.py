@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
 from qprof_onnx.quantizer.exchange.formats import recognised
-from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.numerics.affine import QuantParams
 
 EXAMPLE = (Path(__file__).parent / "data" / "qnn-overrides.json").read_bytes()

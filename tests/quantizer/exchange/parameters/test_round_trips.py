@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.bound_params import with_axes
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
 from qprof_onnx.quantizer.exchange.formats import FORMATS, read_as, recognised
-from qprof_onnx.quantizer.exchange.values import ForeignParams
+from qprof_onnx.quantizer.exchange.importing import with_axes
 from qprof_onnx.quantizer.numerics.affine import INT7, INT8, INT32, TYPES, QuantParams, unsigned_equivalent
 from qprof_onnx.quantizer.plan.plan import Adjustments, EqualizationScales, QuantPlan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams
 from qprof_onnx.quantizer.exchange.formats import FORMATS, read_as, recognised
-from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared

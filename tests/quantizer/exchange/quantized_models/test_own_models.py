@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.exchange.importing import plan_of_source
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
+from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from, rounded_with_samples

@@ -14,7 +14,7 @@ from onnx import numpy_helper as nh
 from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from qprof_onnx import ModelError
-from qprof_onnx.quantizer.exchange.dequantized_model import dequantize_model, stored_constant
+from qprof_onnx.quantizer.exchange.dequantized_model import WrittenParams, dequantize_model, stored_constant
 from qprof_onnx.quantizer.exchange.importing import plan_of_file
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.loading import read_model
@@ -77,7 +77,7 @@ def test_mirrored_integers_are_the_same_values(qtype: QuantType) -> None:
     scale = np.array([0.5, -0.25, 0.0], np.float32)
     points = rng.integers(qtype.low, qtype.high + 1, 3)
     expected = (integers.astype(np.float32) - points) * scale
-    stored, params = stored_constant(integers, (scale, points, qtype, 1, None))
+    stored, params = stored_constant(integers, WrittenParams(scale, points, qtype, 1))
     np.testing.assert_array_equal(dequantize(stored, params), expected)
     assert isinstance(params, QuantParams)
     assert stored.dtype == qtype.numpy_dtype
