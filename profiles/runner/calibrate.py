@@ -28,7 +28,7 @@ from ..records.profile import (
 )
 from ..runtime.providers import profiled_by
 from ..runtime.session import session_for
-from ..samples.samples import drawn, id_of_digests
+from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
@@ -96,7 +96,7 @@ def calibrate(
         )
     if settings.limit is not None:
         if isinstance(samples, Samples):
-            samples = drawn(samples, settings.limit)
+            samples = samples.drawn(settings.limit)
         else:  # those of an iterator can still be iterated only once
             first = islice(samples, settings.limit)
             samples = first if iter(samples) is samples else list(first)

@@ -16,8 +16,8 @@ from .values import InputSpec, Sample, Samples
 def fixed_batch(inputs: Sequence[InputSpec]) -> int:
     """Return the leading dimension that all inputs have; 1 where it is free, or not the same for all."""
     leading = {spec.shape[0] if spec.shape else None for spec in inputs}
-    found = leading.pop() if len(leading) == 1 else None
-    return found if isinstance(found, int) else 1
+    size = leading.pop() if len(leading) == 1 else None
+    return size if isinstance(size, int) else 1
 
 
 def has_batch(inputs: Sequence[InputSpec]) -> bool:
@@ -47,57 +47,44 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
     size = fixed_batch(inputs)
     if size == 1:
         return samples
-    if samples.total is None:
-        return replace(samples, iterate=lambda part: _of_stream(samples, size, part))
-    total = _whole_batches(samples.source, samples.total, size)
-    notes = (*samples.notes, _left_out(samples.source, samples.total, size))
-    return replace(
-        samples,
-        total=total,
-        iterate=lambda part: _batches(samples, size, range(total)[part]),
-        notes=tuple(filter(None, notes)),
-    )
 
-
-def _whole_batches(source: str, rows: int, size: int) -> int:
-    if rows < size:
-        raise DataError(
-            f"{source}: has {rows} rows, and the model takes {size} at a time; give at least {size}, or "
-            "export the model with a free batch"
+    def left_out(rows: int) -> tuple[str, ...]:
+        """Return what is noted about the rows that fill no batch; refuse fewer rows than one batch."""
+        if rows < size:
+            raise DataError(
+                f"{samples.source}: has {rows} rows, and the model takes {size} at a time; give at least "
+                f"{size}, or export the model with a free batch"
+            )
+        if not rows % size:
+            return ()
+        return (
+            f"{samples.source}: the last {rows % size} of {rows} rows fill no batch of {size}, the model's, "
+            "and are left out",
         )
-    return rows // size
 
+    def every_batch() -> Iterator[Sample]:
+        rows, count = iter(samples), 0
+        while len(batch := list(islice(rows, size))) == size:
+            count += size
+            yield _stacked(batch)
+        for text in left_out(count + len(batch)):
+            note(text)
 
-def _left_out(source: str, rows: int, size: int) -> str:
-    """Return what is noted about the rows; "" where all are used."""
-    left = rows % size
-    if not left:
-        return ""
-    return f"{source}: the last {left} of {rows} rows fill no batch of {size}, the model's, and are left out"
+    if samples.total is None:
+        return replace(samples, iterate=lambda part: islice(every_batch(), part.start, part.stop, part.step))
 
+    notes, total = left_out(samples.total), samples.total // size
 
-def _batches(samples: Samples, size: int, numbers: range) -> Iterator[Sample]:
-    if numbers.step == 1:  # one pass over the rows
-        rows = samples.iterate(slice(numbers.start * size, numbers.stop * size))
-        yield from (_stacked(list(islice(rows, size))) for _ in numbers)
-        return
-    for number in numbers:
-        yield _stacked(list(samples.iterate(slice(number * size, (number + 1) * size))))
+    def iterate(part: slice) -> Iterator[Sample]:
+        numbers = range(total)[part]
+        if numbers.step == 1:  # one pass over the rows
+            rows = samples.iterate(slice(numbers.start * size, numbers.stop * size))
+            yield from (_stacked(list(islice(rows, size))) for _ in numbers)
+            return
+        for number in numbers:
+            yield _stacked(list(samples.iterate(slice(number * size, (number + 1) * size))))
 
-
-def _of_stream(samples: Samples, size: int, part: slice) -> Iterator[Sample]:
-    yield from islice(_all_of_stream(samples, size), part.start, part.stop, part.step)
-
-
-def _all_of_stream(samples: Samples, size: int) -> Iterator[Sample]:
-    rows, count = iter(samples), 0
-    while len(batch := list(islice(rows, size))) == size:
-        count += size
-        yield _stacked(batch)
-    count += len(batch)
-    _whole_batches(samples.source, count, size)
-    if text := _left_out(samples.source, count, size):
-        note(text)
+    return replace(samples, total=total, iterate=iterate, notes=(*samples.notes, *notes))
 
 
 def _stacked(rows: Sequence[Sample]) -> Sample:

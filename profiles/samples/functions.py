@@ -45,66 +45,22 @@ def load_function(source: str) -> Callable[[], object]:
         DataError: the file or module cannot be loaded or has no such function.
     """
     match = FUNCTION.fullmatch(source)
+    target: Any
     if match is not None and match["file"]:
-        return _function_of(source, _loaded(source, Path(match["file"])), match["file"], match["name"])
-    module_name, _, name = source.partition(":")
-    with _importable(os.getcwd()), user_code(f"{source}: importing '{module_name}'"):
-        try:
-            target: Any = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module exists, and an import in it fails
-            raise DataError(
-                f"{source}: no module '{error.name}'; run in its folder, or put its folder into PYTHONPATH"
-            ) from error
-    return _function_of(source, target, module_name, name)
-
-
-def _loaded(source: str, file: Path) -> ModuleType:
-    """Return the module that a file holds, which is run the first time.
-
-    It is known to Python by its path and content, so that files of one name in two folders are two modules,
-    and one that was changed, as from a notebook, is run again.
-
-    Raises:
-        DataError: there is no such file, or it raises.
-    """
-    path = Path(os.path.realpath(file))
-    if not path.is_file():
-        raise DataError(f"{source}: there is no file '{file}'; check the path")
-    with _LOADING:
-        return _module_of(source, file, path)
-
-
-class _SourceLoader(SourceFileLoader):
-    """Loads a file from its source alone: a compiled one may be of an earlier one of the same second."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the file."""
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
-def _module_of(source: str, file: Path, path: Path) -> ModuleType:
-    with user_code(source, "check the file"):
-        content = path.read_bytes()
-    name = f"_qprof_{path.stem}_{hashlib.sha256(os.fsencode(path) + bytes(1) + content).hexdigest()[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = spec_from_file_location(name, path, loader=_SourceLoader(name, os.fspath(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses and pickle look it up
-    try:
-        with _importable(os.fspath(path.parent)), user_code(f"{source}: running '{file}'", "repair the file"):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _function_of(source: str, target: Any, where: str, name: str) -> Callable[[], object]:
+        where, name = match["file"], match["name"]
+        target = _module_of_file(source, Path(where))
+    else:
+        where, _, name = source.partition(":")
+        with _importable(os.getcwd()), user_code(f"{source}: importing '{where}'"):
+            try:
+                target = importlib.import_module(where)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+                    raise  # the module exists, and an import in it fails
+                raise DataError(
+                    f"{source}: no module '{error.name}'; run in its folder, or put its folder into "
+                    "PYTHONPATH"
+                ) from error
     for part in name.split("."):
         if not hasattr(target, part):
             raise DataError(
@@ -116,18 +72,62 @@ def _function_of(source: str, target: Any, where: str, name: str) -> Callable[[]
     return cast(Callable[[], object], target)
 
 
+class _SourceLoader(SourceFileLoader):
+    """Loads a file from its source alone: a compiled one may be of an earlier one of the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _module_of_file(source: str, file: Path) -> ModuleType:
+    """Return the module that a file holds, which is run the first time.
+
+    Python keeps it by its path and content, so that files of one name in two folders are two modules, and
+    one that was changed, as from a notebook, is run again.
+
+    Raises:
+        DataError: there is no such file, or it raises.
+    """
+    path = Path(os.path.realpath(file))
+    if not path.is_file():
+        raise DataError(f"{source}: there is no file '{file}'; check the path")
+    with _LOADING:
+        with user_code(source, "check the file"):
+            content = path.read_bytes()
+        key = hashlib.sha256(os.fsencode(path) + bytes(1) + content).hexdigest()[:16]
+        name = f"_qprof_{path.stem}_{key}"
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = spec_from_file_location(name, path, loader=_SourceLoader(name, os.fspath(path)))
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        sys.modules[name] = module  # before it runs: dataclasses and pickle look it up
+        try:
+            with (
+                _importable(os.fspath(path.parent)),
+                user_code(f"{source}: running '{file}'", "repair the file"),
+            ):
+                spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+
 def module_file(source: str) -> Path | None:
     """Return the file of a function, which is not run, or None: that of its module, or that in its name."""
     match = FUNCTION.fullmatch(source)
     if match is not None and match["file"]:
         return Path(match["file"])
-    path: Sequence[str] | None = [os.getcwd(), *sys.path]
-    name, found = "", None
+    folders: Sequence[str] | None = [os.getcwd(), *sys.path]
+    name, spec = "", None
     for part in source.partition(":")[0].split("."):
         name = f"{name}.{part}".strip(".")
-        found = None if path is None else PathFinder.find_spec(name, path)
-        path = None if found is None else found.submodule_search_locations
-    return None if found is None or not found.has_location or found.origin is None else Path(found.origin)
+        spec = None if folders is None else PathFinder.find_spec(name, folders)
+        folders = None if spec is None else spec.submodule_search_locations
+    return None if spec is None or not spec.has_location or spec.origin is None else Path(spec.origin)
 
 
 def items_of(
@@ -144,15 +144,15 @@ def items_of(
         DataError: the function raises, or returns something that cannot be iterated.
     """
     with user_code(source, advice):
-        made = function()
-    if not hasattr(made, "__iter__"):
+        items = function()
+    if not hasattr(items, "__iter__"):
         raise DataError(
-            f"{source}: returned an object of type {type(made).__name__}, expected an iterable of dicts; "
+            f"{source}: returned an object of type {type(items).__name__}, expected an iterable of dicts; "
             "yield the samples"
         )
     number = 0
     with user_code(f"{source}[0]", advice):
-        iterator = iter(cast(Any, made))
+        iterator = iter(cast(Any, items))
     while True:
         with user_code(f"{source}[{number}]", advice):
             try:
@@ -177,16 +177,11 @@ def user_code(where: str, advice: str = "repair the function") -> Iterator[None]
             "environment, or put its folder into PYTHONPATH"
         ) from error
     except BaseException as error:  # not our code: it may raise anything, or call sys.exit
-        raise DataError(f"{where}: raised {type(error).__name__}{_text_of(error)}; {advice}") from error
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the text of an exception of the user's own, which may have none, or raise when it is asked."""
-    try:
-        text = str(error)
-    except Exception:  # not our code either
-        return ", whose text cannot be shown"
-    return f": {text}" if text else ""
+        try:
+            text = f": {error}" if str(error) else ""
+        except Exception:  # not our code either
+            text = ", whose text cannot be shown"
+        raise DataError(f"{where}: raised {type(error).__name__}{text}; {advice}") from error
 
 
 @contextmanager

@@ -9,18 +9,27 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
+from itertools import chain, count, islice
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..base.errors import DataError
-from .functions import items_of, user_code
+from ..base.tool import note
+from .functions import items_of, load_function, user_code
 from .storage import shown_location
-from .values import InputSpec, fits
+from .values import InputSpec, Sample, Samples, checked_arrays, drawn_positions, fits
+
+# What the user may give.
 
 DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 """A folder, "module:function", or an object of Python: an iterable, or a function that returns one."""
+
+
+Transform: TypeAlias = Callable[[Any], object]
+"""Takes one item of data and returns a sample: a dict from input name to array, or an array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +38,12 @@ class Transformed:
 
     Attributes:
         data: as in `DataSource`; of a folder, pictures and lines of text are its items.
-        transform: takes one item and returns a sample: a dict from input name to array, or an array. A
-            picture of a folder comes as `PIL.Image.Image` in RGB, a line as str: transforms of torchvision,
-            processors and tokenizers of Hugging Face take them so.
+        transform: makes a sample of an item. A picture of a folder comes as `PIL.Image.Image` in RGB, a line
+            as str: transforms of torchvision, processors and tokenizers of Hugging Face take them so.
     """
 
     data: DataSource
-    transform: Callable[[Any], object]
+    transform: Transform
 
 
 @dataclass(frozen=True)
@@ -86,71 +94,160 @@ def source_name(data: DataLike) -> str:
     return shown_location(os.fspath(raw)) if isinstance(raw, str | os.PathLike) else NAME
 
 
-def iterable_of(data: object, ranks: Sequence[int | None]) -> object:
-    """Return what is to be iterated: `data`, or [data] where it is one sample itself.
+# Samples of an object, or of a function.
+
+
+def open_object(
+    data: Any, transform: Transform | None, specs: Sequence[InputSpec], limit: int | None
+) -> Samples:
+    """Return the samples of an iterable, of a function that returns one, or of one sample itself.
 
     One sample is a mapping, or, for a model with one input, an array of the input's rank.
 
     Args:
-        data: what the user gave.
-        ranks: of the model's inputs, None where unknown.
-    """
-    alone = len(ranks) == 1 and is_array(data) and getattr(data, "ndim", ranks[0]) == ranks[0]
-    return [data] if alone or isinstance(data, Mapping) else data
-
-
-def length_of(data: object) -> int | None:
-    """Return the number of items, None where only iterating tells."""
-    with suppress(TypeError, NotImplementedError):  # a loader of a stream has a __len__ that raises
-        return len(data)  # type: ignore[arg-type]
-    return None
-
-
-def is_indexed(data: object) -> bool:
-    """Whether the items of an object are got by their number, so that few of many can be read."""
-    return hasattr(data, "__getitem__") and not isinstance(data, Mapping)
-
-
-def reader_of(data: object) -> Callable[[], Iterator[object]]:
-    """Return a function that gives a fresh iterator over the items of an object.
+        data: what the user gave; of what has a length and items by number, only those drawn are read.
+        transform: makes a sample of an item; None where an item is one.
+        specs: of the model's inputs.
+        limit: number of samples; None for all.
 
     Raises:
-        DataError: the object cannot be iterated. While iterating: the object raises; an iterator is asked for
-            its items a second time, or gives none.
+        DataError: the object cannot be iterated. While iterating: the object or the transform raises, or
+            yields something else; an iterator is asked for its items a second time, or gives none.
     """
-    if hasattr(data, "__iter__") or hasattr(data, "__getitem__"):
-        if isinstance(data, Iterator):
-            return _read_once(data)
-        return lambda: items_of(NAME, lambda: _iterated(data), "repair the data")
-    if callable(data):
-        return lambda: items_of(NAME, data, "repair the function")
-    raise DataError(
-        f"{NAME}: is of type {type(data).__name__}; give a folder, module:function, an iterable of samples, "
-        "or a function that returns one"
-    )
+    if transform is None:
+        rank = len(specs[0].shape) if len(specs) == 1 and specs[0].shape is not None else None
+        alone = len(specs) == 1 and is_array(data) and getattr(data, "ndim", rank) == rank
+        data = [data] if alone or isinstance(data, Mapping) else data
+    total = None
+    with suppress(TypeError, NotImplementedError):  # a loader of a stream has a __len__ that raises
+        total = len(data)
+    advice = "repair the data"
+    if limit is not None and total is not None and limit < total:
+        if hasattr(data, "__getitem__") and not isinstance(data, Mapping):
+            positions = drawn_positions(total, limit)
+            chosen = partial(items_of, NAME, lambda: (data[at] for at in positions), advice)
+            return _samples_of_items(NAME, chosen, transform, specs, limit, positions=positions)
+        total = limit
+
+    items: Callable[[], Iterator[object]]
+    if isinstance(data, Iterator):
+        items = _items_once(data)
+    elif hasattr(data, "__iter__"):
+        items = partial(items_of, NAME, lambda: data, advice)
+    elif hasattr(data, "__getitem__"):  # a data set that has only a length and items
+        items = partial(items_of, NAME, lambda: (data[index] for index in range(len(data))), advice)
+    elif callable(data):
+        items = partial(items_of, NAME, data)
+    else:
+        raise DataError(
+            f"{NAME}: is of type {type(data).__name__}; give a folder, module:function, an iterable of "
+            "samples, or a function that returns one"
+        )
+    return _samples_of_items(NAME, items, transform, specs, total, limit=limit)
 
 
-def _iterated(data: Any) -> Iterable[object]:
-    """Return what iterates an object; a data set that has only a length and items is read by index."""
-    return data if hasattr(data, "__iter__") else (data[index] for index in range(len(data)))
+def open_function(
+    name: str, transform: Transform | None, specs: Sequence[InputSpec], limit: int | None
+) -> Samples:
+    """Return the samples of "module:function" or "file.py:function"; see `open_object`."""
+    items = partial(items_of, name, load_function(name))
+    return _samples_of_items(name, items, transform, specs, None, limit=limit)
 
 
-def _read_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
-    readings: list[object] = []
+def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
+    """Return a function that gives the items of an iterator, and refuses to do so again."""
+    was_read = False
 
-    def read() -> Iterator[object]:
-        if readings:
+    def items() -> Iterator[object]:
+        nonlocal was_read
+        if was_read:
             raise DataError(f"{NAME}: has to be read a second time, and {ONCE}")
-        readings.append(data)
-        items = items_of(NAME, lambda: data, "repair the data")
-        for first in items:
-            return chain([first], items)
+        was_read = True
+        every = items_of(NAME, lambda: data, "repair the data")
+        for first in every:
+            return chain([first], every)
         raise DataError(f"{NAME}: gave no samples, or was read before, and {ONCE}")
 
-    return read
+    return items
 
 
-def arrays_of(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:
+def _samples_of_items(
+    source: str,
+    items: Callable[[], Iterator[object]],
+    transform: Transform | None,
+    specs: Sequence[InputSpec],
+    total: int | None,
+    *,
+    limit: int | None = None,
+    positions: tuple[int, ...] | None = None,
+) -> Samples:
+    """Return what the user's own code gives as samples; only those asked for are transformed and checked.
+
+    Args:
+        source: what messages call it.
+        items: gives a fresh iterator over the items.
+        transform: makes a sample of an item; None where an item is one.
+        specs: of the model's inputs.
+        total: number of samples, None where only iterating tells.
+        limit: how many items are taken; None for all.
+        positions: of the items among all that there are, where a limit drew them; None where they are the
+            first.
+    """
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        numbers = count() if positions is None else positions
+        numbered = zip(numbers, islice(items(), limit))  # noqa: B905
+        for number, item in islice(numbered, part.start, part.stop, part.step):
+            name = f"{source}[{number}]"
+            arrays, notes = item_arrays(name, item, transform, specs)
+            for text in notes if not number else ():
+                note(f"{source}: {text}")
+            yield Sample(name, arrays, position=None if positions is None else number)
+
+    return Samples(source, total, iterate)
+
+
+# The arrays of one item.
+
+
+def item_arrays(
+    where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec]
+) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    """Return the arrays of an item, checked against the inputs, and what was assumed.
+
+    Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
+    What is no input is left out where all inputs are there, else it may be a misspelt one; an array that
+    lacks nothing but the first axis becomes a batch of one.
+
+    Args:
+        where: the item, for messages.
+        item: what the user's code gave.
+        transform: makes a sample of it; None where it is one.
+        specs: of the model's inputs.
+
+    Raises:
+        DataError: the transform raises, or the arrays do not fit.
+    """
+    if transform is not None:
+        with user_code(f"{where}: transform", "repair the transform"):
+            item = transform(item)
+    names, notes = [spec.name for spec in specs], []
+    arrays = dict(_arrays_by_input(where, item, names))
+    if all(name in arrays for name in names):
+        others = [f"'{name}'" for name in arrays if name not in names]
+        if others:
+            notes.append(f"{', '.join(others)} of the samples: no input of the model, left out")
+        arrays = {name: arrays[name] for name in names}
+        for spec in specs:
+            array = arrays[spec.name]
+            shape = (1, *array.shape) if isinstance(array, np.ndarray) else ()
+            if shape and spec.shape is not None and fits(shape, spec.shape):
+                arrays[spec.name] = array[None]
+                notes.append(f"input '{spec.name}': the samples have no batch axis, each is a batch of one")
+    return checked_arrays(where, arrays, specs), notes
+
+
+def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:
     """Return the arrays that an item holds, by input name: copies, so that the caller may refill its own.
 
     Args:
@@ -163,22 +260,19 @@ def arrays_of(where: str, item: object, names: Sequence[str]) -> Mapping[Any, ob
         DataError: it is something else, or an array cannot be read.
     """
     if isinstance(item, Mapping):
-        return {name: as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
+        return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
     if is_array(item) and len(names) == 1:
-        return {names[0]: as_array(f"{where}: input '{names[0]}'", item)}
+        return {names[0]: _as_array(f"{where}: input '{names[0]}'", item)}
     if isinstance(item, tuple | list) and item:
         first = item[0]
         if isinstance(first, Mapping) or (is_array(first) and len(names) == 1):
-            return arrays_of(where, first, names)
+            return _arrays_by_input(where, first, names)
     wanted = ", ".join(f"'{name}': array" for name in names)
+    or_array = ", an array, or a pair that begins with one" if len(names) == 1 else ""
     raise DataError(
         f"{where}: yielded an object of type {type(item).__name__}, "
-        f"expected a dict from input name to array{_or_array(names)}; yield {{{wanted}}}"
+        f"expected a dict from input name to array{or_array}; yield {{{wanted}}}"
     )
-
-
-def _or_array(names: Sequence[str]) -> str:
-    return ", an array, or a pair that begins with one" if len(names) == 1 else ""
 
 
 def is_array(value: object) -> bool:
@@ -188,35 +282,7 @@ def is_array(value: object) -> bool:
     )
 
 
-def as_inputs(
-    arrays: Mapping[Any, object], specs: Sequence[InputSpec]
-) -> tuple[dict[Any, object], list[str]]:
-    """Return the arrays of an item as the model takes them, and what was assumed.
-
-    Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
-    What is no input is left out where all inputs are there, else it may be a misspelt one; an array that
-    lacks nothing but the first axis becomes a batch of one.
-
-    Args:
-        arrays: by input name.
-        specs: of the model's inputs.
-    """
-    names = [spec.name for spec in specs]
-    if not all(name in arrays for name in names):
-        return dict(arrays), []
-    notes, found = [], {name: arrays[name] for name in names}
-    others = [f"'{name}'" for name in arrays if name not in names]
-    if others:
-        notes.append(f"{', '.join(others)} of the samples: no input of the model, left out")
-    for spec in specs:
-        array = found[spec.name]
-        if isinstance(array, np.ndarray) and spec.shape is not None and fits((1, *array.shape), spec.shape):
-            found[spec.name] = array[None]
-            notes.append(f"input '{spec.name}': the samples have no batch axis, each is a batch of one")
-    return found, notes
-
-
-def as_array(where: str, value: object) -> object:
+def _as_array(where: str, value: object) -> object:
     """Return a copy of an array-like value as a numpy array; another value as it is.
 
     A list of arrays or numbers of one shape, as processors of Hugging Face give, is array-like too.
@@ -228,7 +294,7 @@ def as_array(where: str, value: object) -> object:
         return np.array(value)
     if isinstance(value, list) and value:
         with suppress(ValueError):  # of different lengths: no array
-            return np.asarray([as_array(where, item) for item in value])
+            return np.asarray([_as_array(where, item) for item in value])
     if not is_array(value):
         return value
     with user_code(where, "convert it to a numpy array where the data is made"):

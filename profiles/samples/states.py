@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ConfigError, DataError, nearest
+from ..base.tool import note
 from .batches import fixed_batch
 from .constants import constant_arrays
 from .preprocessing import Preprocessing
-from .values import InputSpec, Sample, Samples, checked_arrays
+from .values import InputSpec, Sample, Samples, checked_arrays, drawn_positions
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -298,3 +300,45 @@ def with_states(
         pick=lambda numbers: read(max(numbers, default=-1) + 1, numbers.__contains__),
         state={fed.input: fed.output for fed in feedback if fed.first is not None},
     )
+
+
+MIN_SEQUENCES = 8
+"""A limit draws at least so many sequences: two of them are held out. Of more there would be few steps each,
+and a state shows only after some."""
+
+
+def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
+    """Return the positions of as many steps, ascending, of sequences that are spread over all of them.
+
+    Each sequence gives as many as the others, or all that it has; of `MIN_SEQUENCES`, or of more where
+    these have too few. They follow each other: of a text from its first step on, which is the prompt; of
+    others from a place that moves from the beginning of the first sequence to the end of the last, for
+    recordings often begin with silence.
+
+    Args:
+        steps: without their states; they are read once, to count them.
+        limit: how many.
+        notes: whether to note that some were left out.
+    """
+    starts = []
+    total, is_text = 0, False
+    for sample in steps.iterate(slice(None)):
+        is_text = is_text or sample.next_tokens is not None
+        if not sample.step:
+            starts.append(total)
+        total += 1
+    if total <= limit:
+        return tuple(range(total))
+    lengths = [stop - start for start, stop in pairwise([*starts, total])]
+    sequences: tuple[int, ...] = ()
+    while sum(lengths[at] for at in sequences) < limit:
+        wanted = 2 * len(sequences) or min(MIN_SEQUENCES, limit)
+        sequences = drawn_positions(len(starts), min(wanted, len(starts)))
+    positions: list[int] = []
+    for number, at in enumerate(sorted(sequences, key=lengths.__getitem__)):  # others give what one lacks
+        share = min(lengths[at], (limit - len(positions)) // (len(sequences) - number))
+        skipped = 0 if is_text else (lengths[at] - share) * sequences.index(at) // max(len(sequences) - 1, 1)
+        positions += range(starts[at] + skipped, starts[at] + skipped + share)
+    if notes:
+        note(f"{steps.source}: {limit} of {total} steps, of {len(sequences)} of {len(starts)} sequences")
+    return tuple(sorted(positions))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError, nearest
+from ..base.tool import note
 
 
 class ArrayHeader(NamedTuple):
@@ -122,14 +124,64 @@ class Samples:
     def part(self, start: int, stop: int | None = None, step: int = 1) -> Samples:
         """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
         chosen = slice(start, stop, step)
-        total = None if self.total is None else len(range(self.total)[chosen])
-        return replace(self, total=total, iterate=lambda inner: self._part_of(chosen, inner), pick=None)
 
-    def _part_of(self, chosen: slice, inner: slice) -> Iterator[Sample]:
-        if self.total is None:
-            return islice(self.iterate(chosen), inner.start, inner.stop, inner.step)
-        numbers = range(self.total)[chosen][inner]
-        return self.iterate(slice(numbers.start, numbers.stop, numbers.step))
+        def iterate(inner: slice) -> Iterator[Sample]:
+            if self.total is None:
+                return islice(self.iterate(chosen), inner.start, inner.stop, inner.step)
+            numbers = range(self.total)[chosen][inner]
+            return self.iterate(slice(numbers.start, numbers.stop, numbers.step))
+
+        total = None if self.total is None else len(range(self.total)[chosen])
+        return replace(self, total=total, iterate=iterate, pick=None)
+
+    def chosen(self, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
+        """Return the samples at some positions, ascending; `drawn` ones know their positions.
+
+        Only these files are read; of what is no folder or file, all up to the last.
+        """
+
+        def numbered(wanted: Sequence[int]) -> Iterator[tuple[int, Sample]]:
+            if self.pick is not None:
+                return zip(wanted, self.pick(frozenset(wanted)), strict=True)
+            if self.place and self.total is not None:
+                return ((at, sample) for at in wanted for sample in self.iterate(slice(at, at + 1)))
+            among, last = frozenset(wanted), max(wanted, default=-1)
+            samples = enumerate(self.iterate(slice(0, last + 1)))
+            return ((at, sample) for at, sample in samples if at in among)
+
+        def iterate(part: slice) -> Iterator[Sample]:
+            for at, sample in numbered(positions[part]):
+                yield replace(sample, position=at) if drawn else sample
+
+        return replace(self, total=len(positions), iterate=iterate, pick=None)
+
+    def drawn(self, limit: int, *, notes: bool = True) -> Samples:
+        """Return as many of the samples, spread over all; of a stream, whose end is not known, the first.
+
+        Data often lies in order: a folder for each class, the windows of one recording after another, a table
+        sorted by its answer. So the order is cut in as many equal parts, and of each part one sample is
+        drawn, by the place of the part and not at random: the same data and limit give the same samples, and
+        only these are read.
+
+        Args:
+            limit: how many.
+            notes: whether to note that some were left out.
+        """
+        total = self.total
+        if total is None or total <= limit:
+            return self.part(0, limit)
+        if notes:
+            note(f"{self.source}: {limit} of {total} samples, spread over all of them")
+        return self.chosen(drawn_positions(total, limit), drawn=True)
+
+
+def drawn_positions(total: int, limit: int) -> tuple[int, ...]:
+    """Return the positions of `limit` of `total` samples, one in each of as many equal parts, ascending."""
+    edges = [part * total // limit for part in range(limit + 1)]
+    return tuple(
+        start + int.from_bytes(hashlib.blake2b(f"{part}".encode(), digest_size=8).digest()) % (stop - start)
+        for part, (start, stop) in enumerate(pairwise(edges))
+    )
 
 
 def shape_text(shape: Iterable[int | str | None] | None) -> str:
@@ -248,17 +300,25 @@ def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
     if spec.shape is None:
         return
     if len(spec.shape) != len(shape):
+        advice = "reshape it where the data is made"
+        if len(shape) + 1 == len(spec.shape):
+            advice = _order_advice(shape, spec.shape) or "add the batch dimension"
         raise DataError(
             f"{where}: has shape {shape_text(shape)} of rank {len(shape)}, "
-            f"expected {shape_text(spec.shape)} of rank {len(spec.shape)}; "
-            f"{_rank_advice(shape, spec.shape)}"
+            f"expected {shape_text(spec.shape)} of rank {len(spec.shape)}; {advice}"
         )
     for axis, (size, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
         if isinstance(wanted, int) and size != wanted:
+            advice = "resize or split the data"
+            if axis == 0 and wanted == 1 and size > 1:
+                advice = (
+                    "split the data into its rows, or profile it with --by-row (by_row=True in Python), "
+                    "which does so"
+                )
             raise DataError(
                 f"{where}: has shape {shape_text(shape)}, expected {shape_text(spec.shape)}: "
                 f"dimension {axis} is {size} and the model fixes it at {wanted}; "
-                f"{_order_advice(shape, spec.shape) or _size_advice(axis, size, wanted)}"
+                f"{_order_advice(shape, spec.shape) or advice}"
             )
 
 
@@ -266,20 +326,6 @@ def _is_stored(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     """Whether elements are `wanted` as numpy's files hold them: raw bytes, as those of bfloat16."""
     raw = dtype.kind == "V" and dtype.names is None and dtype.itemsize == wanted.itemsize
     return raw and wanted.kind == "V"
-
-
-def _size_advice(axis: int, size: int, wanted: int) -> str:
-    if axis == 0 and wanted == 1 and size > 1:
-        return (
-            "split the data into its rows, or profile it with --by-row (by_row=True in Python), which does so"
-        )
-    return "resize or split the data"
-
-
-def _rank_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
-    if len(shape) + 1 != len(wanted):
-        return "reshape it where the data is made"
-    return _order_advice(shape, wanted) or "add the batch dimension"
 
 
 ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}

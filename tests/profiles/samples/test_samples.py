@@ -24,13 +24,12 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import arrays as array_files
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import (
-    drawn_positions,
     input_specs,
     open_samples,
     rows_of,
     set_title,
 )
-from qprof_onnx.profiles.samples.values import InputSpec, Sample
+from qprof_onnx.profiles.samples.values import InputSpec, Sample, drawn_positions
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
