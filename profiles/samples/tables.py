@@ -446,13 +446,12 @@ def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
                 archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
                 folder, slash, last = member.name.removeprefix("./").rpartition("/")
                 stem, _, column = last.partition(".")
-                if not member.isfile() or not column:
+                if not member.isfile() or not column or not stem:  # hidden ones have no stem
                     continue
                 if f"{folder}{slash}{stem}" != key:
                     if number >= 0:
-                        yield (
-                            Row(f"{file}: {key}", f"{file.name}/{key}", values) if number in wanted else None
-                        )
+                        row = Row(f"{file}: {key}", f"{file.name}/{key}", values)
+                        yield row if number in wanted else None
                     key, number, values = f"{folder}{slash}{stem}", number + 1, {}
                     if number >= wanted.stop:
                         return

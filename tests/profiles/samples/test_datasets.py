@@ -159,6 +159,12 @@ def test_members_of_one_name_are_a_sample(tmp_path: Path) -> None:
     assert read(source, [y, X])[1].arrays["y"].dtype == np.float32
 
 
+def test_hidden_members_are_no_samples(tmp_path: Path) -> None:
+    members = {"._0.x.npy": b"", "0.x.npy": npy([0, 0, 0]), "d/.1.x.npy": b"", "d/1.x.npy": npy([1, 0, 0])}
+    samples = read(shard(tmp_path / "a.tar", members), [X])
+    assert [sample.name for sample in samples] == ["a.tar/0", "a.tar/d/1"]
+
+
 @pytest.mark.parametrize("ending", ["tar", "tgz"])
 def test_shards_come_in_natural_order_and_parts_of_them_are_parts_of_the_samples(
     tmp_path: Path, ending: str
