@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,26 +39,16 @@ _MOVING = (
 _NOT_ON_A_LINE = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
 
-@dataclass(frozen=True)
-class InputFacts:
-    """What a model does with an input before anything else.
+def input_facts(value: ir.Value) -> tuple[bool, bool]:
+    """Return what a model does with an input before anything else.
 
-    Attributes:
-        normalised: whether all that read it first scale or shift it by constants.
-        transposed: whether its axes are moved before that.
+    Returns:
+        Whether all that read it first scale or shift it by constants, and whether its axes are moved before
+        that.
     """
-
-    normalised: bool = False
-    transposed: bool = False
-
-
-def input_facts(value: ir.Value) -> InputFacts:
-    """Return what a model does with an input before anything else."""
     first = list(_first_uses(value))
-    return InputFacts(
-        bool(first) and all(_normalises(node, source) for node, source, _ in first),
-        any(moved for _, _, moved in first),
-    )
+    normalised = bool(first) and all(_normalises(node, source) for node, source, _ in first)
+    return normalised, any(moved for _, _, moved in first)
 
 
 def _first_uses(value: ir.Value, moved: bool = False) -> Iterator[tuple[ir.Node, ir.Value, bool]]:
@@ -73,13 +62,11 @@ def _first_uses(value: ir.Value, moved: bool = False) -> Iterator[tuple[ir.Node,
 
 
 def _normalises(node: ir.Node, value: ir.Value) -> bool:
+    """Whether a node is of `_NORMALISING`, and all that it reads besides the value is constant."""
     others = [other for other in node.inputs if other is not None and other is not value]
-    return node.op_type in _NORMALISING and all(_is_constant(other) for other in others)
-
-
-def _is_constant(value: ir.Value) -> bool:
-    node = value.producer()
-    return value.is_initializer() or (node is not None and node.op_type == "Constant")
+    producers = [other.producer() for other in others if not other.is_initializer()]
+    constant = all(node is not None and node.op_type == "Constant" for node in producers)
+    return node.op_type in _NORMALISING and constant
 
 
 # Inputs that are not profiled as activations ---------------------------------------------------------------

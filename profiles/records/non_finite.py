@@ -6,13 +6,11 @@ goes from workers to the run that merges their profiles, and into checkpoints, b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .profile import FirstNonFinite, NonFinite, Profile
-from .store import dumps, loads
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,3 @@ def from_entries(entries: Mapping[str, Any]) -> NonFinite:
     if (first.sample if first else None) not in (samples or [None]):
         raise ValueError("the first sample with NaN or Inf is none of them")
     return NonFinite(frozenset(samples), first)
-
-
-def dumps_run(profile: Profile) -> str:
-    """Return the text that a worker sends: a line of JSON with what its run remembers, then the profile."""
-    return json.dumps(to_entries(profile.non_finite)) + "\n" + dumps(profile)
-
-
-def loads_run(text: str) -> Profile:
-    """Return the profile that `dumps_run` was given."""
-    head, _, profile = text.partition("\n")
-    return replace(loads(profile), non_finite=from_entries(json.loads(head)))

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..base.conversion import Count, Digest
-from ..base.errors import ProfileError, natural_key, nearest
+from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
@@ -430,6 +430,11 @@ class FirstNonFinite:
     inf: int
     elements: int
 
+    @property
+    def order(self) -> tuple[NaturalKey, int]:
+        """What tells which of several came first: the natural order of the samples, then of the graph."""
+        return natural_key(self.sample), self.position
+
 
 @dataclass(frozen=True)
 class NonFinite:
@@ -445,8 +450,8 @@ class NonFinite:
 
     def merged(self, other: NonFinite) -> NonFinite:
         """Return what both runs remember."""
-        found = [first for first in (self.first, other.first) if first is not None]
-        first = min(found, key=lambda f: (natural_key(f.sample), f.position), default=None)
+        both = [first for first in (self.first, other.first) if first is not None]
+        first = min(both, key=lambda first: first.order, default=None)
         return NonFinite(self.samples | other.samples, first)
 
 

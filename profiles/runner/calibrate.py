@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -13,35 +14,25 @@ import onnxruntime as ort
 
 from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
+from ..instrumentation.input_facts import input_facts
 from ..instrumentation.observations import Observation
 from ..instrumentation.subgraphs import declared_shape
 from ..records.histogram import Histogram
-from ..records.profile import (
-    DataId,
-    Extremes,
-    InputProfile,
-    ModelId,
-    NonFinite,
-    Profile,
-    Sizes,
-    TensorProfile,
-)
+from ..records.profile import DataId, Extremes, InputProfile, ModelId, Profile, TensorProfile
 from ..runtime.providers import profiled_by
 from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
-from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
+from .checkpoint import RunProgress, SampleDigests, check_same_passes, load_progress, save_progress
 from .memory_plan import plan_run
 from .sample_pass import (
     ProfilingModel,
     SamplePass,
-    both_sizes,
-    digests_of,
-    empty_profile,
+    Statistics,
     map_in_threads,
-    merged_profiles,
     profiling_model,
+    tensor_observer,
 )
 from .settings import RunSettings
 
@@ -112,233 +103,168 @@ def profile_samples(
     smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
-    run = _CalibrationRun(model, samples, model_id, progress)
-    for read in run.passes():
-        outputs = [observation.source for observation in read if observation.source is not None]
-        with session_for(model.graph, outputs, frugal=model.settings.memory_limit is not None) as session:
-            sample_pass = SamplePass(model, session, read)
-            work = partial(_counted, sample_pass, model, run.counted, smallest)
-            for counted, idle in map_in_threads(work, _numbered(samples), run.threads, run.waits):
-                run.note(*counted, sample_pass if idle else None)
-        run.finish(sample_pass)
-    return run.profile()
+    settings, total = model.settings, getattr(samples, "total", None)
+    started_or_written = time.monotonic()
+
+    # What an earlier run counted before it was killed, and which tensors are observed in each pass.
+    checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
+    run = {
+        "model": {"structure": model_id.structure, "weights": model_id.weights, "opset": model_id.opset},
+        "data": getattr(samples, "place", "") or getattr(samples, "source", "samples"),
+        "samples": total,
+        "tensors": [o.name for o in model.read_observations],
+        "limit": settings.limit,
+        "non_finite": settings.non_finite,
+        "channels": [[o.name, o.axis] for o in model.read_observations if o.axis is not None],
+        "by_row": settings.by_row,
+        "provider": settings.provider,
+        "onnxruntime": ort.__version__,
+        "tool": tool_name(),
+    }
+    earlier = RunProgress() if checkpoint is None else load_progress(checkpoint, run)
+    plan = plan_run(model, samples, earlier.plan)
+    if checkpoint is not None and earlier.plan is not None:
+        check_same_passes(checkpoint, earlier.plan, plan)
+    statistics, data, runs = Statistics(), DataId(), 0
+    if earlier.profile is not None:
+        data, runs, inputs = earlier.profile.data, earlier.profile.runs, earlier.profile.inputs
+        tensors = {name: given.tensor for name, given in inputs.items()} | dict(earlier.profile)
+        statistics = Statistics(
+            # Of a tensor of which no array came the checkpoint has an empty profile.
+            {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count},
+            {name: given.sizes for name, given in inputs.items()},
+            earlier.profile.non_finite,
+        )
+    digests = SampleDigests(
+        checkpoint, earlier.digests, compared=checkpoint is not None or len(plan.passes) > 1
+    )
+
+    def profile_of(counted: Statistics, observations: Iterable[Observation]) -> Profile:
+        state = samples.state if isinstance(samples, Samples) else {}
+        tensors, inputs = _tensors_and_inputs(model, counted, observations, state)
+        return Profile(
+            model_id,
+            data,
+            tensors,
+            tool=profiled_by(settings.provider),
+            non_finite=counted.non_finite,
+            runs=runs,
+            inputs=inputs,
+        )
+
+    # Of the first pass, or of the one that is resumed, the checkpoint holds so many samples: they are read
+    # and compared, not run.
+    counted_before, done = earlier.samples, 0
+
+    def is_checkpoint_due() -> bool:
+        return (
+            checkpoint is not None
+            and done >= counted_before
+            and time.monotonic() - started_or_written >= settings.every
+        )
+
+    def pause() -> bool:
+        return not plan.ahead or is_checkpoint_due()
+
+    for number in range(earlier.passes, len(plan.passes)):
+        observations = [o for o in model.read_observations if o.name in plan.passes[number]]
+        outputs = [o.source for o in observations if o.source is not None]
+        with session_for(model.graph, outputs, frugal=settings.memory_limit is not None) as session:
+            sample_pass = SamplePass(model, session, observations)
+            work = partial(_count_sample, sample_pass, model, counted_before, smallest)
+            # Unlike `enumerate`, `map` keeps no sample after it was yielded.
+            numbered = map(lambda *pair: pair, count(), samples)
+            for counted, is_idle in map_in_threads(work, numbered, plan.threads, pause):
+                name, identity, model_runs = counted
+                digests.note(done, name, identity, first_pass=number == 0)
+                if number == 0 and done >= counted_before:
+                    data, runs = data.merged(identity), runs + model_runs
+                done += 1
+                if progress is not None:
+                    of_passes = None if total is None else total * len(plan.passes)
+                    progress(number * (total or 0) + done, of_passes)
+                if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
+                    read_tensors = (o for o in model.read_observations if not o.input_only)
+                    profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
+                    save_progress(checkpoint, run, RunProgress(number, done, profile, plan, bytes(digests)))
+                    started_or_written = time.monotonic()
+        digests.check_end(done)
+        statistics = statistics.merged(sample_pass.statistics())
+        counted_before, done = 0, 0
+
+    if data.samples == 0:
+        source = getattr(samples, "source", "samples")
+        raise NoSamplesError(f"{source}: there are no samples; give at least one")
+    names = settings.names
+    wanted = (o for o in model.observations if not o.input_only and (names is None or o.name in names))
+    return profile_of(statistics, wanted)
 
 
-def _numbered(samples: Iterable[Sample]) -> Iterator[tuple[int, Sample]]:
-    """Yield the samples with their numbers; unlike `enumerate`, keep none after it was yielded."""
-    iterator = iter(samples)
-    for number in count():
-        try:
-            yield number, next(iterator)
-        except StopIteration:
-            return
-
-
-def _counted(
+def _count_sample(
     sample_pass: SamplePass,
     model: ProfilingModel,
-    before: int,
+    counted_before: int,
     smallest: SmallestSamples | None,
-    item: tuple[int, Sample],
+    numbered: tuple[int, Sample],
 ) -> tuple[str, DataId, int]:
     """Count a sample, unless it is one of the first, which the checkpoint holds.
 
     Return its name, its identity, and how many times the model runs on it.
     """
-    number, sample = item
-    digests = digests_of(model, sample)
-    if number >= before:
+    number, sample = numbered
+    digests = model.digests_of(sample)
+    if number >= counted_before:
         sample_pass.count(sample, digests)
     if smallest is not None:
         smallest.note(number, sample, digests)
     return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1
 
 
-class _CalibrationRun:
-    """The state of a run: counts passes and samples, reports progress, writes checkpoints.
-
-    Attributes:
-        counted: samples of this pass that the checkpoint holds: they are read and compared, not run.
-        threads: samples that run at the same time.
-    """
-
-    def __init__(
-        self,
-        model: ProfilingModel,
-        samples: Samples | Iterable[Sample],
-        model_id: ModelId,
-        progress: Progress | None,
-    ) -> None:
-        """Begin, or resume what the checkpoint holds."""
-        self._model, self._samples, self._model_id = model, samples, model_id
-        self._progress, self._total = progress, getattr(samples, "total", None)
-        checkpoint, every = model.settings.checkpoint, model.settings.every
-        path = None if checkpoint is None else Path(checkpoint)
-        self._writer = CheckpointWriter(path, every, _run_id(model, samples, model_id))
-        before = self._writer.load()
-        self._plan = plan_run(model, samples, self._writer.planned_before(before))
-        self._writer.check_passes(before, self._plan)
-        self.threads, self.counted = self._plan.threads, before.samples
-        self._pass, self._done = before.passes, 0
-        nothing = Profile(model_id, DataId(), {})
-        counted = nothing if before.profile is None else before.profile
-        self._data, self._runs, self._non_finite = counted.data, counted.runs, counted.non_finite
-        # Of a tensor of which no array came the checkpoint has an empty profile.
-        tensors = {name: given.tensor for name, given in counted.inputs.items()} | dict(counted)
-        self._profiles = {name: t for name, t in tensors.items() if t.shape is not None or t.count}
-        self._sizes = {name: given.sizes for name, given in counted.inputs.items()}
-        self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
-
-    def passes(self) -> Iterator[list[Observation]]:
-        """Yield the tensors of each pass that is not complete."""
-        while self._pass < len(self._plan.passes):
-            names = set(self._plan.passes[self._pass])
-            yield [o for o in self._model.read if o.name in names]
-
-    def waits(self) -> bool:
-        """Return whether no more samples are to be begun: memory is short, or a checkpoint is due."""
-        return not self._plan.ahead or (self._done >= self.counted and self._writer.is_due())
-
-    def note(self, name: str, data: DataId, runs: int, idle: SamplePass | None) -> None:
-        """Count one more sample.
-
-        Args:
-            name: of the sample.
-            data: its identity.
-            runs: how many times the model runs on it.
-            idle: the pass, where no sample is under way: a checkpoint can be written then.
-
-        Raises:
-            ProfileError, DataError: it is not the sample that was counted in its place before.
-        """
-        first = self._pass == 0
-        self._digests.note(self._done, name, data, first)
-        if first and self._done >= self.counted:
-            self._data, self._runs = self._data.merged(data), self._runs + runs
-        self._done += 1
-        if self._progress is not None:
-            before = self._pass * (self._total or 0)
-            total = None if self._total is None else self._total * len(self._plan.passes)
-            self._progress(before + self._done, total)
-        if idle is not None and self._done > self.counted and self._writer.is_due():
-            counted = self._tensors(merged_profiles(self._profiles, *idle.profiles()))
-            profile = self._profile_of(
-                {o.name: counted[o.name] for o in self._model.read if not o.input_only},
-                counted,
-                self._non_finite.merged(idle.non_finite()),
-                both_sizes(self._sizes, idle.sizes()),
-            )
-            self._writer.save(RunProgress(self._pass, self._done, profile, self._plan, bytes(self._digests)))
-
-    def finish(self, sample_pass: SamplePass) -> None:
-        """Take what a complete pass has counted."""
-        self._digests.check_end(self._done)
-        self._profiles = merged_profiles(self._profiles, *sample_pass.profiles())
-        self._non_finite = self._non_finite.merged(sample_pass.non_finite())
-        self._sizes = both_sizes(self._sizes, sample_pass.sizes())
-        self._pass, self._done, self.counted = self._pass + 1, 0, 0
-
-    def profile(self) -> Profile:
-        """Return the profile of all samples.
-
-        Raises:
-            NoSamplesError: there were none.
-        """
-        if self._data.samples == 0:
-            source = getattr(self._samples, "source", "samples")
-            raise NoSamplesError(f"{source}: there are no samples; give at least one")
-        counted, names = self._tensors(self._profiles), self._model.settings.names
-        wanted = {
-            o.name: _as_declared(counted[o.same_as or o.name], o)
-            for o in self._model.observations
-            if not o.input_only and (names is None or o.name in names)
-        }
-        profile = self._profile_of(wanted, counted, self._non_finite, self._sizes)
-        return replace(profile, tool=profiled_by(self._model.settings.provider))
-
-    def _profile_of(
-        self,
-        tensors: dict[str, TensorProfile],
-        counted: Mapping[str, TensorProfile],
-        non_finite: NonFinite,
-        sizes: Mapping[str, Sizes | None],
-    ) -> Profile:
-        """Return the profile of these tensors, and of the inputs as they were counted."""
-        state = self._samples.state if isinstance(self._samples, Samples) else {}
-        inputs = _input_profiles(self._model, tensors, counted, sizes, state)
-        return Profile(
-            self._model_id, self._data, tensors, non_finite=non_finite, runs=self._runs, inputs=inputs
-        )
-
-    def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
-        """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
-        return {o.name: counted.get(o.name) or empty_profile(o) for o in self._model.read}
-
-
-def _input_profiles(
+def _tensors_and_inputs(
     model: ProfilingModel,
-    tensors: Mapping[str, TensorProfile],
-    counted: Mapping[str, TensorProfile],
-    sizes: Mapping[str, Sizes | None],
+    statistics: Statistics,
+    observations: Iterable[Observation],
     state: Mapping[str, str],
-) -> dict[str, InputProfile]:
-    """Return the records of the inputs, in order; those that are among the tensors have the same record.
+) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
+    """Return the profiles of some tensors, and of all inputs, which have the same ones where they are both.
 
     Args:
         model: as it is profiled.
-        tensors: the profile's.
-        counted: what was counted of each tensor that was read.
-        sizes: of the arrays of each input.
+        statistics: what was counted of the tensors that are read.
+        observations: the tensors.
         state: see `Samples`.
     """
-    observed = {o.name: o for o in model.observations}
+
+    def profile_of(observation: Observation) -> TensorProfile:
+        read = by_name[observation.same_as or observation.name]
+        profile = statistics.tensors.get(read.name)
+        if profile is None:  # no array came
+            profile = replace(tensor_observer(read).profile(), extremes=Extremes())
+        channels = profile.channels
+        if observation.same_as is not None and channels is not None:
+            channels = None if observation.axis is None else replace(channels, axis=observation.axis)
+        if observation.same_as is None and observation.scan_axes is None:
+            return profile
+        return replace(profile, shape=declared_shape(observation.shape), channels=channels)
+
+    by_name = {o.name: o for o in model.observations}
+    tensors = {o.name: profile_of(o) for o in observations}
+    input_values = {value.name: value for value in model.model.graph.inputs}
     inputs = {}
     for spec in model.specs:
         tensor = tensors.get(spec.name)
-        if tensor is None and (o := observed.get(spec.name)) is not None:
-            tensor = _as_declared(counted[o.same_as or o.name], o)
+        if tensor is None and spec.name in by_name:
+            tensor = profile_of(by_name[spec.name])
         elif tensor is None:  # its elements are no numbers on a line, such as strings
             dims = spec.shape
             shape = None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
             dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
             empty = Histogram.empty()
             tensor = TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, empty, extremes=Extremes())
-        facts = model.facts[spec.name]
         inputs[spec.name] = InputProfile(
             tensor,
-            sizes.get(spec.name),
-            facts.normalised,
-            facts.transposed,
-            state.get(spec.name),
+            statistics.sizes.get(spec.name),
+            *input_facts(input_values[spec.name]),
+            fed_by=state.get(spec.name),
         )
-    return inputs
-
-
-def _as_declared(profile: TensorProfile, observation: Observation) -> TensorProfile:
-    """Return the profile of a tensor, which may have been read in another one with the same elements."""
-    shape, channels = declared_shape(observation.shape), profile.channels
-    if observation.same_as is not None:
-        if channels is not None:
-            channels = None if observation.axis is None else replace(channels, axis=observation.axis)
-        return replace(profile, shape=shape, channels=channels)
-    return profile if observation.scan_axes is None else replace(profile, shape=shape)
-
-
-def _run_id(model: ProfilingModel, samples: Samples | Iterable[Sample], model_id: ModelId) -> RunId:
-    settings = model.settings
-    return RunId(
-        model_id,
-        getattr(samples, "place", "") or getattr(samples, "source", "samples"),
-        getattr(samples, "total", None),
-        {
-            "tensors": [o.name for o in model.read],
-            "limit": settings.limit,
-            "non_finite": settings.non_finite,
-            "channels": [[o.name, o.axis] for o in model.read if o.axis is not None],
-            "by_row": settings.by_row,
-            "provider": settings.provider,
-            "onnxruntime": ort.__version__,
-            "tool": tool_name(),
-        },
-        settings.memory_limit,
-    )
+    return tensors, inputs

@@ -25,10 +25,11 @@ from google.protobuf.message import DecodeError
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.extras import library
 from ..base.tool import Progress
-from ..records.non_finite import dumps_run, loads_run
+from ..records.non_finite import from_entries, to_entries
 from ..records.profile import ModelId, Profile
+from ..records.store import dumps, loads
 from ..runtime.external_weights import save_with_weights
-from ..runtime.providers import profiled_by
+from ..runtime.providers import loaded_libraries, profiled_by
 from ..runtime.states import model_samples
 from ..samples.objects import PreprocessedData, source_name
 from ..samples.smallest import SamplePlace, SmallestSamples
@@ -78,7 +79,10 @@ def calibrate_sharded(
     if settings.scheduler is None:
         raise ConfigError("scheduler: is missing; give the address of a Dask scheduler, or call calibrate")
     total = model_samples(source, model, settings.limit).total
-    job = Job(model_id, source, settings.of_worker())
+    worker_settings = replace(
+        settings, threads=settings.threads or 1, scheduler=None, custom_ops=loaded_libraries()
+    )
+    job = Job(model_id, source, worker_settings)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_with_weights(model, Path(folder) / "model.onnx")
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -91,7 +95,7 @@ def calibrate_sharded(
     return profile
 
 
-# Shards, and the texts of their profiles ------------------------------------------------------------------
+# Shards, and the texts that workers send of them -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,28 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
     return tuple(Shard(start, min(start + size, total)) for start in range(0, total, size))
 
 
+def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
+    """Return a line of JSON with what the file of a profile does not hold, and the text of the profile.
+
+    Args:
+        profile: of the shard.
+        places: where its samples with the smallest digests are.
+    """
+    entries = {
+        "places": [astuple(place) for place in places],
+        "non_finite": to_entries(profile.non_finite),
+    }
+    return json.dumps(entries) + "\n" + dumps(profile)
+
+
+def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
+    """Return what `dumps_shard` was given."""
+    line, _, profile = text.partition("\n")
+    entries = json.loads(line)
+    places = [SamplePlace(*place) for place in entries["places"]]
+    return replace(loads(profile), non_finite=from_entries(entries["non_finite"])), places
+
+
 def merged_texts(a: str, b: str) -> str:
     """Return the text of two shards together; "" stands for no samples."""
     if not (a and b):
@@ -135,22 +161,11 @@ def merged_texts(a: str, b: str) -> str:
     return dumps_shard(one.merged(other), [*places, *others])
 
 
-def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
-    """Return the profile of a shard, and where its samples with the smallest digests are."""
-    head, _, profile = text.partition("\n")
-    return loads_run(profile), [SamplePlace(*entries) for entries in json.loads(head)]
-
-
-def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
-    """Return the text that `loads_shard` reads."""
-    return json.dumps([astuple(place) for place in places]) + "\n" + dumps_run(profile)
-
-
 # In a worker ------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
-class _Kept:
+class _CachedModel:
     """A profiling model of this process.
 
     Attributes:
@@ -158,14 +173,14 @@ class _Kept:
         model: the model.
         stack: closes it, and removes its folder.
         users: shards that run now.
-        closing: the timer that closes it when nobody has used it for a while.
+        timer: closes it when nobody has used it for a while; None while a shard runs.
     """
 
     key: object
     model: ProfilingModel
     stack: ExitStack
     users: int = 0
-    closing: threading.Timer | None = None
+    timer: threading.Timer | None = None
 
 
 class ModelCache:
@@ -178,7 +193,7 @@ class ModelCache:
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = threading.Lock()
-        self._models: list[_Kept] = []
+        self._models: list[_CachedModel] = []
         atexit.register(self.close_idle)
 
     @contextmanager
@@ -193,24 +208,33 @@ class ModelCache:
             settings: of the run.
         """
         with self._lock:
-            kept = next((kept for kept in self._models if kept.key == key), None)
-            if kept is None:
+            cached = next((cached for cached in self._models if cached.key == key), None)
+            if cached is None:
                 self._close_idle()
-                kept = _loaded(key, folder, settings)
-                self._models.append(kept)
-            kept.users += 1
-            if kept.closing is not None:
-                kept.closing.cancel()
-                kept.closing = None
+                with ExitStack() as stack:
+                    try:
+                        model = ir.load(folder(stack) / "model.onnx")
+                    except (OSError, DecodeError) as error:
+                        raise ModelError(
+                            f"a worker cannot read the model that it was sent: {error}; make room in its "
+                            "temporary folder"
+                        ) from error
+                    ready = stack.enter_context(profiling_model(model, settings))
+                    cached = _CachedModel(key, ready, stack.pop_all())
+                self._models.append(cached)
+            cached.users += 1
+            if cached.timer is not None:
+                cached.timer.cancel()
+                cached.timer = None
         try:
-            yield kept.model
+            yield cached.model
         finally:
             with self._lock:
-                kept.users -= 1
-                if not kept.users:
-                    kept.closing = threading.Timer(IDLE_SECONDS, self.close_idle)
-                    kept.closing.daemon = True
-                    kept.closing.start()
+                cached.users -= 1
+                if not cached.users:
+                    cached.timer = threading.Timer(IDLE_SECONDS, self.close_idle)
+                    cached.timer.daemon = True
+                    cached.timer.start()
 
     def close_idle(self) -> None:
         """Close the models that no shard uses."""
@@ -218,44 +242,25 @@ class ModelCache:
             self._close_idle()
 
     def _close_idle(self) -> None:
-        for kept in [kept for kept in self._models if not kept.users]:
-            if kept.closing is not None:
-                kept.closing.cancel()
-            self._models.remove(kept)
-            kept.stack.close()
-
-
-def _loaded(key: object, folder: Callable[[ExitStack], Path], settings: RunSettings) -> _Kept:
-    with ExitStack() as stack:
-        try:
-            model = ir.load(folder(stack) / "model.onnx")
-        except (OSError, DecodeError) as error:
-            raise ModelError(
-                f"a worker cannot read the model that it was sent: {error}; make room in its temporary folder"
-            ) from error
-        ready = stack.enter_context(profiling_model(model, settings))
-        return _Kept(key, ready, stack.pop_all())
+        for idle in [cached for cached in self._models if not cached.users]:
+            if idle.timer is not None:
+                idle.timer.cancel()
+            self._models.remove(idle)
+            idle.stack.close()
 
 
 _models = ModelCache()
 
 
-def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = model_samples(
-        job.source, model.model, job.settings.limit, by_row=job.settings.by_row, notes=False
-    )
-    part = samples.part(shard.start, shard.stop, shard.step)
-    smallest = SmallestSamples(job.settings.noise_samples, model.specs, hold=False)
-    try:
-        profile = profile_samples(model, part, job.model_id, smallest=smallest)
-    except NoSamplesError:
-        return ""
-    places = (replace(place, number=shard.start + place.number * shard.step) for place in smallest.places())
-    return dumps_shard(profile, places)
-
-
 def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
-    """Run a shard of a model that came over the network; `key` tells one model from another."""
+    """Return the text of a shard, "" where it has no samples, of a model that came over the network.
+
+    Args:
+        files: of the model, by name.
+        key: tells one model from another.
+        job: what is the same for all shards.
+        shard: which samples to run.
+    """
 
     def unpacked(stack: ExitStack) -> Path:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qprof-")))
@@ -263,8 +268,20 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
             (folder / name).write_bytes(content)
         return folder
 
-    with _models.use((key, job), unpacked, job.settings) as model:
-        return _shard_text(model, job, shard)
+    settings = job.settings
+    with _models.use((key, job), unpacked, settings) as model:
+        samples = model_samples(
+            job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
+        ).part(shard.start, shard.stop, shard.step)
+        smallest = SmallestSamples(settings.noise_samples, model.specs, hold=False)
+        try:
+            profile = profile_samples(model, samples, job.model_id, smallest=smallest)
+        except NoSamplesError:
+            return ""
+        places = smallest.places()
+        return dumps_shard(
+            profile, (replace(place, number=shard.start + place.number * shard.step) for place in places)
+        )
 
 
 # The client -----------------------------------------------------------------------------------------------
@@ -317,7 +334,14 @@ def _text_of_all(
     tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
     if progress is not None:
         shard_of = dict(zip((task.key for task in tasks), parts, strict=True))
-        _report(completed(tasks, loop=client.loop), shard_of, total, progress)
+        done = 0
+        for task in completed(tasks, loop=client.loop):
+            if task.status != "finished":
+                break  # its error is raised when the results are merged
+            shard = shard_of[task.key]
+            # Where the number of samples is unknown, shards are counted.
+            done += 1 if total is None else (shard.stop or total) - shard.start
+            progress(done, total)
     kept = list(tasks)  # the scheduler drops results without a reference, and cannot recompute them then
 
     while len(tasks) > 1:  # a tree: neighbours are joined until one is left
@@ -373,18 +397,6 @@ def _replicas_kept(client: Any) -> Iterator[None]:
             client.amm.start()
 
 
-def _report(
-    done: Iterable[Any], shard_of: Mapping[str, Shard], total: int | None, progress: Progress
-) -> None:
-    """Report each task as it is done."""
-    finished: list[Shard] = []
-    for task in done:
-        if task.status != "finished":
-            return  # its error is raised when the results are merged
-        finished.append(shard_of[task.key])
-        progress(samples_done(finished, total), total)
-
-
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
     distributed = library("distributed", f"scheduler {address}", "cluster")
@@ -396,9 +408,3 @@ def _client(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close()
-
-
-def samples_done(done: Iterable[Shard], total: int | None) -> int:
-    """Return how many samples these shards hold; the number of shards where the total is unknown."""
-    sizes = [1 if total is None else (shard.stop or total) - shard.start for shard in done]
-    return sum(sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..runtime.providers import give_memory_back, used_bytes
 from ..runtime.session import run_sample, size_name, size_session
 from ..samples.samples import fixed_shapes
 from ..samples.values import Sample, Samples
-from .sample_pass import ProfilingModel, runs_of
+from .sample_pass import ProfilingModel
 
 MIB = 1 << 20
 
@@ -69,94 +69,94 @@ class MemoryNeed:
 
 
 def plan_run(
-    model: ProfilingModel, samples: Samples | Iterable[Sample], before: MemoryPlan | None = None
+    model: ProfilingModel, samples: Samples | Iterable[Sample], earlier: MemoryPlan | None = None
 ) -> MemoryPlan:
     """Return the layout of a run; with a memory limit, tensors are measured on the largest sample.
 
     Args:
         model: the model.
         samples: of the run.
-        before: the layout of a run with the same limit that is resumed: its passes stay, since what was
-            measured then differs a little from what would be measured now. None for none.
+        earlier: the layout of a run that is resumed; None for none. With the same limit its passes stay,
+            since what was measured then differs a little from what would be measured now.
 
     Raises:
         ConfigError: the limit is too low, or the samples can be iterated only once.
         DataError: the model fails on the largest sample.
     """
-    settings, names = model.settings, [observation.name for observation in model.read]
-    if settings.memory_limit is None:
-        return one_pass(names, settings.samples_at_once)
+    limit, threads = model.settings.memory_limit, model.settings.samples_at_once
+    one_pass = (tuple(observation.name for observation in model.read_observations),)
+    if limit is None:
+        return MemoryPlan(threads, one_pass)
     if iter(samples) is samples:
         raise ConfigError(
             "memory limit: the samples may have to be read several times, and an iterator gives them once; "
             "give a list, a folder or module:function"
         )
     give_memory_back()
-    if before is not None:
-        return replace(before, threads=min(before.threads, settings.samples_at_once))
+    if earlier is not None and earlier.memory_limit == limit:
+        return replace(earlier, threads=min(earlier.threads, threads))
     if fixed_shapes(model.specs):
         largest = next(iter(samples), None)  # every sample has as many bytes
     else:
-        runs = (run for sample in samples for run in runs_of(model, sample))
+        runs = (run for sample in samples for run in model.runs_of(sample))
         largest = max(runs, key=lambda run: sum(a.nbytes for a in run.arrays.values()), default=None)
     if largest is None:
-        return one_pass(names, 1)
-    return _measured_plan(model, largest, settings.memory_limit)
+        return MemoryPlan(1, one_pass)
+    return plan_memory(measured_need(model, largest, limit), threads, limit)
 
 
-def _measured_plan(model: ProfilingModel, largest: Sample, limit: int) -> MemoryPlan:
-    """Return the layout for a limit, from what the largest sample needs."""
-    return plan_memory(_measured(model, largest, limit), model.settings.samples_at_once, limit)
-
-
-def _measured(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
+def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
     """Return what a sample needs: by running it, if that stays below the limit by what its shapes say.
 
     Raises:
         ConfigError: it does not, so the limit is too low.
     """
-    sources = {o.name: None if o.source is None else model.graph.sources[o.source] for o in model.read}
-    inputs = sum(array.nbytes for array in sample.arrays.values())
-    graph, observers = model.graph.model, OBSERVER_BYTES * len(sources)
-    with size_session(model.graph, [o.source for o in model.read if o.source is not None]) as session:
-        base = used_bytes()
-        expected = live_memory(graph, _declared_sizes(model, sample))
-        need = MemoryNeed(base + observers, inputs, 0, expected, sources)
-        if _with_margin(need.base + expected.peak()) > limit:
-            raise _too_low(need, limit)
-        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
-        after = used_bytes()
-    sizes = {}
-    for o in model.read:
-        source = sources[o.name]
-        if source is not None:
-            whole = outputs.get(source)
-            elements = 0 if isinstance(whole, list) else int(np.asarray(outputs[size_name(source)]).item())
-            sizes[source] = (
-                sum(array.nbytes for array in whole)
-                if isinstance(whole, list)
-                else elements * int(o.dtype.itemsize)
-            )
-    live = live_memory(graph, sizes)
-    return replace(need, live=live, kernels=max(0, after - base - live.peak()))
+    observations, graph = model.read_observations, model.graph.model
+    sources = {o.name: None if o.source is None else model.graph.sources[o.source] for o in observations}
 
-
-def _declared_sizes(model: ProfilingModel, sample: Sample) -> dict[str, int]:
-    """Return the bytes of each observed value, as far as the declared shapes and those of the inputs tell."""
+    # The bytes of each observed value, as far as the declared shapes and those of the inputs tell.
     free: dict[str, int] = {}
     for spec in model.specs:
         for dim, size in zip(spec.shape or (), sample.arrays[spec.name].shape, strict=False):
             if isinstance(dim, str):
                 free[dim] = size
-    sizes = {}
-    for o in model.read:
-        if o.source is None or o.shape is None or o.scan_axes is not None:
+    expected = {}
+    for o in observations:
+        source = sources[o.name]
+        if source is None or o.shape is None or o.scan_axes is not None:
             continue
         dims = [dim if isinstance(dim, int) else free.get(str(dim.value)) for dim in o.shape]
         if None not in dims:
             elements = math.prod(dim for dim in dims if dim is not None)
-            sizes[model.graph.sources[o.source]] = elements * int(o.dtype.itemsize)
-    return sizes
+            expected[source] = elements * int(o.dtype.itemsize)
+
+    with size_session(model.graph, [o.source for o in observations if o.source is not None]) as session:
+        used_before = used_bytes()
+        need = MemoryNeed(
+            base=used_before + OBSERVER_BYTES * len(sources),
+            sample=sum(array.nbytes for array in sample.arrays.values()),
+            kernels=0,
+            live=live_memory(graph, expected),
+            sources=sources,
+        )
+        if _with_margin(need.base + need.live.peak()) > limit:
+            raise _too_low(need, limit)
+        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
+        used_after = used_bytes()
+
+    measured = {}
+    for o in observations:
+        source = sources[o.name]
+        if source is None:
+            continue
+        sequence = outputs.get(source)
+        if isinstance(sequence, list):
+            measured[source] = sum(array.nbytes for array in sequence)
+        else:
+            elements = int(np.asarray(outputs[size_name(source)]).item())
+            measured[source] = elements * int(o.dtype.itemsize)
+    live = live_memory(graph, measured)
+    return replace(need, live=live, kernels=max(0, used_after - used_before - live.peak()))
 
 
 def plan_memory(need: MemoryNeed, threads: int, limit: int) -> MemoryPlan:
@@ -180,7 +180,17 @@ def plan_memory(need: MemoryNeed, threads: int, limit: int) -> MemoryPlan:
         return MemoryPlan(1, (names,), limit, ahead=False)
     if limit < need.least():
         raise _too_low(need, limit)
-    return MemoryPlan(1, _packed(need, room), limit, ahead=False)
+    # The tensors of a pass, in order, are as many as fit.
+    groups: list[list[str]] = [[]]
+    steps = need.live.steps
+    for name, source in need.sources.items():
+        added = need.live.with_outputs([source or ""]) - need.live.steps
+        if groups[-1] and int((steps + added).max(initial=0)) > room:
+            groups.append([])
+            steps = need.live.steps
+        groups[-1].append(name)
+        steps = steps + added
+    return MemoryPlan(1, tuple(map(tuple, groups)), limit, ahead=False)
 
 
 def _too_low(need: MemoryNeed, limit: int) -> ConfigError:
@@ -196,22 +206,3 @@ def _too_low(need: MemoryNeed, limit: int) -> ConfigError:
 def _with_margin(size: int) -> int:
     """Return somewhat more bytes: kernels take some for themselves, and no two processes use the same."""
     return size + size // 32 + 8 * MIB
-
-
-def _packed(need: MemoryNeed, room: int) -> tuple[tuple[str, ...], ...]:
-    """Split the tensors, in order, into groups that fit."""
-    groups: list[list[str]] = [[]]
-    steps = need.live.steps
-    for name, source in need.sources.items():
-        added = need.live.with_outputs([source or ""]) - need.live.steps
-        if groups[-1] and int((steps + added).max(initial=0)) > room:
-            groups.append([])
-            steps = need.live.steps
-        groups[-1].append(name)
-        steps = steps + added
-    return tuple(map(tuple, groups))
-
-
-def one_pass(names: Sequence[str], threads: int) -> MemoryPlan:
-    """Return the layout without a limit."""
-    return MemoryPlan(threads, (tuple(names),))

@@ -175,8 +175,6 @@ class RunSettings:
             )
         if self.threads < 0:
             raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
-        if not self.every >= 0:  # NaN is not
-            raise ConfigError(f"every {self.every}: is no time between checkpoints; give seconds from 0")
         if self.checkpoint is not None and self.scheduler is not None:
             raise ConfigError(
                 "checkpoint: works with one process only; shards of lost workers are run again without it: "
@@ -189,13 +187,6 @@ class RunSettings:
                 f"leave the limit out for {provider}"
             )
         return replace(self, provider=provider)
-
-    def of_worker(self) -> RunSettings:
-        """Return the settings of a worker, one sample at a time where no threads are given."""
-        from ..runtime.providers import loaded_libraries
-
-        own = loaded_libraries()
-        return replace(self, threads=self.threads or 1, scheduler=None, custom_ops=own)
 
 
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:

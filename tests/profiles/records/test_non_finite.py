@@ -10,11 +10,12 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.records.non_finite import dumps_run, gate_failure, loads_run, non_finite_report
+from qprof_onnx.profiles.records.non_finite import gate_failure, non_finite_report
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.cluster import dumps_shard, loads_shard, merged_texts
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 
@@ -60,8 +61,9 @@ def test_the_report_is_in_what_a_profile_shows() -> None:
 
 def test_shards_tell_what_they_remember() -> None:
     half = [dict(list(VALUES.items())[part]) for part in (slice(2), slice(2, None))]
-    texts = [dumps_run(profiled(values)) for values in half]
-    assert loads_run(texts[0]).merged(loads_run(texts[1])).notes == (SENTENCE,)
+    texts = [dumps_shard(profiled(values), []) for values in half]
+    merged, _ = loads_shard(merged_texts(*texts))
+    assert merged.notes == (SENTENCE,)
 
 
 def test_a_profile_from_a_file_tells_tensors_alone() -> None:

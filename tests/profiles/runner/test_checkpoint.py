@@ -23,7 +23,7 @@ from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import checkpoint as checkpoint_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.checkpoint import RunId, RunProgress, load_progress, save_progress
+from qprof_onnx.profiles.runner.checkpoint import RunProgress, load_progress, save_progress
 from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import run_sample
@@ -92,6 +92,14 @@ def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def set_plans(monkeypatch: pytest.MonkeyPatch, *plans: MemoryPlan) -> Iterator[MemoryPlan]:
+    """Let the next runs with a memory limit be laid out so, whatever was measured; return what is left."""
+    left = iter(plans)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.measured_need", lambda *_: None)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.plan_memory", lambda *_: next(left))
+    return left
+
+
 def progress_of(path: Path) -> dict[str, Any]:
     """Return the second line of a checkpoint: identity of the run, and what is done."""
     entries: dict[str, Any] = json.loads(path.read_text().splitlines()[1])
@@ -123,7 +131,7 @@ def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path, stop: int) -> 
 
 def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = MemoryPlan(1, (("x", "c"), ("r", "t"), ("p",)), 81000)
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: plan)
+    set_plans(monkeypatch, plan)
     expected = dumps(calibrate(conv_net(), images(), ID))
     place = tmp_path / "c"
     for reads in (8, 9, 9):  # six of them to find the largest
@@ -219,17 +227,16 @@ def test_a_checkpoint_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     now = [0.0]
-    save = checkpoint_module.save_progress
 
-    def noted(place: Path, which: RunId, progressed: RunProgress) -> None:
+    def noted(place: Path, which: dict[str, Any], progressed: RunProgress) -> None:
         written.append(progressed.samples)
-        save(place, which, progressed)
+        save_progress(place, which, progressed)
 
     def tick(done: int, total: int | None) -> None:
         now[0] += 10.0
 
-    monkeypatch.setattr("qprof_onnx.profiles.runner.checkpoint.save_progress", noted)
-    monkeypatch.setattr("qprof_onnx.profiles.runner.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.save_progress", noted)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.time.monotonic", lambda: now[0])
     samples = samples_of(images(10))
     calibrate(
         conv_net(),
@@ -239,11 +246,11 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
         progress=tick,
     )
     assert written == [4, 8]  # 40 s after the start, and 40 s later
-    assert load_progress(tmp_path / "d", RunId(ID, "images", 6)) == RunProgress()
+    assert load_progress(tmp_path / "d", {"samples": 6}) == RunProgress()
 
 
 def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
-    place, which = tmp_path / "c", RunId(ID, "images", 6, {"tensors": ["a"]})
+    place, which = tmp_path / "c", {"data": "images", "samples": 6, "tensors": ["a"]}
     profile = calibrate(conv_net(), images(1), ID)
     plan = MemoryPlan(2, (("x", "c"), ("r", "t", "p", "y")), 1 << 30)
     progressed = RunProgress(1, 1, profile, plan, bytes.fromhex(profile.data.digest))
@@ -482,8 +489,7 @@ def test_passes_of_the_same_limit_are_taken_from_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a process uses is never measured twice the same; a tight limit then gave other passes."""
-    plans = iter([TWO_PASSES, MemoryPlan(1, (("x", "c", "r"), ("t", "p")), 81000)])
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: next(plans))
+    plans = set_plans(monkeypatch, TWO_PASSES, MemoryPlan(1, (("x", "c", "r"), ("t", "p")), 81000))
     with pytest.raises(KilledError):
         run(tmp_path / "c", progress=stop_after(8), memory_limit=81000)
     assert progress_of(tmp_path / "c")["passes"] == 1
@@ -493,7 +499,7 @@ def test_passes_of_the_same_limit_are_taken_from_the_checkpoint(
 
 
 def test_other_passes_of_another_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: TWO_PASSES)
+    set_plans(monkeypatch, TWO_PASSES)
     with pytest.raises(KilledError):
         run(tmp_path / "c", progress=stop_after(3), memory_limit=81000)
     with pytest.raises(ProfileError, match="belongs to a run with passes"):

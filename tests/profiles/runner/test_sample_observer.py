@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import onnx
@@ -14,13 +15,7 @@ from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import sample_pass as observer_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.sample_pass import (
-    SamplePass,
-    digests_of,
-    map_in_threads,
-    merged_profiles,
-    profiling_model,
-)
+from qprof_onnx.profiles.runner.sample_pass import SamplePass, Statistics, map_in_threads, profiling_model
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import session_for
 from qprof_onnx.profiles.samples.values import Sample
@@ -123,22 +118,23 @@ def test_a_fixed_batch_of_1_is_fed_row_by_row(unnamed: Callable[[Profile], Profi
 
 def test_there_are_no_more_observers_than_threads() -> None:
     with profiling_model(model(), RunSettings(channels=AXES)) as ready:
-        sources = [o.source for o in ready.read if o.source is not None]
+        sources = [o.source for o in ready.read_observations if o.source is not None]
         with session_for(ready.graph, sources) as session:
-            work = SamplePass(ready, session, ready.read)
+            work = SamplePass(ready, session, ready.read_observations)
 
             def count(one: Sample) -> None:
-                work.count(one, digests_of(ready, one))
+                work.count(one, ready.digests_of(one))
 
             done = list(map_in_threads(count, samples() * 5, 3, lambda: False))
-            parts = work.profiles()
+            parts = [observer.statistics() for observer in work.observers]
     assert len(done) == 50
     assert 1 <= len(parts) <= 3
     whole = calibrate(model(), samples() * 5, ID, RunSettings(channels=AXES))
-    assert merged_profiles(*parts) == dict(whole)
-    assert merged_profiles(*parts[::-1]) == dict(whole)
+    assert reduce(Statistics.merged, parts).tensors == dict(whole)
+    assert reduce(Statistics.merged, parts[::-1]).tensors == dict(whole)
 
 
 def test_what_only_some_threads_have_seen_is_in_the_profile() -> None:
     whole = profile()
-    assert merged_profiles({"x": whole["x"]}, {}, {"y": whole["y"]}) == {"x": whole["x"], "y": whole["y"]}
+    parts = [Statistics({"x": whole["x"]}), Statistics(), Statistics({"y": whole["y"]})]
+    assert reduce(Statistics.merged, parts).tensors == {"x": whole["x"], "y": whole["y"]}
