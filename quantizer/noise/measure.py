@@ -1,13 +1,14 @@
 """How quantization noise travels through a model, measured: copies with rounded values run on samples.
 
 One copy has its activations rounded and one its weights; what a tensor is off by in them is its noise. In
-order: the rounded weights, which shapes may change, the copies, their runs on samples, and their memory.
+order: which tensors are measured and whose shapes may change, the two copies, their runs on one sample, and
+the measurement of a model (`measure_noise`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -49,118 +50,20 @@ from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
 from .mask_fillers import FILLER_DEPTH, reach_below
 
-# Weights rounded to int8, as they are where nothing else is decided ---------------------------------------
-
 Array = npt.NDArray[Any]
 
-
-def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
-    """Yield the float constants that a node multiplies with or reads entries of, by input index.
-
-    These are the weights of products, of recurrent operators, and embedding tables. The scale of a
-    normalisation is none: where that stays float, so does its scale.
-    """
-    rule = rule_of(node)
-    for layout in () if rule is None else rule.constants:
-        if layout is (rule.weight if rule else None) and not layout.is_product:
-            continue
-        value = node.inputs[layout.index] if layout.index < len(node.inputs) else None
-        if value is not None and value.dtype == ir.DataType.FLOAT and constant_of(value) is not None:
-            yield layout.index, layout
-
-
-def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array | None:
-    """Return a weight in int8 with a scale for each output channel, dequantized; None where it is not finite.
-
-    Args:
-        node: that reads it.
-        layout: of the operator's weight.
-        weight: float32, any shape.
-    """
-    if not weight.size or not np.isfinite(weight).all():
-        return None
-    axis = None if layout.is_stack(weight.ndim) else layout.axis(node, weight.ndim)
-    params = channel_params(weight, axis, SCHEMAS["symmetric"], INT8)
-    return dequantize(quantize(weight, params), params)
-
-
-# Shapes that may change once values are rounded, and tensors that only compute shapes ---------------------
-
-
-def compute_shapes(model: ir.Model) -> frozenset[str]:
-    """Return the values of the main graph that follow from shapes and constants alone and lead to shapes.
-
-    Such a number may be a float, as the size of a grid that Range counts up to: no plan can round it.
-    """
-    varying: set[ir.Value] = set(model.graph.inputs)
-    nodes = list(model.graph)
-    for node in nodes:
-        if not facts_of(node).reads_shape_only and any(value in varying for value in values_read(node)):
-            varying.update(node.outputs)
-    found: set[ir.Value] = set()
-    for node in reversed(nodes):
-        leads = any(value in found for value in node.outputs)
-        positions = range(len(node.inputs)) if leads else facts_of(node).shape_inputs or ()
-        read = (node.inputs[index] for index in positions if index < len(node.inputs))
-        found.update(value for value in read if value is not None and value not in varying)
-    return frozenset(str(value.name) for value in found)
-
-
-def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
-    """Return the values of the main graph whose shape may depend on rounded values.
-
-    What an operator outside the standard does is not known: its outputs are among them where it reads any
-    value that depends on rounded ones, unless their shapes are declared.
-
-    Args:
-        model: the prepared model.
-        names: of the activations that are rounded.
-    """
-    noisy: set[ir.Value] = {v for v in model.graph.inputs if v.name in names}
-    risky: set[ir.Value] = set()
-    for node in model.graph:
-        read = tuple(values_read(node))
-        moved = any(value in noisy for value in read)
-        reshaped = any(value in risky for value in read)
-        if reshaped or (moved and _reshapes(node, noisy)):
-            risky.update(value for value in node.outputs if not _is_fixed(value))
-        if reshaped or (moved and not facts_of(node).reads_shape_only):
-            noisy.update(node.outputs)
-        noisy.update(value for value in node.outputs if value.name in names)
-    return frozenset(str(value.name) for value in risky)
-
-
-def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node reads, those that its subgraphs read from outside included."""
-    yield from (value for value in node.inputs if value is not None)
-    for graph in graph_attributes(node):
-        for inner in graph:
-            yield from values_read(inner)
-
-
-def _reshapes(node: ir.Node, noisy: set[ir.Value]) -> bool:
-    """Whether shapes of a node's outputs may follow from values, some of which are noisy."""
-    positions = facts_of(node).shape_inputs
-    if positions is None or graph_attributes(node):
-        return True
-    return any(index < len(node.inputs) and node.inputs[index] in noisy for index in positions)
-
-
-def _is_fixed(value: ir.Value) -> bool:
-    """Whether the model declares all dimensions of a value."""
-    return value.shape is not None and value.shape.is_static()
-
-
-# What is measured, and the copies of the model ------------------------------------------------------------
+# Which tensors are measured, and whose shapes may change once values are rounded -------------------------
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
 are two vectorised operations; onnxruntime's Round takes longer."""
 
-LARGEST = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
-"""A mean square above it has overflowed in the element type; such a tensor is not rounded."""
+NEAR_OVERFLOW = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
+"""A mean square above it has overflowed in the element type: such a tensor is not rounded. Rounded fillers of
+masks stay above its negative."""
 
-MOST_STEPS = 30000.0
+
+MAX_INT16_STEPS = 30000.0
 """Steps of the largest element up to which 16 bits hold a tensor, with room for the noise that it has."""
 
 
@@ -194,7 +97,7 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
     wanted = set(names) - compute_shapes(model)
     dtypes = {value: dtype for value, dtype in resolved(model) if value.name in wanted and dtype in MAGIC}
     at_risk = shapes_at_risk(model, {str(value.name) for value in dtypes})
-    made = (value for node in model.graph for value in node.outputs)
+    outputs = (value for node in model.graph for value in node.outputs)
     return tuple(
         MeasuredTensor(
             str(value.name),
@@ -203,29 +106,82 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
             any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses()),
             value.name in at_risk,
         )
-        for value in (*model.graph.inputs, *made)
+        for value in (*model.graph.inputs, *outputs)
         if value in dtypes
     )
+
+
+def compute_shapes(model: ir.Model) -> frozenset[str]:
+    """Return the values of the main graph that follow from shapes and constants alone and lead to shapes.
+
+    Such a number may be a float, as the size of a grid that Range counts up to: no plan can round it.
+    """
+    varying: set[ir.Value] = set(model.graph.inputs)
+    nodes = list(model.graph)
+    for node in nodes:
+        if not facts_of(node).reads_shape_only and any(value in varying for value in values_read(node)):
+            varying.update(node.outputs)
+    shape_values: set[ir.Value] = set()
+    for node in reversed(nodes):
+        leads_to_shapes = any(value in shape_values for value in node.outputs)
+        positions = range(len(node.inputs)) if leads_to_shapes else facts_of(node).shape_inputs or ()
+        read = (node.inputs[index] for index in positions if index < len(node.inputs))
+        shape_values.update(value for value in read if value is not None and value not in varying)
+    return frozenset(str(value.name) for value in shape_values)
+
+
+def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
+    """Return the values of the main graph whose shape may depend on rounded values.
+
+    What an operator outside the standard does is not known: its outputs are among them where it reads any
+    value that depends on rounded ones, unless their shapes are declared.
+
+    Args:
+        model: the prepared model.
+        names: of the activations that are rounded.
+    """
+    noisy: set[ir.Value] = {v for v in model.graph.inputs if v.name in names}
+    at_risk: set[ir.Value] = set()
+    for node in model.graph:
+        read = tuple(values_read(node))
+        reads_noise = any(value in noisy for value in read)
+        reads_risk = any(value in at_risk for value in read)
+        positions = facts_of(node).shape_inputs
+        if positions is None or graph_attributes(node):
+            shape_is_noisy = reads_noise
+        else:
+            shape_is_noisy = any(i < len(node.inputs) and node.inputs[i] in noisy for i in positions)
+        if reads_risk or shape_is_noisy:
+            declared = (value.shape is not None and value.shape.is_static() for value in node.outputs)
+            at_risk.update(v for v, fixed in zip(node.outputs, declared, strict=True) if not fixed)
+        if reads_risk or (reads_noise and not facts_of(node).reads_shape_only):
+            noisy.update(node.outputs)
+        noisy.update(value for value in node.outputs if value.name in names)
+    return frozenset(str(value.name) for value in at_risk)
+
+
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the values that a node reads, those that its subgraphs read from outside included."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in graph_attributes(node):
+        for inner in graph:
+            yield from values_read(inner)
+
+
+# The copy with rounded activations -----------------------------------------------------------------------
 
 
 class Rounding(Enum):
     """How a copy rounds an activation to multiples of its step; two that both can give the same values."""
 
-    INT16 = "int16"  # two nodes, for at most `MOST_STEPS`
+    INT16 = "int16"  # two nodes, for at most `MAX_INT16_STEPS`
     MAGIC = "magic"  # four, for any number; fillers stay finite, and 0 may become half a step
     NONE = "none"
 
 
-class Copy(NamedTuple):
-    """A copy of the prepared model, and the values of its main graph that may differ in it."""
-
-    model: ir.Model
-    moved: frozenset[str]
-
-
 def rounded_copy(
     model: ir.Model, tensors: Iterable[MeasuredTensor], roundings: Mapping[str, Rounding], prefix: str
-) -> Copy:
+) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model in which all that reads certain activations reads them rounded.
 
     Each step is an input of the copy, a number, named by `step_input`. Where a reader has no finite value at
@@ -238,6 +194,9 @@ def rounded_copy(
         tensors: the activations.
         roundings: how each is rounded, by name.
         prefix: begins the names of what is added.
+
+    Returns:
+        The copy, and the values of its main graph that may differ in it.
     """
     copy = model.clone()
     graph = copy.graph
@@ -248,21 +207,21 @@ def rounded_copy(
     for tensor in rounded:
         value = values[tensor.name]
         uses = tuple(value.uses())
-        nodes, made = _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix)
+        nodes = _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix)
         for use in uses:
-            use.node.replace_input_with(use.idx, made)
+            use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
         producer = value.producer()
         if producer is None:
             graph.insert_before(graph[0], nodes)
         else:
             graph.insert_after(producer, nodes)
-    return Copy(copy, _moved(model, {tensor.name for tensor in rounded}, ()))
+    return copy, _values_after(model, {tensor.name for tensor in rounded}, set())
 
 
 def _rounding_nodes(
     graph: ir.Graph, tensor: MeasuredTensor, value: ir.Value, rounding: Rounding, prefix: str
-) -> tuple[list[ir.Node], ir.Value]:
-    """Return the nodes that round a value, and the result; the graph gets their inputs and constants."""
+) -> list[ir.Node]:
+    """Return the nodes that round a value, the last with the result; the graph gets inputs and constants."""
     dtype, nodes = tensor.dtype, list[ir.Node]()
 
     def add(op_type: str, *inputs: ir.Value, domain: str = "", to: ir.DataType = dtype) -> ir.Value:
@@ -271,7 +230,7 @@ def _rounding_nodes(
         nodes.append(node)
         return node.outputs[0]
 
-    def given(name: str, shape: ir.Shape | None) -> ir.Value:
+    def add_input(name: str, shape: ir.Shape | None) -> ir.Value:
         graph.inputs.append(ir.Value(name=name, type=ir.TensorType(dtype), shape=shape))
         return graph.inputs[-1]
 
@@ -281,20 +240,24 @@ def _rounding_nodes(
             graph.register_initializer(_constant(name, np.asarray(of, kind.numpy())))
         return graph.initializers[name]
 
-    step = given(step_input(prefix, tensor.name), ir.Shape([]))
+    step = add_input(step_input(prefix, tensor.name), ir.Shape([]))
     if rounding is Rounding.INT16:
         zero = number(0, ir.DataType.INT16)
         steps = add("QuantizeLinear", value, step, zero, domain="com.microsoft", to=ir.DataType.INT16)
-        return nodes, add("DequantizeLinear", steps, step, zero, domain="com.microsoft")
+        add("DequantizeLinear", steps, step, zero, domain="com.microsoft")
+        return nodes
     magic = number(MAGIC[dtype])
     steps = add("Sub", add("Add", add("Div", value, step), magic), magic)
     if tensor.singular:
-        exact = value if tensor.at_risk else given(float_input(prefix, tensor.name), value.shape)
+        exact = value if tensor.at_risk else add_input(float_input(prefix, tensor.name), value.shape)
         half = add("Mul", add("Sign", exact), number(0.5))
         steps = add("Where", add("Equal", steps, number(0.0), to=ir.DataType.BOOL), half, steps)
-    made = add("Mul", steps, step)
-    # A filler has too many steps for the type; where it is -inf, a row of fillers alone is NaN after Softmax.
-    return nodes, add("Max", made, number(-LARGEST[dtype])) if tensor.has_fillers else made
+    rounded = add("Mul", steps, step)
+    if tensor.has_fillers:
+        # A filler has too many steps for the type; if it became -inf, Softmax would make NaN of a row of
+        # fillers alone.
+        add("Max", rounded, number(-NEAR_OVERFLOW[dtype]))
+    return nodes
 
 
 def step_input(prefix: str, name: str) -> str:
@@ -307,10 +270,47 @@ def float_input(prefix: str, name: str) -> str:
     return f"{prefix}float:{name}"
 
 
-def weight_copy(model: ir.Model, prefix: str) -> Copy:
-    """Return a copy of a model, which is unchanged, with rounded weights; see `rounded_weight`.
+# The copy with weights rounded to int8, as they are where nothing else is decided ------------------------
 
-    `prefix` begins their names.
+
+def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
+    """Yield the float constants that a node multiplies with or reads entries of, by input index.
+
+    These are the weights of products, of recurrent operators, and embedding tables. The scale of a
+    normalisation is none: where that stays float, so does its scale.
+    """
+    rule = rule_of(node)
+    for layout in () if rule is None else rule.constants:
+        if layout is (rule.weight if rule else None) and not layout.is_product:
+            continue
+        value = node.inputs[layout.index] if layout.index < len(node.inputs) else None
+        if value is not None and value.dtype == ir.DataType.FLOAT and constant_of(value) is not None:
+            yield layout.index, layout
+
+
+def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array | None:
+    """Return a weight in int8 with a scale for each output channel, dequantized; None where it is not finite.
+
+    Args:
+        node: that reads it.
+        layout: of the operator's weight.
+        weight: float32, any shape.
+    """
+    if not weight.size or not np.isfinite(weight).all():
+        return None
+    axis = None if layout.is_stack(weight.ndim) else layout.axis(node, weight.ndim)
+    params = channel_params(weight, axis, SCHEMAS["symmetric"], INT8)
+    return dequantize(quantize(weight, params), params)
+
+
+def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]:
+    """Return a copy of a model with rounded weights, and the values of its main graph that may differ in it.
+
+    See `rounded_weight`.
+
+    Args:
+        model: unchanged.
+        prefix: begins the names of the rounded weights.
     """
     copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
     for node in copy.graph:
@@ -328,7 +328,7 @@ def weight_copy(model: ir.Model, prefix: str) -> Copy:
                 copy.graph.register_initializer(rounded[key])
             node.replace_input_with(index, rounded[key])
             readers.add(node)
-    return Copy(copy, _moved(copy, (), readers))
+    return copy, _values_after(copy, set(), readers)
 
 
 def _constant(name: str, array: Array) -> ir.Value:
@@ -338,34 +338,269 @@ def _constant(name: str, array: Array) -> ir.Value:
     )
 
 
-def _moved(model: ir.Model, names: Container[str | None], nodes: Container[ir.Node]) -> frozenset[str]:
+def _values_after(model: ir.Model, names: set[str], nodes: set[ir.Node]) -> frozenset[str]:
     """Return the values of the main graph that follow from some of its values, or are made by some nodes."""
-    moved = set[str | None]()
+    after = set[str | None]()
     for node in model.graph:
-        if node in nodes or any(v.name in names or v.name in moved for v in values_read(node)):
-            moved.update(value.name for value in node.outputs)
-    return frozenset(name for name in moved if name)
+        if node in nodes or any(v.name in names or v.name in after for v in values_read(node)):
+            after.update(value.name for value in node.outputs)
+    return frozenset(name for name in after if name)
 
 
-def free_prefix(taken: Collection[str]) -> str:
-    """Return a text that begins none of the names."""
-    prefix = "noise:"
-    while any(name.startswith(prefix) for name in taken):
-        prefix = f"_{prefix}"
-    return prefix
+# The model and its copies, run on one sample -------------------------------------------------------------
 
-
-# Noise models run on samples ------------------------------------------------------------------------------
-
-MOST_WEIGHTS = 1 << 30
-"""Bytes of weights from which on a model is not measured: the model and each copy hold them, besides what
-onnxruntime packs of them."""
-
-PACKED_WEIGHTS = 1 << 27
+MAX_PACKED_BYTES = 1 << 27
 """Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy."""
 
-SAME_SIGNAL = 1e-3
-"""By how much the signal of two rows may differ where they run together: kernels add in another order."""
+
+Errors = Mapping[str, float | None]
+"""The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
+tensors where the copy fails on the sample."""
+
+BLOCK = 8192
+"""Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
+
+
+def sum_of_squares(values: Array, exact: Array | None = None, least: float = -math.inf) -> float:
+    """Return the sum of the squares of a tensor, or of what it differs by from another.
+
+    Args:
+        values: float or double, any shape.
+        exact: what is subtracted, of the same shape and type.
+        least: elements count as 0 where `exact`, or else the tensor, is below it.
+    """
+    flat, flat_exact = values.reshape(-1), None if exact is None else exact.reshape(-1)
+    total, buffer = 0.0, np.empty(BLOCK, values.dtype)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for start in range(0, flat.size, BLOCK):
+            block = reference = flat[start : start + BLOCK]
+            if flat_exact is not None:
+                reference = flat_exact[start : start + BLOCK]
+                block = np.subtract(block, reference, out=buffer[: block.size])
+            if least > -math.inf:
+                block = np.where(reference < least, block.dtype.type(0), block)
+            total += float(np.dot(block, block))
+    return total
+
+
+class FloatTensor(NamedTuple):
+    """What a tensor holds in the model itself.
+
+    Attributes:
+        array: its elements.
+        least: those below it are fillers of masks.
+        total: the sum of the squares of the others.
+    """
+
+    array: Array
+    least: float
+    total: float
+
+    @property
+    def step(self) -> float:
+        """The step to whose multiples it is rounded: the mean square of that is step**2 / 12, and is to be
+        `INJECTED` times the signal. 0 where there is no signal.
+        """
+        return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
+
+    def error(self, noisy: Array) -> float | None:
+        """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
+        return sum_of_squares(noisy, self.array, self.least) if noisy.shape == self.array.shape else None
+
+    def has_too_many_steps(self, array: Array, root: float) -> bool:
+        """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
+
+        Args:
+            array: it, or the copy.
+            root: at least the root of the sum of its squares: no element is larger than that.
+        """
+        most = MAX_INT16_STEPS * self.step
+        return root > most and bool(max(array.max(), -array.min()) > most)
+
+
+class OpenCopy(NamedTuple):
+    """A copy in a session; its outputs are the measured tensors that may differ. None where none may."""
+
+    session: ort.InferenceSession | None
+    outputs: list[str]
+    inputs: frozenset[str]
+
+
+class NoiseRuns:
+    """Runs a model and its copies on samples; several threads may do so at the same time.
+
+    The copies run one after the other, and what each makes is compared with what the model makes. So a thread
+    holds the activations of a sample twice.
+    """
+
+    def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
+        """Take the prepared model, the activations to be measured, a temporary folder, and where to run.
+
+        Raises:
+            ModelError: the folder has no room for the weights.
+        """
+        self._provider, self._folder, self._title = provider, folder, title_of(model)
+        self._tensors = {tensor.name: tensor for tensor in measured_tensors(model, names)}
+        self._prefix, taken = "noise:", value_names(model)
+        while any(name.startswith(self._prefix) for name in taken):
+            self._prefix = f"_{self._prefix}"
+        self._model = model.clone()
+        self._model.graph.outputs.clear()
+        for value in (*self._model.graph.inputs, *(v for node in self._model.graph for v in node.outputs)):
+            if (tensor := self._tensors.get(str(value.name))) is not None:
+                value.dtype = tensor.dtype
+                value.shape = None if tensor.at_risk else value.shape
+        with self._saving():  # once: the copies read them there
+            move_weights(self._model, folder)
+        self._lock, self._opened = Lock(), dict[object, OpenCopy]()
+
+    def measured(self, sample: Sample, digest: str) -> SampleNoise:
+        """Return the noise of a sample.
+
+        Raises:
+            ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on the sample.
+        """
+        exact = self.float_tensors(sample)
+        copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
+        tensors = {}
+        for name, own in exact.items():
+            totals = own.total, *(errors[name] for errors in copies)
+            figures = (None if total is None else mean_square(total, own.array.size) for total in totals)
+            tensors[name] = TensorNoise(*figures)
+        at_risk = (name for name, tensor in self._tensors.items() if tensor.at_risk)
+        changed = tuple(name for name in at_risk if any(errors[name] is None for errors in copies))
+        return SampleNoise(digest, tensors, changed)
+
+    def float_tensors(self, sample: Sample) -> dict[str, FloatTensor]:
+        """Run the model itself, and return what its tensors hold, in graph order; raises as `measured`."""
+        itself = self._open("float", lambda: (self._model.clone(), frozenset(self._tensors)))
+        arrays, tensors = {**sample.arrays, **self._run(itself, sample)}, {}
+        for name, tensor in self._tensors.items():
+            array, least = np.asarray(arrays[name]), -math.inf
+            if tensor.has_fillers and array.size:
+                least = float(array.max() - array.dtype.type(FILLER_DEPTH))
+            tensors[name] = FloatTensor(array, least, sum_of_squares(array, least=least))
+        return tensors
+
+    def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
+        """Return what the tensors are off by in the copy with rounded activations.
+
+        The copy is another where a tensor is rounded in another way. So it is after a run in which one had
+        too many steps for 16 bits: what was measured behind it is measured again.
+        """
+        added_inputs = {float_input(self._prefix, name): own.array for name, own in exact.items()}
+        for name, own in exact.items():
+            added_inputs[step_input(self._prefix, name)] = np.asarray(own.step, own.array.dtype)
+        roundings = {name: self._rounding(name, own) for name, own in exact.items()}
+        while True:
+            make = partial(rounded_copy, self._model, self._tensors.values(), roundings, self._prefix)
+            copy, saturated = self._open(tuple(roundings.values()), make), dict[str, Rounding]()
+            errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
+            try:
+                for name, noisy in self._run(copy, sample, added_inputs).items():
+                    own = exact[name]
+                    errors[name] = error = own.error(noisy)
+                    of_all = math.inf if error is None else math.sqrt(own.total) + math.sqrt(error)
+                    if roundings[name] is Rounding.INT16 and own.has_too_many_steps(noisy, of_all):
+                        saturated[name] = Rounding.MAGIC
+            except DataError:  # rounding has led to shapes or indices that do not fit
+                return dict.fromkeys(exact)
+            if not saturated:
+                return errors
+            roundings |= saturated
+
+    def _weight_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
+        """Return what the tensors are off by in the copy with rounded weights."""
+        copy = self._open("weights", partial(weight_copy, self._model, self._prefix))
+        errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
+        try:
+            return errors | {
+                name: exact[name].error(noisy) for name, noisy in self._run(copy, sample).items()
+            }
+        except DataError:
+            return dict.fromkeys(exact)
+
+    def _rounding(self, name: str, own: FloatTensor) -> Rounding:
+        """Return how an activation is rounded; not at all where its power is nothing or nothing finite."""
+        tensor = self._tensors[name]
+        with np.errstate(over="ignore", under="ignore"):
+            power = tensor.dtype.numpy().type(own.step**2)
+        if not 0.0 < power < NEAR_OVERFLOW[tensor.dtype]:
+            return Rounding.NONE
+        special = tensor.has_fillers or tensor.singular or tensor.dtype != ir.DataType.FLOAT
+        special |= self._provider != CPU or own.has_too_many_steps(own.array, math.sqrt(own.total))
+        return Rounding.MAGIC if special else Rounding.INT16
+
+    def _open(self, key: object, make: Callable[[], tuple[ir.Model, frozenset[str]]]) -> OpenCopy:
+        """Return a copy that was opened under a key, or make and open it."""
+        with self._lock:
+            if key not in self._opened:
+                model, may_differ = make()
+                values = {str(value.name): value for node in model.graph for value in node.outputs}
+                outputs = [name for name in self._tensors if name in may_differ and name in values]
+                model.graph.outputs.extend(values[name] for name in outputs)
+                session = self._session(model) if outputs else None
+                inputs = frozenset(str(value.name) for value in model.graph.inputs)
+                self._opened[key] = OpenCopy(session, outputs, inputs)
+            return self._opened[key]
+
+    def _session(self, model: ir.Model) -> ort.InferenceSession:
+        """Open a copy: one thread inside an operator, optimised as for plain inference.
+
+        Memory goes back when a tensor is freed: another copy needs it next.
+        """
+        options = new_session_options()
+        options.graph_optimization_level = OPTIMISATION
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.use_deterministic_compute = True
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+        options.log_severity_level = 4  # errors are raised
+        if weight_bytes(model) > MAX_PACKED_BYTES:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        path = self._folder / f"{len(self._opened)}.onnx"
+        with self._saving():
+            save_beside(model, path)
+        try:
+            return new_session(str(path), options, self._provider)
+        except RUNTIME_ERRORS as error:
+            title = f"{self._title} with rounded values"
+            raise ModelError(load_refusal(title, error, loaded_libraries())) from error
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ModelError(
+                f"{self._title}: its copy with rounded values cannot be saved: {first_line(error)}; make "
+                "room in the temporary folder"
+            ) from error
+
+    def _run(
+        self, copy: OpenCopy, sample: Sample, added_inputs: Mapping[str, Array] = MappingProxyType({})
+    ) -> dict[str, Array]:
+        """Return the outputs of a copy; not all of `added_inputs` need be inputs of it. Raises DataError."""
+        if copy.session is None:
+            return {}
+        own = {name: array for name, array in added_inputs.items() if name in copy.inputs}
+        outputs = run_sample(copy.session, copy.outputs, Sample(sample.name, {**sample.arrays, **own}))
+        return {name: np.asarray(array) for name, array in outputs.items()}
+
+
+@contextmanager
+def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
+    """Yield what runs a model and its copies; see `measure_noise`."""
+    with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        yield NoiseRuns(model, names, Path(folder), provider)
+
+
+# A model measured on its samples -------------------------------------------------------------------------
+
+MAX_WEIGHT_BYTES = 1 << 30
+"""Bytes of weights from which on a model is not measured: the model and each copy hold them, besides what
+onnxruntime packs of them."""
 
 
 def unmeasurable(model: ir.Model) -> str:
@@ -374,50 +609,9 @@ def unmeasurable(model: ir.Model) -> str:
         for node in graph:
             if facts_of(node).random:
                 return f"{node.op_type} node '{node.name}' makes other values in each run"
-    if weight_bytes(model) > MOST_WEIGHTS:
-        return f"its weights have more than {MOST_WEIGHTS >> 30} GiB"
+    if weight_bytes(model) > MAX_WEIGHT_BYTES:
+        return f"its weights have more than {MAX_WEIGHT_BYTES >> 30} GiB"
     return ""
-
-
-def rows_differ_together(
-    model: ir.Model, names: Collection[str], samples: Callable[[], Iterable[tuple[str, Sample]]]
-) -> bool:
-    """Return whether rows that run as one batch have another signal than each by itself.
-
-    So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
-    would show nothing of what noise does from step to step. Two rows of equal shapes are compared, those with
-    the smallest digests, whatever the order of the samples; where there are none, they are taken to be
-    samples.
-
-    Args:
-        model: the prepared model, which takes batches.
-        names: of the activations that are compared.
-        samples: gives batches of one row, and their digests, anew in each call.
-
-    Raises:
-        ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
-    """
-    shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
-    first: dict[tuple[tuple[int, ...], ...], str] = {}
-    for digest in sorted(shapes):
-        other = first.setdefault(shapes[digest], digest)
-        if other != digest:
-            again = dict(item for item in samples() if item[0] in (other, digest))
-            pair = [again[name] for name in (other, digest) if name in again]  # a function may give others
-            return len(pair) == 2 and _differ(model, names, *pair)
-    return False
-
-
-def _differ(model: ir.Model, names: Collection[str], one: Sample, other: Sample) -> bool:
-    arrays = {name: np.concatenate([array, other.arrays[name]]) for name, array in one.arrays.items()}
-    with noise_runs(model, names) as runs:
-        alone = [runs.signals(sample) for sample in (one, other)]
-        together = runs.signals(Sample(f"{one.name} and {other.name}", arrays))
-    for name, (total, count) in together.items():
-        expected = alone[0][name][0] + alone[1][name][0]
-        if count == alone[0][name][1] + alone[1][name][1] and abs(total - expected) > SAME_SIGNAL * expected:
-            return True
-    return False
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -460,257 +654,59 @@ def measure_noise(
             digest, sample = item
             return runs.measured(sample, digest)
 
-        found = []
+        noises = []
         for noise, _ in map_in_threads(work, samples, threads, lambda: False):
-            found.append(noise)
+            noises.append(noise)
             if progress is not None:
-                progress(len(found))
-    return fewest_digests(found, len(found))
+                progress(len(noises))
+    return fewest_digests(noises, len(noises))
 
 
-Errors = Mapping[str, float | None]
-"""The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
-tensors where the copy fails on the sample."""
-
-BLOCK = 8192
-"""Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
+SAME_SIGNAL = 1e-3
+"""By how much the signal of two rows may differ where they run together: kernels add in another order."""
 
 
-def sum_of_squares(values: Array, exact: Array | None = None, least: float = -math.inf) -> float:
-    """Return the sum of the squares of a tensor, or of what it differs by from another.
+def rows_differ_together(
+    model: ir.Model, names: Collection[str], samples: Callable[[], Iterable[tuple[str, Sample]]]
+) -> bool:
+    """Return whether rows that run as one batch have another signal than each by itself.
+
+    So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
+    would show nothing of what noise does from step to step. Two rows of equal shapes are compared, those with
+    the smallest digests, whatever the order of the samples; where there are none, they are taken to be
+    samples.
 
     Args:
-        values: float or double, any shape.
-        exact: what is subtracted, of the same shape and type.
-        least: elements count as 0 where `exact`, or else the tensor, is below it.
+        model: the prepared model, which takes batches.
+        names: of the activations that are compared.
+        samples: gives batches of one row, and their digests, anew in each call.
+
+    Raises:
+        ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
     """
-    flat, other = values.reshape(-1), None if exact is None else exact.reshape(-1)
-    total, buffer = 0.0, np.empty(BLOCK, values.dtype)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for start in range(0, flat.size, BLOCK):
-            part = mine = flat[start : start + BLOCK]
-            if other is not None:
-                mine = other[start : start + BLOCK]
-                part = np.subtract(part, mine, out=buffer[: part.size])
-            if least > -math.inf:
-                part = np.where(mine < least, part.dtype.type(0), part)
-            total += float(np.dot(part, part))
-    return total
+    shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
+    first: dict[tuple[tuple[int, ...], ...], str] = {}
+    for digest in sorted(shapes):
+        other = first.setdefault(shapes[digest], digest)
+        if other != digest:
+            again = dict(item for item in samples() if item[0] in (other, digest))
+            pair = [again[name] for name in (other, digest) if name in again]  # a function may give others
+            return len(pair) == 2 and _signals_differ(model, names, *pair)
+    return False
 
 
-class FloatTensor(NamedTuple):
-    """What a tensor holds in the model itself.
-
-    Attributes:
-        array: its elements.
-        least: those below it are fillers of masks.
-        total: the sum of the squares of the others.
-    """
-
-    array: Array
-    least: float
-    total: float
-
-    @property
-    def step(self) -> float:
-        """The step to whose multiples it is rounded: the mean square of that is step**2 / 12, and is to be
-        `INJECTED` times the signal. 0 where there is no signal.
-        """
-        return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
-
-    def error(self, noisy: Array) -> float | None:
-        """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
-        return sum_of_squares(noisy, self.array, self.least) if noisy.shape == self.array.shape else None
-
-    def has_too_many_steps(self, array: Array, root: float) -> bool:
-        """Whether it, or a copy of it, needs more than `MOST_STEPS`.
-
-        Args:
-            array: it, or the copy.
-            root: at least the root of the sum of its squares: no element is larger than that.
-        """
-        most = MOST_STEPS * self.step
-        return root > most and bool(max(array.max(), -array.min()) > most)
-
-
-class OpenCopy(NamedTuple):
-    """A copy in a session; its outputs are the measured tensors that may differ. None where none may."""
-
-    session: ort.InferenceSession | None
-    outputs: list[str]
-    inputs: frozenset[str]
-
-
-class NoiseRuns:
-    """Runs a model and its copies on samples; several threads may do so at the same time.
-
-    The copies run one after the other, and what each makes is compared with what the model makes. So a thread
-    holds the activations of a sample twice.
-    """
-
-    def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
-        """Take the prepared model, the activations to be measured, a temporary folder, and where to run.
-
-        Raises:
-            ModelError: the folder has no room for the weights.
-        """
-        self._provider, self._folder, self._title = provider, folder, title_of(model)
-        self._tensors = {tensor.name: tensor for tensor in measured_tensors(model, names)}
-        self._prefix = free_prefix(value_names(model))
-        self._model = model.clone()
-        self._model.graph.outputs.clear()
-        for value in (*self._model.graph.inputs, *(v for node in self._model.graph for v in node.outputs)):
-            if (tensor := self._tensors.get(str(value.name))) is not None:
-                value.dtype = tensor.dtype
-                value.shape = None if tensor.at_risk else value.shape
-        with self._saving():  # once: the copies read them there
-            move_weights(self._model, folder)
-        self._lock, self._opened = Lock(), dict[object, OpenCopy]()
-
-    def measured(self, sample: Sample, digest: str) -> SampleNoise:
-        """Return the noise of a sample.
-
-        Raises:
-            ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on the sample.
-        """
-        exact = self._float_tensors(sample)
-        copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
-        tensors = {}
-        for name, own in exact.items():
-            totals = own.total, *(errors[name] for errors in copies)
-            figures = (None if total is None else mean_square(total, own.array.size) for total in totals)
-            tensors[name] = TensorNoise(*figures)
-        at_risk = (name for name, tensor in self._tensors.items() if tensor.at_risk)
-        changed = tuple(name for name in at_risk if any(errors[name] is None for errors in copies))
-        return SampleNoise(digest, tensors, changed)
-
-    def signals(self, sample: Sample) -> dict[str, tuple[float, int]]:
-        """Return the sum of squares and the number of elements of each activation; raises as `measured`."""
-        return {name: (own.total, own.array.size) for name, own in self._float_tensors(sample).items()}
-
-    def _float_tensors(self, sample: Sample) -> dict[str, FloatTensor]:
-        """Run the model itself, and return what its tensors hold, in graph order."""
-        itself = self._open("float", lambda: Copy(self._model.clone(), frozenset(self._tensors)))
-        arrays, found = {**sample.arrays, **self._run(itself, sample)}, {}
-        for name, tensor in self._tensors.items():
-            array, least = np.asarray(arrays[name]), -math.inf
-            if tensor.has_fillers and array.size:
-                least = float(array.max() - array.dtype.type(FILLER_DEPTH))
-            found[name] = FloatTensor(array, least, sum_of_squares(array, least=least))
-        return found
-
-    def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return what the tensors are off by in the copy with rounded activations.
-
-        The copy is another where a tensor is rounded in another way. So it is after a run in which one had
-        too many steps for 16 bits: what was measured behind it is measured again.
-        """
-        given = {float_input(self._prefix, name): own.array for name, own in exact.items()}
-        for name, own in exact.items():
-            given[step_input(self._prefix, name)] = np.asarray(own.step, own.array.dtype)
-        roundings = {name: self._rounding(name, own) for name, own in exact.items()}
-        while True:
-            make = partial(rounded_copy, self._model, self._tensors.values(), roundings, self._prefix)
-            copy, saturated = self._open(tuple(roundings.values()), make), dict[str, Rounding]()
-            errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
-            try:
-                for name, noisy in self._run(copy, sample, given).items():
-                    own = exact[name]
-                    errors[name] = error = own.error(noisy)
-                    of_all = math.inf if error is None else math.sqrt(own.total) + math.sqrt(error)
-                    if roundings[name] is Rounding.INT16 and own.has_too_many_steps(noisy, of_all):
-                        saturated[name] = Rounding.MAGIC
-            except DataError:  # rounding has led to shapes or indices that do not fit
-                return dict.fromkeys(exact)
-            if not saturated:
-                return errors
-            roundings |= saturated
-
-    def _weight_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return what the tensors are off by in the copy with rounded weights."""
-        copy = self._open("weights", partial(weight_copy, self._model, self._prefix))
-        errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
-        try:
-            return errors | {
-                name: exact[name].error(noisy) for name, noisy in self._run(copy, sample).items()
-            }
-        except DataError:
-            return dict.fromkeys(exact)
-
-    def _rounding(self, name: str, own: FloatTensor) -> Rounding:
-        """Return how an activation is rounded; not at all where its power is nothing or nothing finite."""
-        tensor = self._tensors[name]
-        with np.errstate(over="ignore", under="ignore"):
-            power = tensor.dtype.numpy().type(own.step**2)
-        if not 0.0 < power < LARGEST[tensor.dtype]:
-            return Rounding.NONE
-        special = tensor.has_fillers or tensor.singular or tensor.dtype != ir.DataType.FLOAT
-        special |= self._provider != CPU or own.has_too_many_steps(own.array, math.sqrt(own.total))
-        return Rounding.MAGIC if special else Rounding.INT16
-
-    def _open(self, key: object, make: Callable[[], Copy]) -> OpenCopy:
-        """Return a copy that was opened under a key, or make and open it."""
-        with self._lock:
-            if key not in self._opened:
-                model, moved = make()
-                made = {str(value.name): value for node in model.graph for value in node.outputs}
-                outputs = [name for name in self._tensors if name in moved and name in made]
-                model.graph.outputs.extend(made[name] for name in outputs)
-                session = self._session(model) if outputs else None
-                inputs = frozenset(str(value.name) for value in model.graph.inputs)
-                self._opened[key] = OpenCopy(session, outputs, inputs)
-            return self._opened[key]
-
-    def _session(self, model: ir.Model) -> ort.InferenceSession:
-        """Open a copy: one thread inside an operator, optimised as for plain inference.
-
-        Memory goes back when a tensor is freed: another copy needs it next.
-        """
-        options = new_session_options()
-        options.graph_optimization_level = OPTIMISATION
-        options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        options.use_deterministic_compute = True
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-        options.log_severity_level = 4  # errors are raised
-        if weight_bytes(model) > PACKED_WEIGHTS:
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        path = self._folder / f"{len(self._opened)}.onnx"
-        with self._saving():
-            save_beside(model, path)
-        try:
-            return new_session(str(path), options, self._provider)
-        except RUNTIME_ERRORS as error:
-            title = f"{self._title} with rounded values"
-            raise ModelError(load_refusal(title, error, loaded_libraries())) from error
-
-    @contextmanager
-    def _saving(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ModelError(
-                f"{self._title}: its copy with rounded values cannot be saved: {first_line(error)}; make "
-                "room in the temporary folder"
-            ) from error
-
-    def _run(
-        self, copy: OpenCopy, sample: Sample, given: Mapping[str, Array] = MappingProxyType({})
-    ) -> dict[str, Array]:
-        """Return the outputs of a copy; `given` may have more than its inputs. Raises DataError."""
-        if copy.session is None:
-            return {}
-        own = {name: array for name, array in given.items() if name in copy.inputs}
-        outputs = run_sample(copy.session, copy.outputs, Sample(sample.name, {**sample.arrays, **own}))
-        return {name: np.asarray(array) for name, array in outputs.items()}
-
-
-@contextmanager
-def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
-    """Yield what runs a model and its copies; see `measure_noise`."""
-    with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        yield NoiseRuns(model, names, Path(folder), provider)
+def _signals_differ(model: ir.Model, names: Collection[str], one: Sample, other: Sample) -> bool:
+    """Whether two rows in one batch have another signal than the sum of that of each by itself."""
+    arrays = {name: np.concatenate([array, other.arrays[name]]) for name, array in one.arrays.items()}
+    with noise_runs(model, names) as runs:
+        first, second = runs.float_tensors(one), runs.float_tensors(other)
+        together = runs.float_tensors(Sample(f"{one.name} and {other.name}", arrays))
+    for name, both in together.items():
+        expected = first[name].total + second[name].total
+        same_size = both.array.size == first[name].array.size + second[name].array.size
+        if same_size and abs(both.total - expected) > SAME_SIGNAL * expected:
+            return True
+    return False
 
 
 MARGIN = 1.2

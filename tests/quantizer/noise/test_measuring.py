@@ -173,7 +173,7 @@ def test_random_numbers_and_large_models_are_not_measured(monkeypatch: pytest.Mo
     assert measured(random, ["x", "y"], x=X) == ()
     model = prepared(NET, w=W, v=V)
     assert unmeasurable(model) == ""
-    monkeypatch.setattr(measuring, "MOST_WEIGHTS", 4 * W.size)
+    monkeypatch.setattr(measuring, "MAX_WEIGHT_BYTES", 4 * W.size)
     assert "weights" in unmeasurable(model)
 
 
@@ -197,7 +197,9 @@ def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[tuple[str, str]] = []
-    monkeypatch.setattr(measuring, "_differ", lambda model, names, a, b: compared.append((a.name, b.name)))
+    monkeypatch.setattr(
+        measuring, "_signals_differ", lambda model, names, a, b: compared.append((a.name, b.name))
+    )
     wide, narrow = np.ones((1, 3), np.float32), np.ones((1, 2), np.float32)
     rows = [(name, Sample(name, {"x": wide})) for name in ("c", "a", "d")]
     rows += [(name, Sample(name, {"x": narrow})) for name in ("b", "e")]
@@ -209,7 +211,7 @@ def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came
 def test_16_bits_round_as_any_number_of_steps_does(monkeypatch: pytest.MonkeyPatch) -> None:
     model, names = prepared(NET, w=W, v=V), ["x", "h", "r", "y"]
     found = measured(model, names, x=X)
-    monkeypatch.setattr(measuring, "MOST_STEPS", 0.0)
+    monkeypatch.setattr(measuring, "MAX_INT16_STEPS", 0.0)
     assert measured(model, names, x=X) == found
 
 
