@@ -38,93 +38,74 @@ class Network:
     (1970).
     """
 
-    _left: dict[Node, dict[Node, float]] = field(default_factory=dict)
+    _capacities: dict[Node, dict[Node, float]] = field(default_factory=dict)
 
     def edge(self, start: Node, end: Node, capacity: float) -> None:
         """Charge `capacity` when `start` is on the side of SOURCE and `end` on that of SINK."""
-        forward, backward = self._left.setdefault(start, {}), self._left.setdefault(end, {})
+        forward, backward = self._capacities.setdefault(start, {}), self._capacities.setdefault(end, {})
         forward[end] = forward.get(end, 0.0) + capacity
         backward.setdefault(start, 0.0)
 
     def source_side(self) -> set[Node]:
         """Return the nodes on the side of SOURCE in the minimum cut with the most nodes there."""
-        left = {node: dict(ends) for node, ends in self._left.items()}
-        while SINK in (level := _levels(left)):
-            edges = {node: list(ends) for node, ends in left.items()}
-            while _push(left, level, edges):
+        residual = {node: dict(ends) for node, ends in self._capacities.items()}
+        while SINK in (level := _distances(residual)):
+            untried = {node: list(ends) for node, ends in residual.items()}
+            while _push(residual, level, untried):
                 pass
-        return left.keys() - _reaching_sink(left)
+        # What more could flow from to the sink is on its side. Each edge has its reverse in `residual`.
+        sink_side: set[Node] = {SINK}
+        waiting: deque[Node] = deque([SINK])
+        while waiting:
+            node = waiting.popleft()
+            for start in residual.get(node, {}):
+                if residual[start][node] > GRAIN and start not in sink_side:
+                    sink_side.add(start)
+                    waiting.append(start)
+        return residual.keys() - sink_side
 
 
-def _levels(left: dict[Node, dict[Node, float]]) -> dict[Node, int]:
-    """Return the distance of each node that can still be reached from the source."""
-    levels: dict[Node, int] = {SOURCE: 0}
+def _distances(residual: dict[Node, dict[Node, float]]) -> dict[Node, int]:
+    """Return the distance from the source of each node that can still be reached."""
+    distances: dict[Node, int] = {SOURCE: 0}
     waiting: deque[Node] = deque([SOURCE])
     while waiting:
         node = waiting.popleft()
-        for end, capacity in left.get(node, {}).items():
-            if capacity > GRAIN and end not in levels:
-                levels[end] = levels[node] + 1
+        for end, capacity in residual.get(node, {}).items():
+            if capacity > GRAIN and end not in distances:
+                distances[end] = distances[node] + 1
                 waiting.append(end)
-    return levels
+    return distances
 
 
-def _reaching_sink(left: dict[Node, dict[Node, float]]) -> set[Node]:
-    """Return the nodes from which more could flow to the sink, the sink included."""
-    reaching: set[Node] = {SINK}
-    waiting: deque[Node] = deque([SINK])
-    while waiting:
-        node = waiting.popleft()
-        for start in left.get(node, {}):  # each edge has its reverse here
-            if left[start][node] > GRAIN and start not in reaching:
-                reaching.add(start)
-                waiting.append(start)
-    return reaching
-
-
-def _push(left: dict[Node, dict[Node, float]], level: dict[Node, int], edges: dict[Node, list[Node]]) -> bool:
-    """Send flow along one shortest path; False when there is none left. Dead ends leave `edges`."""
+def _push(
+    residual: dict[Node, dict[Node, float]], level: dict[Node, int], untried: dict[Node, list[Node]]
+) -> bool:
+    """Send flow along one shortest path; False when there is none left. Dead ends leave `untried`."""
     path: list[Node] = [SOURCE]
     while path and path[-1] != SINK:
         node = path[-1]
-        while edges[node]:
-            end = edges[node][-1]
-            if left[node][end] > GRAIN and level.get(end) == level[node] + 1:
+        while untried[node]:
+            end = untried[node][-1]
+            if residual[node][end] > GRAIN and level.get(end) == level[node] + 1:
                 path.append(end)
                 break
-            edges[node].pop()
+            untried[node].pop()
         else:
             path.pop()
             if path:
-                edges[path[-1]].pop()
+                untried[path[-1]].pop()
     if not path:
         return False
     steps = list(pairwise(path))
-    amount = min(left[a][b] for a, b in steps)
+    amount = min(residual[a][b] for a, b in steps)
     for a, b in steps:
-        left[a][b] -= amount
-        left[b][a] += amount
+        residual[a][b] -= amount
+        residual[b][a] += amount
     return True
 
 
-@dataclass(frozen=True)
-class FloatRegion:
-    """Connected nodes that are faster in float.
-
-    Attributes:
-        nodes: their names, in graph order.
-        integer_ms: what they cost quantized, conversions at their boundary included.
-        float_ms: the same once they are float: other conversions may be needed then.
-    """
-
-    nodes: tuple[str, ...]
-    integer_ms: float
-    float_ms: float
-
-    @property
-    def gain_ms(self) -> float:
-        """What their fallback to float is estimated to save."""
-        return self.integer_ms - self.float_ms
+# What nodes and conversions cost, and the cheapest assignment ---------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -169,40 +150,21 @@ class Prices:
         return nodes + border + sum(cost for (node, _), cost in self.beside.items() if node in quantized)
 
 
-def find_float_regions(
-    graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs
-) -> tuple[FloatRegion, ...]:
-    """Return the regions that should fall back to float, the largest gain first.
+def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
+    """Return the costs of nodes and conversions; see `Prices`.
 
     Args:
         graph: the prepared model.
-        plan: the plan that was measured.
+        plan: whose quantized nodes are priced.
         profile: its counts are the sizes of tensors that are not converted now.
-        costs: the measured times.
+        costs: microseconds, predicted or measured.
     """
-    prices = find_prices(graph, plan, profile, costs)
-    kept = cheapest(prices)
-    groups = _connected(prices, [n for n in prices.integer if n not in kept])
-    return tuple(sorted((region_of(nodes, prices) for nodes in groups), key=lambda region: -region.gain_ms))
-
-
-def region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
-    """Return what quantized nodes cost now, and would cost in float, where all others stay as they are."""
-    now = set(prices.integer)
-    gain = prices.total(now) - prices.total(now - set(nodes))
-    integer = sum(prices.integer[n] for n in nodes) + sum(
-        c.microseconds
-        for c in prices.crossings
-        if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
-    )
-    integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
-    return FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3)
-
-
-def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
-    """Return the costs of nodes and conversions; see `Prices`."""
     quantized = [n.name for n in graph.nodes if is_quantized(n.name, plan)]
-    crossings = (*_crossings(graph, plan, profile, costs), *_tied(costs.together, quantized))
+    crossings = list(_crossings(graph, plan, profile, costs))
+    for group in costs.together:
+        if len(group) > 1 and all(name in quantized for name in group):
+            # A crossing of no tensor that costs too much: these nodes stay on one side.
+            crossings.append(Crossing(f"together {group}", group[0], group[1:], NEVER))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
         name = node.name
@@ -214,22 +176,40 @@ def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -
     return Prices(
         {name: costs.integer.get(name, 0.0) for name in quantized},
         {name: costs.floating.get(name, 0.0) for name in quantized},
-        crossings,
+        tuple(crossings),
         dict(beside),
     )
 
 
-def cheapest(prices: Prices) -> set[str]:
-    """Return the nodes that stay quantized in the cheapest assignment."""
-    return cheapest_with(prices, ())
+def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Iterator[Crossing]:
+    # What is not converted now costs as much for each element as what is, and no less than the least of that.
+    converted = [(time, profile[name].count) for name, time in costs.border.items() if name in profile]
+    elements = sum(count for _, count in converted)
+    rate = sum(time for time, _ in converted) / elements if elements else 0.0
+    least = min((time for time, _ in converted), default=0.0)
+    for name in graph.values:
+        readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(name))
+        if graph.is_constant(name) or not graph.is_float(name):
+            continue
+        maker = graph.maker(name)
+        if plan.is_part(maker, name):  # a look-up table falls back to float as a whole
+            yield Crossing(name, maker, tuple(readers), NEVER)
+        if name not in profile:
+            continue
+        if graph.is_result(name):
+            readers[""] = None
+        if is_quantized(maker, plan) and name not in plan.tensors:
+            continue  # a product with float output: nothing is converted after it, quantized or not
+        time = costs.border.get(name, max(least, rate * profile[name].count))
+        yield Crossing(name, maker, tuple(readers), time)
 
 
-def cheapest_with(prices: Prices, charges: Iterable[tuple[float, Collection[str]]]) -> set[str]:
-    """Return the nodes that stay quantized in the cheapest assignment with further costs.
+def cheapest(prices: Prices, charges: Iterable[tuple[float, Collection[str]]] = ()) -> set[str]:
+    """Return the nodes that stay quantized in the cheapest assignment.
 
     Args:
         prices: of nodes and conversions.
-        charges: costs, each paid once as long as any of some nodes is quantized.
+        charges: further costs, each paid once as long as any of some nodes is quantized.
     """
     network = Network()
     for number, (cost, names) in enumerate(charges):
@@ -250,60 +230,83 @@ def cheapest_with(prices: Prices, charges: Iterable[tuple[float, Collection[str]
             network.edge(reader, ("quantized", crossing.tensor), NEVER)
     for (node, _), cost in prices.beside.items():
         network.edge(node, SINK, cost)
-    side = network.source_side()
-    return {name for name in prices.integer if name in side}
+    source_side = network.source_side()
+    return {name for name in prices.integer if name in source_side}
 
 
-def _tied(groups: Iterable[tuple[str, ...]], quantized: Collection[str]) -> Iterator[Crossing]:
-    """Yield what keeps the nodes of each group on one side: a crossing of no tensor that costs too much."""
-    for group in groups:
-        if len(group) > 1 and all(name in quantized for name in group):
-            yield Crossing(f"together {group}", group[0], group[1:], NEVER)
+# Connected nodes that are faster in float -----------------------------------------------------------------
 
 
-def _rate(profile: Profile, costs: Costs) -> tuple[float, float]:
-    """Return the microseconds of a conversion per element that calibration counted, and the minimum."""
-    measured = [(time, profile[name].count) for name, time in costs.border.items() if name in profile]
-    elements = sum(count for _, count in measured)
-    return (
-        sum(time for time, _ in measured) / elements if elements else 0.0,
-        min((time for time, _ in measured), default=0.0),
+@dataclass(frozen=True)
+class FloatRegion:
+    """Connected nodes that are faster in float.
+
+    Attributes:
+        nodes: their names, in graph order.
+        integer_ms: what they cost quantized, conversions at their boundary included.
+        float_ms: the same once they are float: other conversions may be needed then.
+    """
+
+    nodes: tuple[str, ...]
+    integer_ms: float
+    float_ms: float
+
+    @property
+    def gain_ms(self) -> float:
+        """What their fallback to float is estimated to save."""
+        return self.integer_ms - self.float_ms
+
+
+def find_float_regions(
+    graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs
+) -> tuple[FloatRegion, ...]:
+    """Return the regions that should fall back to float, the largest gain first.
+
+    Args:
+        graph: the prepared model.
+        plan: the plan that was measured.
+        profile: its counts are the sizes of tensors that are not converted now.
+        costs: the measured times.
+    """
+    prices = find_prices(graph, plan, profile, costs)
+    return _float_regions(prices, cheapest(prices))
+
+
+def _float_regions(prices: Prices, quantized: Collection[str]) -> tuple[FloatRegion, ...]:
+    """Return the connected regions of the nodes that do not stay quantized, the largest gain first."""
+    groups = _connected(prices, [name for name in prices.integer if name not in quantized])
+    return tuple(sorted((_region_of(nodes, prices) for nodes in groups), key=lambda region: -region.gain_ms))
+
+
+def _region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
+    """Return what quantized nodes cost now, and would cost in float, where all others stay as they are."""
+    now = set(prices.integer)
+    gain = prices.total(now) - prices.total(now - set(nodes))
+    border = sum(
+        c.microseconds
+        for c in prices.crossings
+        if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
     )
+    integer = sum(prices.integer[n] for n in nodes) + border
+    integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
+    return FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3)
 
 
-def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Iterator[Crossing]:
-    rate, least = _rate(profile, costs)
-    for name in graph.values:
-        readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(name))
-        if graph.is_constant(name) or not graph.is_float(name):
-            continue
-        owner = graph.maker(name)
-        if plan.is_part(owner, name):  # a look-up table falls back to float as a whole
-            yield Crossing(name, owner, tuple(readers), NEVER)
-        if name not in profile:
-            continue
-        if graph.is_result(name):
-            readers[""] = None
-        if is_quantized(owner, plan) and name not in plan.tensors:
-            continue  # a product with float output: nothing is converted after it, quantized or not
-        time = costs.border.get(name, max(least, rate * profile[name].count))
-        yield Crossing(name, owner, tuple(readers), time)
-
-
-def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
+def _connected(prices: Prices, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """Yield the connected groups of nodes, each in the order of `names`."""
     near: dict[str, set[str]] = defaultdict(set)
     for crossing in prices.crossings:
         ends = {n for n in (crossing.maker, *crossing.readers) if n in prices.integer}
         for name in ends:
             near[name] |= ends
-    left = dict.fromkeys(names)
-    while left:
-        group, waiting = set(), [next(iter(left))]
+    names = list(names)
+    remaining = dict.fromkeys(names)
+    while remaining:
+        group, waiting = set(), [next(iter(remaining))]
         while waiting:
             name = waiting.pop()
-            if name in left:
-                del left[name]
+            if name in remaining:
+                del remaining[name]
                 group.add(name)
                 waiting += near[name]
         yield tuple(name for name in names if name in group)
@@ -311,22 +314,22 @@ def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
 
 # Which regions of a plan do not pay, and whether all of it does ------------------------------------------
 
-MARGIN = 1.3
+FLOAT_MARGIN = 1.3
 """How many times as long as in float the nodes inside of a region may be predicted to take and stay
 quantized. Float moves four times the bytes, which the times of kernels that run alone do not show: of six
 models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error
 (DECISIONS.md, 29)."""
 
-LEAST_US = 1.0
+MIN_REGION_SAVED_US = 1.0
 """Microseconds that a region has to save: the clock that the times of a table are from has no shorter ones.
 Small regions are many in a transformer: with 2 each of a matcher's lost what it saved (DECISIONS.md, 29)."""
 
-LEAST_SAVED = 0.05
+MIN_SAVED_SHARE = 0.05
 """Part of float's time that a plan has to save, or the model keeps float arithmetic: with less, every
 second prediction has the wrong sign (DECISIONS.md, 29)."""
 
 
-LEAST_MODEL_US = 5.0
+MIN_SAVED_US = 5.0
 """Microseconds that a plan has to save: predictions of models that take some tens are wrong by as much."""
 
 
@@ -340,58 +343,47 @@ def unprofitable_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: C
         costs: microseconds, as `CostModel.costs` makes them.
     """
     prices = find_prices(graph, plan, profile, costs)
-    kept = profitable(prices)
-    groups = _connected(prices, [name for name in prices.integer if name not in kept])
-    regions = sorted((region_of(nodes, prices) for nodes in groups), key=lambda region: -region.gain_ms)
+    regions = _float_regions(prices, profitable(prices))
     slower = [region for region in regions if region.gain_ms > 0.0]
-    others = [region for region in regions if region.gain_ms <= 0.0]
+    barely_faster = [region for region in regions if region.gain_ms <= 0.0]
     return {
         **reasons_of(slower, ReasonCode.PREDICTED_SLOWER),
-        **reasons_of(others, ReasonCode.SAVES_TOO_LITTLE),
+        **reasons_of(barely_faster, ReasonCode.SAVES_TOO_LITTLE),
     }
 
 
 def profitable(prices: Prices) -> set[str]:
-    """Return the nodes that stay quantized: each connected region of them saves at least `LEAST_US`.
+    """Return the nodes that stay quantized: each connected region saves at least `MIN_REGION_SAVED_US`.
 
-    A region that does not in the assignment with `MARGIN` may have parts that do, in the cheapest one.
+    A region that does not in the assignment with `FLOAT_MARGIN` may have parts that do, in the cheapest one.
     """
     kept: set[str] = set()
-    for margin in (MARGIN, 1.0):
-        found = cheapest(_with_margin(prices, margin)) - kept
-        for nodes in _connected(prices, [name for name in prices.integer if name in found]):
+    for margin in (FLOAT_MARGIN, 1.0):
+        slower_float = replace(
+            prices,
+            floating={name: time * margin for name, time in prices.floating.items()},
+            crossings=tuple(replace(c, microseconds=c.microseconds * margin) for c in prices.crossings),
+        )
+        quantized = cheapest(slower_float) - kept
+        for nodes in _connected(prices, [name for name in prices.integer if name in quantized]):
             trial = kept | set(nodes)
-            if prices.total(kept) - prices.total(trial) >= LEAST_US:
+            if prices.total(kept) - prices.total(trial) >= MIN_REGION_SAVED_US:
                 kept = trial
     return kept
 
 
-def _with_margin(prices: Prices, margin: float) -> Prices:
-    """Return prices in which float nodes and conversions take longer than is predicted."""
-    return replace(
-        prices,
-        floating={name: time * margin for name, time in prices.floating.items()},
-        crossings=tuple(replace(c, microseconds=c.microseconds * margin) for c in prices.crossings),
-    )
-
-
 def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> PredictedTime:
-    """Return the time of a planned model beside that of the float model.
+    """Return the time of a planned model beside that of the float model, to four digits.
 
     Args:
         before: of the float model as its file has it.
         after: of the model that the plan's names are those of; it may have Muls that equalize channels.
         plan: the plan.
     """
-    return PredictedTime(
-        _four_digits(sum(before.floating.values())),
-        _four_digits(total_microseconds(after.costs(plan), after.graph, plan)),
-        after.table.conditions.text(plan.config.target),
-    )
-
-
-def _four_digits(number: float) -> float:
-    return float(f"{number:.4g}")
+    float_us = sum(before.floating.values())
+    planned_us = total_microseconds(after.costs(plan), after.graph, plan)
+    conditions = after.table.conditions.text(plan.config.target)
+    return PredictedTime(float(f"{float_us:.4g}"), float(f"{planned_us:.4g}"), conditions)
 
 
 def saves_too_little(
@@ -399,9 +391,10 @@ def saves_too_little(
 ) -> FloatReason | None:
     """Return why no node of a plan is to be quantized; None where quantizing them saves enough time.
 
-    It has to save `LEAST_SAVED` and `LEAST_MODEL_US` of the file's time, of the prepared model's, and of what
-    the plan without them takes: what float nodes gain by preparation, and by how they are written, needs no
-    integers.
+    It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's, and of
+    what the plan without them takes: what float nodes gain by preparation, and by how they are written, needs
+    no integers.
+
 
     Args:
         before: of the prepared model.
@@ -416,11 +409,11 @@ def saves_too_little(
     nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in after.plain}
     adjustments = replace(plan.adjustments, padded_channels={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
-    other = total_microseconds(after.costs(in_float), after.graph, in_float)
-    time = min(other, predicted.float_us, sum(before.floating.values()))
-    if time - predicted.planned_us >= max(LEAST_SAVED * time, LEAST_MODEL_US):
+    without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)
+    float_us = min(without_integers, predicted.float_us, sum(before.floating.values()))
+    if float_us - predicted.planned_us >= max(MIN_SAVED_SHARE * float_us, MIN_SAVED_US):
         return None
-    return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=predicted.planned_us / max(time, LEAST))
+    return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=predicted.planned_us / max(float_us, LEAST))
 
 
 def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:

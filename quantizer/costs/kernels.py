@@ -18,8 +18,8 @@ apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it execu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ..operators.decompositions import is_read_once, written_out
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
@@ -85,248 +85,138 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         sizes: the shapes of its tensors.
         integer: whether it computes on integers.
     """
-    return _WORK[node.facts.kernel](node, sizes, integer)
+    operator, attributes = node.op_type, node.attributes
+    read, written = sizes.input(node), sizes.output(node)
+    all_read, all_written = max(math.prod(read), 1), max(math.prod(written), 1)
+    of_all_outputs = max(sum(sizes.elements(name) for name in node.outputs if name), 1)
+    match node.facts.kernel:
+        case KernelSizes.OUTPUT_ELEMENTS:
+            return Work(operator, (of_all_outputs,))
+        case KernelSizes.INPUT_ELEMENTS:
+            return Work(operator, (all_read,))
+        case KernelSizes.VIEW:
+            return Work("Reshape", (of_all_outputs,))
+        case KernelSizes.BROADCAST:
+            return Work(_broadcast_kernel(node, sizes), (all_written,))
+        case KernelSizes.WINDOW:
+            taps = math.prod(int(size) for size in attributes.get_ints("kernel_shape", ()) or ())
+            return Work(operator, (taps, all_written))
+        case KernelSizes.REDUCTION:
+            keeps_last = bool(written) and len(written) == len(read) and written[-1] == read[-1]
+            return Work(f"{operator}:inner" if keeps_last else operator, (all_read,))
+        case KernelSizes.ROWS:
+            return Work(operator, ((read or (1,))[-1], all_read))
+        case KernelSizes.SOFTMAX:
+            axis = attributes.get_int("axis", -1) % max(len(read), 1)
+            if axis >= len(read) - 1:
+                return Work(operator, ((read or (1,))[-1], all_read))
+            # The axis changes places with the last: of several axes that move, that is no transposed matrix.
+            moved = sum(dim > 1 for dim in read[axis + 1 :])
+            return Work(f"{operator}:{'strided' if moved > 1 else 'inner'}", (read[axis], all_read))
+        case KernelSizes.PLANES:
+            return Work(operator, (math.prod(read[2:]), all_read))
+        case KernelSizes.RUNS:
+            return Work(operator, (_run_length(read, written, of_all_outputs), of_all_outputs))
+        case KernelSizes.SLICES:
+            steps = node.constant(4)  # of a Slice; a Split has no such input
+            strided = steps is not None and (steps != 1).any() and len(read) == len(written)
+            run = STRIDED if strided else _run_length(read, written, of_all_outputs)
+            return Work("Slice", (run, of_all_outputs))
+        case KernelSizes.ENTRIES:
+            axis = (attributes.get_int("axis", 0) or 0) % max(len(read), 1)
+            return Work(operator, (max(math.prod(read[axis + 1 :]), 1), of_all_outputs))
+        case KernelSizes.TRANSPOSE:
+            order = list(attributes.get_ints("perm", range(len(read))[::-1]) or ())
+            moved_axes = [axis for axis in order if axis < len(read) and read[axis] > 1]
+            if moved_axes == sorted(moved_axes):
+                return Work("Reshape", (all_read,))
+            keeps_rows = bool(moved_axes) and moved_axes[-1] == max(moved_axes)
+            return Work("Transpose:rows" if keeps_rows else "Transpose", (all_read,))
+        case KernelSizes.RESIZE:
+            return Work(f"Resize:{attributes.get_string('mode', 'nearest')}", (all_written,))
+        case KernelSizes.CONVOLUTION:
+            return _convolution_work(node, sizes, integer=integer)
+        case KernelSizes.TRANSPOSED_CONVOLUTION:
+            weight = sizes.input(node, 1)
+            groups, batch = attributes.get_int("group", 1) or 1, float((read or (1,))[0])
+            inner, columns, pixels = weight[0] // groups, math.prod(weight[1:]), math.prod(read[2:])
+            return Work("ConvTranspose", (inner, columns, max(pixels, 1)), batch * groups)
+        case KernelSizes.MATRIX_STACK:
+            right = sizes.input(node, 1)
+            rows, inner = (read[-2] if len(read) > 1 else 1), (read or (1,))[-1]
+            columns = right[-1] if len(right) > 1 else 1
+            stack = math.prod(written) / max(rows * columns, 1)
+            if len(right) <= 2:
+                return Work("MatMul", (inner, columns, rows * stack))
+            constant = sizes.graph.is_constant(node.input(1))
+            return Work("MatMul:stack" if constant else "MatMul:activations", (inner, columns, rows), stack)
+        case KernelSizes.MATRIX:
+            rows, columns = (written[0], written[-1]) if len(written) > 1 else (1, 1)
+            return Work("Gemm", (math.prod(read) / max(rows, 1), columns, rows))
+        case KernelSizes.RECURRENT:
+            weight = sizes.input(node, 1)
+            length, features = (read[0], read[-1]) if read else (1, 1)
+            hidden = attributes.get_int("hidden_size", 1) or 1
+            return Work(operator, (hidden, features, length), float(weight[0] if weight else 1))
+
+
+def _broadcast_kernel(node: Node, sizes: Sizes) -> str:
+    """Return the kernel of an operation on two tensors, by how the smaller one is repeated."""
+    out = sizes.output(node)
+    smaller: list[Shape] = []
+    for name in node.inputs:
+        shape = sizes.shape(name)
+        first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
+        if math.prod(shape) < max(math.prod(out), 1):
+            smaller.append(shape[first:])  # without leading ones
+    if not smaller:
+        return node.op_type
+    least = min(smaller, key=math.prod)
+    if math.prod(least) == 1:
+        return f"{node.op_type}:scalar"
+    is_row = tuple(out[len(out) - len(least) :]) == least
+    return f"{node.op_type}:{'row' if is_row else 'channel'}"
+
+
+def _run_length(read: Shape, written: Shape, total: int) -> int:
+    """Return how many elements that lie side by side a node copies at once."""
+    if len(read) != len(written):
+        return total
+    changed = [axis for axis, (a, b) in enumerate(zip(read, written, strict=True)) if a != b]
+    return max(math.prod(written[changed[-1] :]) if changed else total, 1)
+
+
+def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
+    weight, out, read = sizes.input(node, 1), sizes.output(node), sizes.input(node)
+    groups = node.attributes.get_int("group", 1) or 1
+    batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
+    outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
+    if len(weight) != 4 and not integer:  # for each sample and group, windows are copied into a matrix
+        return Work("Conv:sequence", (inputs * taps, outputs // groups, pixels), float(batch * groups))
+    pixels *= batch
+    if groups > 1 and inputs == 1 and len(read) > 1 and read[1] == outputs:
+        aligned = outputs % (BLOCK if integer else ALIGNED) == 0
+        kernel = "Conv:depthwise" if aligned else "Conv:depthwise:unaligned"
+        return Work(kernel, (taps, outputs if integer else filled_up(outputs), pixels))
+    kernel, window = ("Conv:pointwise", ()) if taps == 1 else ("Conv:window", (taps,))
+    if groups > 1:
+        each = outputs // groups
+        if not integer and inputs % BLOCK == 0 and each % BLOCK == 0:
+            return Work(kernel, (*window, inputs, each, pixels), float(groups))
+        return Work("Conv:grouped", (inputs * taps, each, pixels), float(groups))
+    if integer:
+        aligned = inputs % ALIGNED == 0 and outputs % BLOCK == 0
+        return Work(kernel if aligned else f"{kernel}:unaligned", (*window, inputs, outputs, pixels))
+    if inputs < BLOCK:
+        return Work("Conv:few", (inputs * taps, filled_up(outputs), pixels))
+    if inputs % ALIGNED == 0:
+        return Work(kernel, (*window, filled_up(inputs), filled_up(outputs), pixels))
+    return Work("Conv:sequence", (inputs * taps, outputs, pixels))
 
 
 def filled_up(channels: int) -> int:
     """Return channels with those that fill up the last block."""
     return -(-channels // BLOCK) * BLOCK
-
-
-def _made(node: Node, sizes: Sizes) -> int:
-    """Return how many elements a node makes, at least 1."""
-    return max(sum(sizes.elements(name) for name in node.outputs if name), 1)
-
-
-def _output_elements(node: Node, sizes: Sizes, _: bool) -> Work:
-    return Work(node.op_type, (_made(node, sizes),))
-
-
-def _view(node: Node, sizes: Sizes, _: bool) -> Work:
-    return Work("Reshape", (_made(node, sizes),))
-
-
-def _broadcast(node: Node, sizes: Sizes, _: bool) -> Work:
-    out = sizes.output(node)
-    total = max(math.prod(out), 1)
-    operands = [_without_ones(sizes.input(node, i)) for i in range(len(node.inputs))]
-    smaller = [shape for shape in operands if math.prod(shape) < total]
-    if not smaller:
-        return Work(node.op_type, (total,))
-    least = min(smaller, key=math.prod)
-    if math.prod(least) == 1:
-        return Work(f"{node.op_type}:scalar", (total,))
-    if tuple(out[len(out) - len(least) :]) == least:
-        return Work(f"{node.op_type}:row", (total,))
-    return Work(f"{node.op_type}:channel", (total,))
-
-
-def _without_ones(shape: Shape) -> Shape:
-    """Return a shape without leading ones."""
-    first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
-    return shape[first:]
-
-
-def _window(node: Node, sizes: Sizes, integer: bool) -> Work:
-    taps = math.prod(int(size) for size in node.attributes.get_ints("kernel_shape", ()) or ())
-    return Work(node.op_type, (taps, max(math.prod(sizes.output(node)), 1)))
-
-
-def _input_elements(node: Node, sizes: Sizes, _: bool) -> Work:
-    return Work(node.op_type, (max(math.prod(sizes.input(node)), 1),))
-
-
-def _reduction(node: Node, sizes: Sizes, integer: bool) -> Work:
-    before, after = sizes.input(node), sizes.output(node)
-    work = _input_elements(node, sizes, integer)
-    keeps_last = bool(after) and len(after) == len(before) and after[-1] == before[-1]
-    return replace(work, kernel=f"{node.op_type}:inner") if keeps_last else work
-
-
-def _rows(node: Node, sizes: Sizes, _: bool) -> Work:
-    shape = sizes.input(node)
-    return Work(node.op_type, ((shape or (1,))[-1], max(math.prod(shape), 1)))
-
-
-def _softmax(node: Node, sizes: Sizes, integer: bool) -> Work:
-    shape = sizes.input(node)
-    axis = node.attributes.get_int("axis", -1) % max(len(shape), 1)
-    if axis < len(shape) - 1:
-        # The axis changes places with the last one: of several axes that move, that is no transposed matrix.
-        moved = sum(dim > 1 for dim in shape[axis + 1 :])
-        kernel = f"{node.op_type}:{'strided' if moved > 1 else 'inner'}"
-        return Work(kernel, (shape[axis], max(math.prod(shape), 1)))
-    return _rows(node, sizes, integer)
-
-
-def _planes(node: Node, sizes: Sizes, _: bool) -> Work:
-    shape = sizes.input(node)
-    return Work(node.op_type, (math.prod(shape[2:]), max(math.prod(shape), 1)))
-
-
-def _transpose(node: Node, sizes: Sizes, _: bool) -> Work:
-    before = sizes.input(node)
-    order = list(node.attributes.get_ints("perm", range(len(before))[::-1]) or ())
-    moved = [axis for axis in order if axis < len(before) and before[axis] > 1]
-    total = max(math.prod(before), 1)
-    if moved == sorted(moved):
-        return Work("Reshape", (total,))
-    kept = bool(moved) and moved[-1] == max(moved)
-    return Work("Transpose:rows" if kept else "Transpose", (total,))
-
-
-def _resize(node: Node, sizes: Sizes, _: bool) -> Work:
-    mode = node.attributes.get_string("mode", "nearest")
-    return Work(f"Resize:{mode}", (max(math.prod(sizes.output(node)), 1),))
-
-
-def _entries(node: Node, sizes: Sizes, _: bool) -> Work:
-    before = sizes.input(node)
-    axis = (node.attributes.get_int("axis", 0) or 0) % max(len(before), 1)
-    return Work(node.op_type, (max(math.prod(before[axis + 1 :]), 1), _made(node, sizes)))
-
-
-def _runs(node: Node, sizes: Sizes, _: bool) -> Work:
-    before, after = sizes.input(node), sizes.output(node)
-    total = _made(node, sizes)
-    if len(before) != len(after):
-        return Work(node.op_type, (total, total))
-    changed = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    run = math.prod(after[changed[-1] :]) if changed else total
-    return Work(node.op_type, (max(run, 1), total))
-
-
-def _slices(node: Node, sizes: Sizes, integer: bool) -> Work:
-    work = _runs(node, sizes, integer)
-    steps = node.constant(4)  # of a Slice; a Split has no such input
-    if steps is not None and (steps != 1).any() and len(sizes.input(node)) == len(sizes.output(node)):
-        return Work("Slice", (STRIDED, work.sizes[1]))
-    return replace(work, kernel="Slice")
-
-
-def _matmul(node: Node, sizes: Sizes, _: bool) -> Work:
-    left, right = sizes.input(node, 0), sizes.input(node, 1)
-    rows, inner = (left[-2] if len(left) > 1 else 1), (left or (1,))[-1]
-    columns = right[-1] if len(right) > 1 else 1
-    stack = math.prod(sizes.output(node)) / max(rows * columns, 1)
-    if len(right) <= 2:
-        return Work("MatMul", (inner, columns, rows * stack))
-    constant = sizes.graph.is_constant(node.input(1))
-    return Work("MatMul:stack" if constant else "MatMul:activations", (inner, columns, rows), stack)
-
-
-def _gemm(node: Node, sizes: Sizes, _: bool) -> Work:
-    out, left = sizes.output(node), sizes.input(node, 0)
-    rows, columns = (out[0], out[-1]) if len(out) > 1 else (1, 1)
-    return Work("Gemm", (math.prod(left) / max(rows, 1), columns, rows))
-
-
-def _recurrent(node: Node, sizes: Sizes, _: bool) -> Work:
-    sequence, weight = sizes.input(node, 0), sizes.input(node, 1)
-    steps, features = (sequence[0], sequence[-1]) if sequence else (1, 1)
-    hidden = node.attributes.get_int("hidden_size", 1) or 1
-    directions = weight[0] if weight else 1
-    return Work(node.op_type, (hidden, features, steps), float(directions))
-
-
-def _conv(node: Node, sizes: Sizes, integer: bool) -> Work:
-    weight, out = sizes.input(node, 1), sizes.output(node)
-    groups = node.attributes.get_int("group", 1) or 1
-    batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
-    window = _Window(weight[1], weight[0], math.prod(weight[2:]), batch * pixels)
-    if len(weight) != 4 and not integer:
-        return _sequence(replace(window, pixels=pixels), groups, batch)
-    read = sizes.input(node)
-    if groups > 1 and window.inputs == 1 and len(read) > 1 and read[1] == window.outputs:
-        return _depthwise(window, integer)
-    if groups > 1:
-        return _grouped(window, groups, integer)
-    return _dense_integer(window) if integer else _dense_float(window)
-
-
-@dataclass(frozen=True)
-class _Window:
-    """A convolution: input channels of a group, output channels, taps, and pixels of all samples."""
-
-    inputs: int
-    outputs: int
-    taps: int
-    pixels: int
-
-    @property
-    def kernel(self) -> str:
-        return "Conv:pointwise" if self.taps == 1 else "Conv:window"
-
-    def sizes(self, inputs: int, outputs: int) -> tuple[float, ...]:
-        """Return what its time depends on, with numbers of channels that may be filled up."""
-        return (*([self.taps] if self.taps > 1 else []), inputs, outputs, self.pixels)
-
-
-def _sequence(window: _Window, groups: int, batch: int) -> Work:
-    """Return what copies windows into a matrix for each sample and group."""
-    sizes = (window.inputs * window.taps, window.outputs // groups, window.pixels)
-    return Work("Conv:sequence", sizes, float(batch * groups))
-
-
-def _depthwise(window: _Window, integer: bool) -> Work:
-    channels = window.outputs
-    aligned = channels % (BLOCK if integer else ALIGNED) == 0
-    kernel = "Conv:depthwise" if aligned else "Conv:depthwise:unaligned"
-    return Work(kernel, (window.taps, channels if integer else filled_up(channels), window.pixels))
-
-
-def _grouped(window: _Window, groups: int, integer: bool) -> Work:
-    each = window.outputs // groups
-    if not integer and window.inputs % BLOCK == 0 and each % BLOCK == 0:
-        return Work(window.kernel, window.sizes(window.inputs, each), float(groups))
-    return Work("Conv:grouped", (window.inputs * window.taps, each, window.pixels), float(groups))
-
-
-def _dense_integer(window: _Window) -> Work:
-    aligned = window.inputs % ALIGNED == 0 and window.outputs % BLOCK == 0
-    kernel = window.kernel if aligned else f"{window.kernel}:unaligned"
-    return Work(kernel, window.sizes(window.inputs, window.outputs))
-
-
-def _dense_float(window: _Window) -> Work:
-    if window.inputs < BLOCK:
-        return Work("Conv:few", (window.inputs * window.taps, filled_up(window.outputs), window.pixels))
-    if window.inputs % ALIGNED == 0:
-        sizes = window.sizes(filled_up(window.inputs), filled_up(window.outputs))
-        return Work(window.kernel, sizes)
-    return _sequence(window, 1, 1)
-
-
-def _conv_transpose(node: Node, sizes: Sizes, _: bool) -> Work:
-    weight, before = sizes.input(node, 1), sizes.input(node, 0)
-    groups = node.attributes.get_int("group", 1) or 1
-    pixels, batch = math.prod(before[2:]), float((before or (1,))[0])
-    inner, columns = weight[0] // groups, math.prod(weight[1:])
-    return Work("ConvTranspose", (inner, columns, max(pixels, 1)), batch * groups)
-
-
-_WORK: dict[KernelSizes, Callable[[Node, Sizes, bool], Work]] = {
-    KernelSizes.OUTPUT_ELEMENTS: _output_elements,
-    KernelSizes.INPUT_ELEMENTS: _input_elements,
-    KernelSizes.VIEW: _view,
-    KernelSizes.BROADCAST: _broadcast,
-    KernelSizes.WINDOW: _window,
-    KernelSizes.REDUCTION: _reduction,
-    KernelSizes.ROWS: _rows,
-    KernelSizes.SOFTMAX: _softmax,
-    KernelSizes.PLANES: _planes,
-    KernelSizes.RUNS: _runs,
-    KernelSizes.SLICES: _slices,
-    KernelSizes.ENTRIES: _entries,
-    KernelSizes.TRANSPOSE: _transpose,
-    KernelSizes.RESIZE: _resize,
-    KernelSizes.CONVOLUTION: _conv,
-    KernelSizes.TRANSPOSED_CONVOLUTION: _conv_transpose,
-    KernelSizes.MATRIX_STACK: _matmul,
-    KernelSizes.MATRIX: _gemm,
-    KernelSizes.RECURRENT: _recurrent,
-}
-"""The function that tells the work of a node, by what its entry in the operator table says of its kernel."""
 
 
 # Nodes that onnxruntime makes a part of another one in float, and that so cost nothing or little: seen in the
@@ -362,33 +252,35 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
 
 def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Yield the nodes that are fused where a node is looked at, by name, and their kernels."""
-    maker = graph.producer(node.input(0))
-    facts, alone = node.facts, maker is not None and is_read_once(graph, maker.output)
-    of_maker = maker.facts.kernel if maker is not None and alone else None
+    maker, facts = graph.producer(node.input(0)), node.facts
+    reads_alone = maker is not None and is_read_once(graph, maker.output)
+    maker_kernel = maker.facts.kernel if maker is not None and reads_alone else None
     function = written_out(node, graph)
-    if of_maker is KernelSizes.CONVOLUTION and _joins_convolution(node, graph, sizes):
+    if maker_kernel is KernelSizes.CONVOLUTION and _joins_convolution(node, graph, sizes):
         yield node.name, f"{node.op_type}:fused"
-    elif of_maker is KernelSizes.MATRIX_STACK and _scales(node, sizes):
+    elif (
+        maker_kernel is KernelSizes.MATRIX_STACK
+        and facts.arithmetic in (Arithmetic.PRODUCT, Arithmetic.QUOTIENT)
+        and graph.is_constant(node.input(1))
+        and sizes.elements(node.input(1)) == 1
+    ):  # the product is scaled by one constant number
         yield node.name, ""
     elif function is not None:
         yield from ((part.name, "") for part in function.nodes[:-1])
         yield function.nodes[-1].name, function.kernel
     elif facts.left_out:
         yield node.name, ""
-    elif facts.joins_sum and maker is not None and alone and _adds(maker, sizes):
-        yield maker.name, ""
-        yield node.name, f"Skip{node.op_type}"
-
-
-def fused_work(node: Node, kernel: str, sizes: Sizes) -> Work:
-    """Return the work of the kernel that has the time of a fused node."""
-    total = float(max(sizes.elements(node.output), 1))
-    if kernel.endswith("LayerNormalization"):
-        return Work(kernel, (float((sizes.output(node) or (1,))[-1]), total))
-    return Work(kernel, (total,))
+    elif facts.joins_sum and maker is not None and reads_alone:
+        # The normalisation of a sum of two sequences of vectors of one shape.
+        shapes = {sizes.shape(name) for name in maker.inputs}
+        is_sum = maker.facts.arithmetic is Arithmetic.SUM and len(maker.inputs) == 2
+        if is_sum and len(shapes) == 1 and len(sizes.output(maker)) == 3:
+            yield maker.name, ""
+            yield node.name, f"Skip{node.op_type}"
 
 
 def _joins_convolution(node: Node, graph: Graph, sizes: Sizes) -> bool:
+    """Whether a float convolution computes the node that reads it, by one factor or term for each channel."""
     after = node.facts.after_convolution
     if after is AfterConvolution.FOLDED:
         other = node.input(1)
@@ -399,15 +291,9 @@ def _joins_convolution(node: Node, graph: Graph, sizes: Sizes) -> bool:
     )
 
 
-def _adds(node: Node, sizes: Sizes) -> bool:
-    """Whether a node adds two sequences of vectors of one shape."""
-    shapes = {sizes.shape(name) for name in node.inputs}
-    is_sum = node.facts.arithmetic is Arithmetic.SUM and len(node.inputs) == 2
-    return is_sum and len(shapes) == 1 and len(sizes.output(node)) == 3
-
-
-def _scales(node: Node, sizes: Sizes) -> bool:
-    """Whether a node multiplies with one constant number, or divides by it."""
-    other = node.input(1)
-    scaling = node.facts.arithmetic in (Arithmetic.PRODUCT, Arithmetic.QUOTIENT)
-    return scaling and sizes.graph.is_constant(other) and sizes.elements(other) == 1
+def fused_work(node: Node, kernel: str, sizes: Sizes) -> Work:
+    """Return the work of the kernel that has the time of a fused node."""
+    total = float(max(sizes.elements(node.output), 1))
+    if kernel.endswith("LayerNormalization"):
+        return Work(kernel, (float((sizes.output(node) or (1,))[-1]), total))
+    return Work(kernel, (total,))

@@ -7,7 +7,7 @@ changes them before the others.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ..operators.facts import ChannelLayout, KernelSizes
@@ -65,65 +65,61 @@ def layouts_of(
         fused: names of the float nodes that are parts of others.
         plain: names of the nodes that are written so that they keep no blocks (`PLAIN_LAYOUT`).
     """
+    float_kernels = {
+        node.name: work_of(node, sizes, integer=False).kernel
+        for node in graph.nodes
+        if is_convolution(node) and node.name not in quantized and len(sizes.input(node, 1)) == 4
+    }
+    block_convolutions = {name for name, kernel in float_kernels.items() if kernel not in PLAIN_CONVOLUTIONS}
     blocked: set[str] = set()
     for node in graph.nodes:
-        keeps = node.name not in plain and _keeps_blocks(node, sizes, blocked, quantized, fused)
-        if keeps or makes_blocks(node, sizes, quantized):
+        keeps = (
+            node.name not in plain
+            and node.name not in quantized
+            and node.input(0) in blocked
+            and _keeps_blocks(node, sizes, blocked, fused)
+        )
+        if keeps or node.name in block_convolutions:
             blocked.add(node.output)
     last = _channels_last(graph, quantized, blocked)
-    changes = list(_changes(graph, sizes, quantized, (blocked, last)))
-    undone = {change: nodes for change in changes if (nodes := _undone_by(change, graph))}
-    return Layouts(
-        frozenset(blocked),
-        frozenset(last),
-        tuple(change for change in changes if change not in undone),
-        frozenset(name for nodes in undone.values() for name in nodes),
-    )
-
-
-def _undone_by(change: Change, graph: Graph) -> tuple[str, ...]:
-    """Return the Transpose nodes that do the contrary of a change between NCHW and NHWC."""
-    if change.kernel != "Layout":
-        return ()
-    maker = graph.producer(change.tensor)
-    readers = [node for node, _ in graph.consumers(change.tensor)]
-    if maker is not None and moves_channels(maker, first=True) and len(readers) == 1:
-        return (maker.name,)
-    if len(readers) == 1 and moves_channels(readers[0], first=False):
-        return (readers[0].name,)
-    return ()
-
-
-def moves_channels(node: Node, *, first: bool) -> bool:
-    """Whether a node is a Transpose from NHWC to NCHW (`first`), or back."""
-    is_transpose = node.facts.kernel is KernelSizes.TRANSPOSE
-    order = list(node.attributes.get_ints("perm", ()) or ()) if is_transpose else []
-    rank = len(order)
-    wanted = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
-    return rank > 2 and order == wanted
-
-
-def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
-    """Return the tensors with the channels last: from one integer convolution to another.
-
-    Where none follows, onnxruntime changes the layout right after the convolution.
-    """
-    reached: set[str] = set()
-    for node in graph.nodes:
-        if is_channels_last(node, quantized) or (_is_open(node) and _reads(node, reached)):
-            reached.update(name for name in node.outputs if name and name not in blocked)
-    wanted: set[str] = set()
-    for node in reversed(graph.nodes):
-        if is_channels_last(node, quantized):
-            wanted.add(node.input(0))
-        elif _is_open(node) and any(name in wanted for name in node.outputs):
-            wanted.update(node.inputs)
-    return reached & wanted
-
-
-def _is_open(node: Node) -> bool:
-    """Whether a node works on channels in any place."""
-    return node.facts.layout not in (ChannelLayout.CHANNELS_FIRST, ChannelLayout.CONVOLUTION)
+    changes: list[Change] = []
+    absorbed: list[str] = []
+    for name in graph.values:
+        if graph.is_constant(name) or len(sizes.shape(name)) < 3:
+            continue
+        readers = [node for node, _ in graph.consumers(name)]
+        # Between blocks of channels and the layout of the model, which a convolution of few channels reads.
+        taking = [
+            node
+            for node in readers
+            if node.name in block_convolutions
+            and node.input(0) == name
+            and float_kernels[node.name] != "Conv:few"
+        ]
+        if name in blocked:
+            rest = [
+                node for node in readers if node not in taking and not _passes_blocks(node, name, blocked)
+            ]
+            if rest or graph.is_result(name):
+                changes.append(Change(name, "ReorderOutput", rest[0].name if rest else ""))
+        elif taking:
+            changes.append(Change(name, "ReorderInput", taking[0].name))
+        # Between channels first and channels last.
+        maker = graph.producer(name)
+        is_last = maker is not None and (
+            _is_integer_convolution(maker, quantized) or (_is_open(maker) and _reads_any(maker, last))
+        )
+        wanting = [n for n in readers if _is_integer_convolution(n, quantized) and n.input(0) == name]
+        wanting += [n for n in readers if not _is_integer_convolution(n, quantized) and n.output in last]
+        others = [n for n in readers if n not in wanting]
+        if (is_last and (others or graph.is_result(name))) or (wanting and not is_last):
+            undone_by = _undoing_transpose(maker, readers)
+            if undone_by is not None:
+                absorbed.append(undone_by.name)
+                continue
+            first = wanting if wanting and not is_last else others
+            changes.append(Change(name, "Layout", first[0].name if first else ""))
+    return Layouts(frozenset(blocked), frozenset(last), tuple(changes), frozenset(absorbed))
 
 
 def is_convolution(node: Node) -> bool:
@@ -131,27 +127,22 @@ def is_convolution(node: Node) -> bool:
     return node.facts.layout is ChannelLayout.CONVOLUTION
 
 
-def is_channels_last(node: Node, quantized: Container[str]) -> bool:
+def _is_integer_convolution(node: Node, quantized: Container[str]) -> bool:
     """Whether a node wants, and makes, the channels last."""
     return is_convolution(node) and node.name in quantized
 
 
-def makes_blocks(node: Node, sizes: Sizes, quantized: Container[str]) -> bool:
-    """Whether a node is a float convolution that computes in blocks."""
-    if not is_convolution(node) or node.name in quantized or len(sizes.input(node, 1)) != 4:
-        return False
-    return work_of(node, sizes, integer=False).kernel not in PLAIN_CONVOLUTIONS
+def _is_open(node: Node) -> bool:
+    """Whether a node works on channels in any place."""
+    return node.facts.layout not in (ChannelLayout.CHANNELS_FIRST, ChannelLayout.CONVOLUTION)
 
 
-def _reads(node: Node, names: Container[str]) -> bool:
+def _reads_any(node: Node, names: Container[str]) -> bool:
     return any(name in names for name in node.inputs if name)
 
 
-def _keeps_blocks(
-    node: Node, sizes: Sizes, blocked: set[str], quantized: Container[str], fused: Container[str]
-) -> bool:
-    if node.name in quantized or node.input(0) not in blocked:
-        return False
+def _keeps_blocks(node: Node, sizes: Sizes, blocked: set[str], fused: Container[str]) -> bool:
+    """Whether a float node that reads blocks makes blocks."""
     layout = node.facts.layout
     if node.name in fused or layout is ChannelLayout.KEEPS_BLOCKS:
         return True
@@ -161,43 +152,44 @@ def _keeps_blocks(
     return alike and all(name in blocked for name in node.inputs)
 
 
-def _changes(
-    graph: Graph, sizes: Sizes, quantized: Container[str], layouts: tuple[set[str], set[str]]
-) -> Iterator[Change]:
-    blocked, last = layouts
-    for name in graph.values:
-        if graph.is_constant(name) or len(sizes.shape(name)) < 3:
-            continue
-        readers = [node for node, _ in graph.consumers(name)]
-        if name in blocked:
-            rest = [n for n in readers if not _takes_blocks(n, name, sizes, blocked)]
-            if rest or graph.is_result(name):
-                yield Change(name, "ReorderOutput", rest[0].name if rest else "")
-        else:
-            wanting = [n for n in readers if _wants_blocks(n, name, sizes, quantized)]
-            if wanting:
-                yield Change(name, "ReorderInput", wanting[0].name)
-        maker = graph.producer(name)
-        made = maker is not None and (
-            is_channels_last(maker, quantized) or (_is_open(maker) and _reads(maker, last))
-        )
-        wanting = [n for n in readers if is_channels_last(n, quantized) and n.input(0) == name]
-        wanting += [n for n in readers if not is_channels_last(n, quantized) and n.output in last]
-        others = [n for n in readers if n not in wanting]
-        if (made and (others or graph.is_result(name))) or (wanting and not made):
-            first = wanting if wanting and not made else others
-            yield Change(name, "Layout", first[0].name if first else "")
-
-
-def _takes_blocks(node: Node, name: str, sizes: Sizes, blocked: Container[str]) -> bool:
-    """Whether a node reads a tensor in blocks as it is."""
-    if node.output not in blocked or node.input(0) != name:
-        return node.output in blocked and node.facts.layout in SEVERAL_BLOCKS
-    return not is_convolution(node) or work_of(node, sizes, integer=False).kernel != "Conv:few"
-
-
-def _wants_blocks(node: Node, name: str, sizes: Sizes, quantized: Container[str]) -> bool:
-    """Whether a node reads a tensor in blocks; a convolution of few channels reads the usual layout."""
-    if node.input(0) != name or not makes_blocks(node, sizes, quantized):
+def _passes_blocks(node: Node, name: str, blocked: set[str]) -> bool:
+    """Whether a node that is no convolution reads a tensor in blocks as it is."""
+    if node.output not in blocked:
         return False
-    return work_of(node, sizes, integer=False).kernel != "Conv:few"
+    if node.input(0) != name:
+        return node.facts.layout in SEVERAL_BLOCKS
+    return not is_convolution(node)
+
+
+def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
+    """Return the tensors with the channels last: from one integer convolution to another.
+
+    Where none follows, onnxruntime changes the layout right after the convolution.
+    """
+    reached: set[str] = set()
+    for node in graph.nodes:
+        if _is_integer_convolution(node, quantized) or (_is_open(node) and _reads_any(node, reached)):
+            reached.update(name for name in node.outputs if name and name not in blocked)
+    wanted: set[str] = set()
+    for node in reversed(graph.nodes):
+        if _is_integer_convolution(node, quantized):
+            wanted.add(node.input(0))
+        elif _is_open(node) and any(name in wanted for name in node.outputs):
+            wanted.update(node.inputs)
+    return reached & wanted
+
+
+def _undoing_transpose(maker: Node | None, readers: list[Node]) -> Node | None:
+    """Return the Transpose beside a tensor that does the contrary of its change between NCHW and NHWC."""
+    if len(readers) != 1:
+        return None
+    for node, is_to_first in ((maker, True), (readers[0], False)):
+        if node is None or node.facts.kernel is not KernelSizes.TRANSPOSE:
+            continue
+        order = list(node.attributes.get_ints("perm", ()) or ())
+        rank = len(order)
+        contrary = [0, rank - 1, *range(1, rank - 1)] if is_to_first else [0, *range(2, rank), 1]
+        if rank > 2 and order == contrary:
+            return node
+
+    return None

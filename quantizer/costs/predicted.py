@@ -2,15 +2,15 @@
 
 A node's time is that of its kernel at its sizes, a change of layout belongs to the tensor where it is
 converted anyway and else to the node that makes it (of a graph input: that reads it), and a node that is a
-part of another costs nothing or what it adds. An operator that the table does not have counts as `DEFAULT`
-for each element.
+part of another costs nothing or what it adds. An operator that the table does not have counts as
+`DEFAULT_KERNEL` for each element.
 """
 
 from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,9 +20,10 @@ from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import ChannelLayout
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
-from ..plan.channel_groups import channel_groups
+from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import LEAST, CostTable
+from ..targets.forms import FORMS
 from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import Shape, padded_shapes, runs_of, shapes_of
@@ -55,23 +56,24 @@ def is_quantized(name: str, plan: QuantPlan) -> bool:
     return entry is not None and entry.kind.counts_as_quantized
 
 
-DEFAULT = "Neg"
+DEFAULT_KERNEL = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
 
-PASS = 2.0
+NODES_PER_PASS = 2.0
 """Nodes on a single element that take as long as what onnxruntime does before and after each run of an inner
 graph, such as a pass of a Loop (DECISIONS.md, 29)."""
 
-SOME = QuantParams((1.0,), (0,), UINT8)
+ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
 
 MOSTLY_EMPTY = 2.0
 """Channels that a tensor has in blocks for each of its own, from which leaving blocks early is tried."""
 
-LEAST_SAVED_US = 2.0
-"""Microseconds that it has to save: the predicted times of small nodes are wrong by as much."""
+MIN_SAVED_US = 2.0
+"""Microseconds that leaving blocks early has to save: predicted times of small nodes are wrong by as much."""
 
-FEWEST = 2
+
+MIN_MOVED_DIMENSIONS = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
 
 
@@ -106,34 +108,19 @@ class CostModel:
     @cached_property
     def starts(self) -> Mapping[str, float]:
         """Microseconds that starting the runs of its inner graphs takes a node, by its name."""
-        each = PASS * self._called(self.table.microseconds(f"{DEFAULT}:float", (1.0,)) or 0.0)
-        bodies = {node.name: list(subgraphs(node.ir_node)) for node in self.graph.nodes}
-        return {
-            name: each * sum(self.runs.get(str(body[0].outputs[0].name), 1.0) for body in found if len(body))
-            for name, found in bodies.items()
-            if found
-        }
+        one_start = NODES_PER_PASS * self._kernel_time(f"{DEFAULT_KERNEL}:float", 1.0)
+        starts = {}
+        for node in self.graph.nodes:
+            bodies = list(subgraphs(node.ir_node))
+            if bodies:
+                passes = (self.runs.get(str(body[0].outputs[0].name), 1.0) for body in bodies if len(body))
+                starts[node.name] = one_start * sum(passes)
+        return starts
 
     @cached_property
     def fused(self) -> Mapping[str, Fusion]:
         """The float nodes that are parts of others."""
         return fused_nodes(self.graph, self.sizes)
-
-    @cached_property
-    def together(self) -> tuple[tuple[str, ...], ...]:
-        """The groups of float nodes that are one kernel, such as Sigmoid and Mul of SiLU."""
-        parts = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
-        return tuple(dict.fromkeys(parts))
-
-    @cached_property
-    def float_layouts(self) -> Layouts:
-        """The layouts of the float model."""
-        return layouts_of(self.graph, self.sizes, (), self.fused)
-
-    @cached_property
-    def call(self) -> float:
-        """Microseconds that calling a kernel costs beyond what the profiler says; may be negative."""
-        return self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
 
     @cached_property
     def floating(self) -> dict[str, float]:
@@ -147,19 +134,22 @@ class CostModel:
         In blocks of channels onnxruntime computes 16 channels where the model has one.
         """
         chosen: frozenset[str] = frozenset()
-        time, layouts = sum(self.floating.values()), self.float_layouts
-        for node in self.graph.nodes if PLAIN_LAYOUT in self.spellings else ():
+        if PLAIN_LAYOUT not in self.spellings:
+            return chosen
+        time = sum(self.floating.values())
+        layouts = layouts_of(self.graph, self.sizes, (), self.fused)
+        for node in self.graph.nodes:
             keeps = node.facts.layout is ChannelLayout.KEEPS_BLOCKS and node.name not in self.fused
-            empty = self._share_of_blocks(node.output) >= MOSTLY_EMPTY
-            if keeps and empty and node.output in layouts.blocked:
-                other = sum(self._floating(chosen | {node.name}).values())
-                if other < time - LEAST_SAVED_US:
-                    chosen, time = chosen | {node.name}, other
+            mostly_empty = self._share_of_blocks(node.output) >= MOSTLY_EMPTY
+            if keeps and mostly_empty and node.output in layouts.blocked:
+                time_in_plain = sum(self._floating(chosen | {node.name}).values())
+                if time_in_plain < time - MIN_SAVED_US:
+                    chosen, time = chosen | {node.name}, time_in_plain
                     layouts = layouts_of(self.graph, self.sizes, (), self.fused, chosen)
         return chosen
 
     @cached_property
-    def _written(self) -> dict[str, float]:
+    def _fastest_floating(self) -> dict[str, float]:
         """Microseconds of each node in float, written as is fastest."""
         return self._floating(self.plain) if self.plain else self.floating
 
@@ -177,10 +167,10 @@ class CostModel:
             times[name] += self._view_time
         return times
 
-    @cached_property
+    @property
     def _view_time(self) -> float:
         """Microseconds of a Reshape, which moves nothing."""
-        return self._called(self.table.microseconds("Reshape:float", (1.0,)) or 0.0)
+        return self._kernel_time("Reshape:float", 1.0)
 
     def sizes_of(self, plan: QuantPlan) -> Sizes:
         """Return the shapes as a plan has the model written: with more channels where it pads them."""
@@ -197,39 +187,39 @@ class CostModel:
         `Costs.border` has every float activation: what its conversion costs where it is converted now, and
         would cost where it is not.
         """
-        quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
-        apart = {
-            name
-            for name, entry in plan.nodes.items()
-            if entry.kind is Kind.FLOAT and entry.implementation not in ("", FUSED_CHAIN)
-        }
-        fused = {
-            n: fusion for n, fusion in self.fused.items() if (quantized | apart).isdisjoint(fusion.parts)
-        }
-        plain = {name for name, entry in plan.nodes.items() if entry.implementation == PLAIN_LAYOUT}
+        quantized, written_apart, plain = set[str](), set[str](), set[str]()
+        for name, entry in plan.nodes.items():
+            if entry.kind.reads_quantized:
+                quantized.add(name)
+            if entry.kind is Kind.FLOAT and entry.implementation not in ("", FUSED_CHAIN):
+                written_apart.add(name)
+            if entry.implementation == PLAIN_LAYOUT:
+                plain.add(name)
+        unfusable = quantized | written_apart
+        fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion.parts)}
         layouts = layouts_of(self.graph, self.sizes, quantized, fused, plain)
-        times: dict[str, float] = {}
         sizes = self.sizes_of(plan)
+        times: dict[str, float] = {}
         for node in self.graph.nodes:
-            entry = plan.nodes.get(node.name)
-            if entry is not None and entry.kind.counts_as_quantized:
-                times[node.name] = self.integer_time(node, entry, plan, layouts, sizes)
-            elif entry is not None and entry.implementation in FLOAT_SPELLINGS:
-                times[node.name] = self.spelled_time(node, entry.implementation)
+            planned = plan.nodes.get(node.name)
+            if planned is not None and planned.kind.counts_as_quantized:
+                time = self.integer_time(node, planned, plan, layouts, sizes)
+            elif planned is not None and planned.implementation in FLOAT_SPELLINGS:
+                time = self.spelled_time(node, planned.implementation)
             else:
-                times[node.name] = self.float_time(node, layouts, fused)
-                times[node.name] += self._view_time if node.name in plain else 0.0
-            times[node.name] *= self.runs.get(node.output, 1.0)
-            times[node.name] += self.starts.get(node.name, 0.0)
-        crossing = set(converted_tensors(self.graph, plan))
+                time = self.float_time(node, layouts, fused)
+                time += self._view_time if node.name in plain else 0.0
+            times[node.name] = time * self.runs.get(node.output, 1.0) + self.starts.get(node.name, 0.0)
+        converted = converted_tensors(self.graph, plan)
         border = self._border(plan)
         for change in layouts.changes:
             time = self.change_time(change.tensor, change.kernel)
-            if change.tensor in crossing:
+            if change.tensor in converted:
                 border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, dict(self._written), border, together=self.together)
+        together = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
+        return Costs(times, dict(self._fastest_floating), border, together=tuple(dict.fromkeys(together)))
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
@@ -288,10 +278,6 @@ class CostModel:
             form = "to-float"
         return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
 
-    def dynamic_time(self, node: Node) -> float:
-        """Return the microseconds of a product that quantizes its activations as they come."""
-        return self.integer_time(node, NodePlan(Kind.DYNAMIC))
-
     def packed_time(self, node: Node, bits: int) -> float:
         """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
         work = work_of(node, self.sizes, integer=False)
@@ -320,7 +306,7 @@ class CostModel:
     def change_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of changing the layout of a tensor."""
         shape = self.sizes.shape(tensor)
-        if sum(dim > 1 for dim in shape[1:]) < FEWEST and kernel == "Layout":
+        if sum(dim > 1 for dim in shape[1:]) < MIN_MOVED_DIMENSIONS and kernel == "Layout":
             return self._called(1.0)  # no element moves
         size = float(max(self.sizes.elements(tensor), 1))
         if kernel == "Layout":
@@ -331,15 +317,19 @@ class CostModel:
 
     def conversion_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""
-        size = (float(max(self.sizes.elements(tensor), 1)),)
-        return self._called(self.table.microseconds(f"{kernel}:integer", size) or 0.0)
+        return self._kernel_time(f"{kernel}:integer", float(max(self.sizes.elements(tensor), 1)))
+
+    def _kernel_time(self, kernel: str, size: float) -> float:
+        """Return the microseconds of a kernel whose time depends on one size."""
+        return self._called(self.table.microseconds(kernel, (size,)) or 0.0)
 
     def _called(self, time: float) -> float:
-        """Return what a kernel takes in a run without the profiler."""
-        return max(time + self.call, LEAST)
+        """Return what a kernel takes in a run without the profiler, which may say too little or too much."""
+        call = self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
+        return max(time + call, LEAST)
 
     @cached_property
-    def _weights(self) -> float:
+    def _weight_megabytes(self) -> float:
         """Megabytes of the model's weights in float."""
         products = [node for node in self.graph.nodes if node.op_type in PRODUCTS]
         return sum(self._weight_elements(node) for node in products) * 4e-6
@@ -354,23 +344,23 @@ class CostModel:
         if not elements:
             return 0.0
         share = {"float": 1.0, "packed4": 0.16}.get(form, 0.25)  # of 4 bits with scales and zero points
-        known = form if form == "float" else "integer"
-        rate = self.table.microseconds(f"Weights:{known}", (work.sizes[-1], self._weights * share)) or 0.0
+        kernel = "Weights:float" if form == "float" else "Weights:integer"
+        rate = self.table.microseconds(kernel, (work.sizes[-1], self._weight_megabytes * share)) or 0.0
         return rate * elements * 4e-6 * share
 
     def _time(self, work: Work, form: str, in_layout: bool) -> float:
-        return work.repeats * next(self._found(work, form, in_layout), 0.0)
-
-    def _found(self, work: Work, form: str, in_layout: bool) -> Iterator[float]:
-        """Yield the times of the kernels that may stand for a work, the fittest first."""
+        """Return the time of a work, by the fittest kernel that the table has: with all words of its name or
+        fewer, in its layout or not, of its form, of integers or of float."""
         words = work.kernel.split(":")
         for kernel in (":".join(words[:count]) for count in range(len(words), 0, -1)):
             for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
                 for word in dict.fromkeys((form, "integer" if form != "float" else form, "float")):
                     points = self.table.kernels.get(f"{name}:{word}")
                     if points and len(points[0]) == len(work.sizes) + 1:
-                        yield self.table.microseconds(f"{name}:{word}", work.sizes) or 0.0
-        yield self.table.microseconds(f"{DEFAULT}:float", (work.sizes[-1],)) or 0.0
+                        time = self.table.microseconds(f"{name}:{word}", work.sizes) or 0.0
+                        return work.repeats * time
+        default = self.table.microseconds(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],)) or 0.0
+        return work.repeats * default
 
     def _border(self, plan: QuantPlan) -> dict[str, float]:
         """Return the microseconds of converting each float activation; its layout counts where it is not
@@ -383,18 +373,14 @@ class CostModel:
             if kernel:
                 time = self.conversion_time(name, kernel)
             else:
-                times = [self.conversion_time(name, kernel) for kernel in CONVERSIONS]
-                time = max(times) + self._layout_beside(name)
+                maker, readers = self.graph.producer(name), self.graph.consumers(name)
+                is_made = maker is not None and is_convolution(maker)
+                is_read = any(is_convolution(reader) for reader, _ in readers)
+                layout = self.change_time(name, "Layout") if is_made or is_read else 0.0
+                layout += self.change_time(name, "ReorderInput") if is_made and is_read else 0.0
+                time = max(self.conversion_time(name, kernel) for kernel in CONVERSIONS) + layout
             border[name] = time * self.runs.get(name, 1.0)
         return border
-
-    def _layout_beside(self, name: str) -> float:
-        """Return the microseconds of the changes of layout that a conversion would bring with it."""
-        maker, readers = self.graph.producer(name), [node for node, _ in self.graph.consumers(name)]
-        made = maker is not None and is_convolution(maker)
-        read = any(is_convolution(reader) for reader in readers)
-        time = self.change_time(name, "Layout") if made or read else 0.0
-        return time + (self.change_time(name, "ReorderInput") if made and read else 0.0)
 
     def _charge(self, times: dict[str, float], tensor: str, reader: str, time: float) -> None:
         """Add the time of a change of layout to the node that makes a tensor, else to its reader."""
@@ -478,7 +464,7 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Pri
     as_quantized = replace(
         plan,
         nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read
-        tensors=ChainMap({n: plan.tensors.get(n, SOME) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
+        tensors=ChainMap({n: plan.tensors.get(n, ANY_PARAMS) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
     )
     change = 0.0
     for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
@@ -486,3 +472,35 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Pri
         change += (after - before) * costs.border[tensor]
     integer = model.integer_time(node, NodePlan(Kind.QUANTIZED)) * model.runs.get(node.output, 1.0)
     return Price(costs.integer.get(name, 0.0), integer, change)
+
+
+# Channels that integer convolutions compute faster with --------------------------------------------------
+
+
+def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
+    """Return the channels of the activations that are faster with more, by name in graph order.
+
+    onnxruntime's integer convolutions are fast for whole blocks of channels (`kernels.BLOCK`): a depthwise
+    one of 72 channels takes 2.5 times as long as one of 80. Every group that fills no whole block is padded
+    first; then each goes back, in graph order, where that costs no time.
+
+    Args:
+        model: what is known of the model.
+        plan: its plan; what it pads already does not count.
+    """
+    if not FORMS[plan.config.form].kernels_on_codes:
+        return {}
+
+    def time_around(group: ChannelGroup, padded: Mapping[ChannelGroup, int]) -> float:
+        """Return the microseconds of the nodes around a group."""
+        sizes = Sizes(model.graph, padded_shapes(model.sizes.shapes, model.graph, padded))
+        nodes = ((model.graph.node(name), plan.nodes[name]) for name in group.nodes)
+        return sum(model.integer_time(node, entry, plan, sizes=sizes) for node, entry in nodes)
+
+    groups = channel_groups(model.graph, plan)
+    padded = {group: size for group in groups if (size := filled_up(group.channels)) != group.channels}
+    for group in list(padded):
+        others = {other: size for other, size in padded.items() if other is not group}
+        if time_around(group, others) <= time_around(group, padded):
+            padded = others
+    return {name: size for group, size in padded.items() for name in group.tensors}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...profiles.records.profile import Profile
 from ..operators.decompositions import pointwise_function
@@ -70,12 +71,12 @@ def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     )
 
 
-BOUND = 60.0
+MAX_EXPONENT = 60.0
 """What the exponents of a Softmax without its largest value are cut off at: exp(60) is 1.1e26, and of 1e12 of
 them float32 holds the sum."""
 
-SEEN = BOUND / 2.0
-"""Within this all values of a profile must be, so that no sample of its kind comes near `BOUND`."""
+MAX_PROFILED_EXPONENT = MAX_EXPONENT / 2.0
+"""Within this all values of a profile must be, so that no sample of its kind comes near `MAX_EXPONENT`."""
 
 
 def _softmax_along(node: Node, graph: Graph, _: Profile) -> bool:
@@ -87,22 +88,18 @@ def _softmax_along(node: Node, graph: Graph, _: Profile) -> bool:
 
 
 def _is_bounded(node: Node, graph: Graph, profile: Profile) -> bool:
-    """Whether it is one whose exponents need not be shifted by the largest of them."""
-    seen = profile.get(node.input(0))
-    if seen is None or seen.nan or seen.inf:
+    """Whether a node is such a Softmax whose exponents need not be shifted by the largest of them."""
+    tensor, limit = profile.get(node.input(0)), MAX_PROFILED_EXPONENT
+    if tensor is None or tensor.nan or tensor.inf:
         return False
-    return seen.minimum >= -SEEN and seen.maximum <= SEEN and _softmax_along(node, graph, profile)
+    return -limit <= tensor.minimum and tensor.maximum <= limit and _softmax_along(node, graph, profile)
 
 
-def _exponentials(first: tuple[str, ...]) -> Pieces:
-    """Return the kernels of a Softmax that is written out, its exponents made by those given."""
-
-    def works(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-        elements = (float(max(sizes.elements(node.output), 1)),)
-        kernels = (*first, "Exp", "ReduceSum:inner", "Div:row")
-        return tuple(Piece(Work(kernel, elements), "float") for kernel in kernels)
-
-    return works
+def _written_out_softmax(first: tuple[str, ...], node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """The kernels of a Softmax that is written out, its exponents made by those given."""
+    elements = (float(max(sizes.elements(node.output), 1)),)
+    kernels = (*first, "Exp", "ReduceSum:inner", "Div:row")
+    return tuple(Piece(Work(kernel, elements), "float") for kernel in kernels)
 
 
 Fits = Callable[[Node, Graph, Profile], bool]
@@ -111,8 +108,8 @@ Fits = Callable[[Node, Graph, Profile], bool]
 SPELLINGS: Mapping[str, Pieces] = {
     "saturating": _saturating,
     FUSED_CHAIN: _fused_chain,
-    "exp-sum": _exponentials(("Clip",)),
-    "exp-sum-max": _exponentials(("ReduceMax:inner", "Sub:row")),
+    "exp-sum": partial(_written_out_softmax, ("Clip",)),
+    "exp-sum-max": partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
 }
 """Implementation -> the kernels that it consists of."""
 

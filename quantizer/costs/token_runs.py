@@ -16,9 +16,9 @@ from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import GROWING
 from ...profiles.samples.text import usual_role
 from ...profiles.samples.values import InputSpec
-from ..operators.graph import Graph, Node, index
+from ..operators.graph import Node, index
 from ..operators.table import PRODUCTS
-from ..plan.plan import RUNTIME_WEIGHTS, Kind, PredictedTime, QuantPlan
+from ..plan.plan import RUNTIME_WEIGHTS, Kind, NodePlan, PredictedTime, QuantPlan
 from ..prepare.shapes import infer_shapes
 from ..targets.cost_table import CostTable
 from ..targets.target import Target
@@ -60,7 +60,10 @@ class TokenCosts:
     def is_faster_dynamic(self, node: Node) -> bool:
         """Whether a product is predicted to be faster in dynamic int8 than with packed weights of 8 bits."""
         packed = self.total(tuple(model.packed_time(node, 8) for model in self.models))
-        return self.total(tuple(model.dynamic_time(node) for model in self.models)) < packed
+        return (
+            self.total(tuple(model.integer_time(node, NodePlan(Kind.DYNAMIC)) for model in self.models))
+            < packed
+        )
 
     def predicted(self, plan: QuantPlan) -> PredictedTime:
         """Return the time of all runs as planned, beside float's."""
@@ -90,15 +93,21 @@ def token_costs(
         prompt, answer: tokens; 0 for `TOKENS`.
     """
     specs = input_specs(model)
-    prompt, answer = prompt or TOKENS, answer or TOKENS
-    runs = ((prompt, 0), (1, prompt + answer // 2)) if _takes_tokens(specs) else ((0, 0),)
-    found = []
+    # A language model takes any number of tokens, and has a cache of those before them.
+    free = [spec for spec in specs if spec.shape and not isinstance(spec.shape[-1], int)]
+    if any(spec.rows for spec in free) and any(map(_is_cache, specs)):
+        prompt, answer = prompt or TOKENS, answer or TOKENS
+        runs: tuple[tuple[int, int], ...] = ((prompt, 0), (1, prompt + answer // 2))
+    else:
+        prompt = answer = 0
+        runs = ((0, 0),)
+    models = []
     for tokens, past in runs:
         shapes = _input_shapes(specs, tokens, past)
         if shapes is None:
             return None
-        found.append(_with_shapes(model, shapes, table))
-    return TokenCosts(*((prompt, answer) if len(found) > 1 else (0, 0)), tuple(found), target)
+        models.append(_with_shapes(model, shapes, table))
+    return TokenCosts(prompt, answer, tuple(models), target)
 
 
 def _planned(model: CostModel, node: Node, plan: QuantPlan, target: Target) -> float:
@@ -118,12 +127,6 @@ def _planned(model: CostModel, node: Node, plan: QuantPlan, target: Target) -> f
 
 def _is_cache(spec: InputSpec) -> bool:
     return spec.dtype.kind == "f" and any(word in spec.name.lower() for word in GROWING)
-
-
-def _takes_tokens(specs: tuple[InputSpec, ...]) -> bool:
-    """Whether a model takes any number of tokens, and has a cache of those before them."""
-    free = [spec for spec in specs if spec.shape and not isinstance(spec.shape[-1], int)]
-    return any(spec.rows for spec in free) and any(map(_is_cache, specs))
 
 
 def _input_shapes(specs: tuple[InputSpec, ...], tokens: int, past: int) -> dict[str, Shape] | None:
@@ -149,7 +152,7 @@ def _input_shapes(specs: tuple[InputSpec, ...], tokens: int, past: int) -> dict[
 
 
 def _with_shapes(model: ir.Model, inputs: Mapping[str, Shape], table: CostTable) -> CostModel:
-    """Return the costs of a model whose inputs have these shapes."""
+    """Return the costs of a model whose inputs have these shapes; a size that is not known counts as 1."""
     copy = model.clone()
     for value in copy.graph.inputs:
         if (shape := inputs.get(str(value.name))) is not None:
@@ -158,13 +161,9 @@ def _with_shapes(model: ir.Model, inputs: Mapping[str, Shape], table: CostTable)
         value.shape = None  # what the model declares has names for sizes
     infer_shapes(copy)
     graph = index(copy)
-    return CostModel(graph, Profile(ModelId("", "", 21), DataId(), {}), table, _known_shapes(graph))
-
-
-def _known_shapes(graph: Graph) -> dict[str, Shape]:
-    """Return the shapes of all tensors of known rank; a size that is not known counts as 1."""
-    known = {}
-    for name, value in graph.values.items():
-        if value.shape is not None:
-            known[name] = tuple(dim if isinstance(dim, int) else 1 for dim in value.shape)
-    return known
+    shapes = {
+        name: tuple(dim if isinstance(dim, int) else 1 for dim in value.shape)
+        for name, value in graph.values.items()
+        if value.shape is not None
+    }
+    return CostModel(graph, Profile(ModelId("", "", 21), DataId(), {}), table, shapes)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ..costs.spellings import BOUND
+from ..costs.spellings import MAX_EXPONENT
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
@@ -314,7 +314,7 @@ def softmax_written_out(task: Task, *, largest: bool) -> bool:
         top = step("ReduceMax", "largest", value, axes=ir.AttrInt64s("axes", [axis]), keepdims=1)
         exponents = step("Sub", "exponents", value, top)
     else:
-        ends = {"low": np.array(-BOUND, np.float32), "high": np.array(BOUND, np.float32)}
+        ends = {"low": np.array(-MAX_EXPONENT, np.float32), "high": np.array(MAX_EXPONENT, np.float32)}
         exponents = step("Clip", "exponents", value, *(emitter.constant(*end) for end in ends.items()))
     powers = step("Exp", "powers", exponents)
     total = step("ReduceSum", "total", powers, axes, keepdims=1)

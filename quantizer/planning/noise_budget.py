@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
-from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
+from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
 from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
@@ -337,7 +337,7 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
     best = names
     for _ in range(STEPS):
         price = (low * high) ** 0.5
-        kept = cheapest_with(known, [(price * unit * r.share, r.nodes) for r in roundings])
+        kept = cheapest(known, [(price * unit * r.share, r.nodes) for r in roundings])
         if left_over(roundings, kept) <= 1.0:
             best, high = known.integer.keys() - kept, price
         else:

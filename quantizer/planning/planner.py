@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from ...profiles.base.errors import PlanError
 from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import tool_name
-from ..costs.channel_padding import find_padding
 from ..costs.float_regions import Prices, find_prices, unprofitable_nodes
-from ..costs.predicted import CostModel
+from ..costs.predicted import CostModel, find_padding
 from ..operators.caches import PLACES
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes

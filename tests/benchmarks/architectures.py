@@ -39,7 +39,7 @@ PROFILED = 32
 SECONDS = 180
 SHOWN = 240
 CLOCK = 5.0
-"""Microseconds: what `costs.float_regions.LEAST_US` says of the tables."""
+"""Microseconds: what `costs.float_regions.MIN_REGION_SAVED_US` says of the tables."""
 NOT_RUN = "not run by onnxruntime"
 SAME = 120.0
 """SQNR (dB) of two runs of one model on the same samples, at least."""

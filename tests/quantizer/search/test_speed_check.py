@@ -141,7 +141,7 @@ def test_a_plan_that_was_predicted_to_save_too_little_is_timed_and_kept_where_it
     recipe = replace(load_recipe(), measured=read_table(COSTS))
     subject = replace(subject, facts=replace(subject.facts, recipe=recipe))
     quantized = first_plan(subject)
-    monkeypatch.setattr(float_regions, "LEAST_SAVED", 0.9)
+    monkeypatch.setattr(float_regions, "MIN_SAVED_SHARE", 0.9)
     plan = first_plan(subject)
     assert [n for n, e in plan.nodes.items() if e.kind.counts_as_quantized] == []
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, codes))
