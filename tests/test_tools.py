@@ -68,8 +68,7 @@ def test_olive_runs_the_pass(tmp_path: Path) -> None:
 def test_a_data_yaml_means_what_ultralytics_reads_in_it(tmp_path: Path) -> None:
     pytest.importorskip("ultralytics", reason="ultralytics is large, and no test but this needs it")
     from PIL import Image
-    from qprof_onnx.profiles.samples.data_yaml import labels_of
-    from qprof_onnx.profiles.samples.images import SUFFIXES
+    from qprof_onnx.profiles.samples.picture_files import box_files
     from ultralytics.data.dataset import YOLODataset
     from ultralytics.data.utils import check_det_dataset
 
@@ -84,7 +83,7 @@ def test_a_data_yaml_means_what_ultralytics_reads_in_it(tmp_path: Path) -> None:
     info = check_det_dataset(str(file), autodownload=False)
     for split in ("train", "val"):
         theirs = YOLODataset(img_path=info[split], data=info, imgsz=32, augment=False)
-        ours = labels_of(f"{file}:{split}", SUFFIXES).values()
+        ours = box_files(f"{file}:{split}").values()
         expected = zip(theirs.im_files, theirs.label_files, strict=True)
         assert sorted(map(tuple, ours)) == sorted((Path(a), Path(b)) for a, b in expected)
 

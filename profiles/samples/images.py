@@ -1,172 +1,570 @@
-"""Samples from pictures: each file is one sample."""
+"""Samples from pictures: each file is one sample, prepared by the steps of a recipe."""
 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from ..base.errors import ConfigError, DataError, natural_key, nearest
+from ..base.errors import ConfigError, DataError
 from ..base.extras import library
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
-from .data_yaml import is_data_yaml, pictures_of
-from .image_recipes import ImageRecipe, image_recipe, pair
-from .preprocessing import BUILT_IN, Preprocessing
-from .storage import DataFile, data_files, entries_of, is_file, is_folder, joined, place_of, shown_location
+from .picture_files import image_and_other_files
+from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
+from .storage import DataFile, place_of, shown_location
 from .values import InputSpec, Sample, Samples, shape_text, type_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Which files of a folder are pictures.
+# The keys of a recipe for pictures.
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-NAMES = "classes.txt"
-"""File of the names of the classes beside their folders, one a line, in the order of the model's."""
+Size = int | tuple[int, int]
+"""Pixels: one number for height and width, or both."""
 
 
-def image_files(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a folder and of the folders in it, in natural order, but for hidden ones.
+@dataclass(frozen=True)
+class ImageRecipe:
+    """How a picture becomes the input of a model, in the order of the steps.
 
-    Args:
-        source: the folder, or one picture, or its URL; or a `data.yaml` and its split.
+    The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
+    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
+    those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
+    std.
+    """
+
+    size: Annotated[
+        Size | None,
+        Meta(description="N or [H, W]: pixels, where the model's input has free sizes"),
+    ] = None
+    resize: Annotated[
+        Literal["shorter", "exact", "letterbox", "none"] | Size,
+        Meta(
+            description="shorter (the shorter side gets the size), exact (both sides do, whatever the "
+            "proportions), letterbox (the whole picture fits, the rest is filled), none, N (the shorter side "
+            "gets N pixels) or [H, W] (exactly these)"
+        ),
+    ] = "exact"
+    crop: Annotated[
+        Literal["center", "none"] | Size,
+        Meta(description="center (the middle, of the size), none, or N or [H, W] (the middle, so large)"),
+    ] = "none"
+    crop_share: Annotated[
+        float, Meta(gt=0, le=1, description="with resize shorter: share of the shorter side that the size is")
+    ] = 1.0
+    crop_offset: Annotated[
+        Literal["round", "floor"],
+        Meta(
+            description="round (as torchvision) or floor (as transformers): a middle at half a pixel; of a "
+            "border of an odd number of pixels the lesser half goes before the picture, or the greater"
+        ),
+    ] = "round"
+    fill: Annotated[int, Meta(ge=0, le=255, description="0 to 255: pixels around a picture")] = 0
+    place: Annotated[
+        Literal["center", "top-left"],
+        Meta(description="center or top-left: where letterbox puts it"),
+    ] = "center"
+    interpolation: Annotated[
+        Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"],
+        Meta(description="nearest, bilinear, bicubic, lanczos, box or hamming"),
+    ] = "bilinear"
+    antialias: Annotated[
+        bool, Meta(description="true (as Pillow and torchvision) or false (as OpenCV), for smaller pictures")
+    ] = True
+    color: Annotated[
+        Literal["rgb", "bgr", "gray", "rgba"] | None,
+        Meta(description="rgb, bgr, gray or rgba; else as many channels as the model's input has"),
+    ] = None
+    background: Annotated[
+        Annotated[int, Meta(ge=0, le=255)] | None,
+        Meta(
+            description="0 to 255: pixels behind transparent pictures (white is 255); else they lose their "
+            "transparency, which shows colours that were hidden",
+        ),
+    ] = None
+    scale: Annotated[
+        float | str,
+        Meta(description="what pixels of 0 to 255 are multiplied by: a number, or a fraction as 1/255"),
+    ] = "1/255"
+    mean: Annotated[
+        tuple[float, ...],
+        Meta(description="a list of one number, or one for each channel: subtracted"),
+    ] = ()
+    std: Annotated[
+        tuple[float, ...],
+        Meta(description="a list of one number, or one for each channel: divided by"),
+    ] = ()
+    layout: Annotated[
+        Literal["nchw", "nhwc"] | None,
+        Meta(description="nchw or nhwc, where the model's input does not say which"),
+    ] = None
+    dtype: Annotated[str | None, Meta(description="type of the elements; else that of the model's input")] = (
+        None
+    )
+    input: Annotated[
+        str | None, Meta(description="name of the input that takes the picture, where there are several")
+    ] = None
+    column: Annotated[
+        str, Meta(description="the column that holds the picture, where rows of a data set have several")
+    ] = ""
+    constants: Annotated[
+        Mapping[str, Any] | None, Meta(description="values of the other inputs, by name: numbers or lists")
+    ] = None
+
+    @property
+    def factor(self) -> Fraction | float:
+        """The number that pixels are multiplied by: exactly, where it is given as a fraction."""
+        return Fraction(self.scale) if isinstance(self.scale, str) else self.scale
+
+
+def pair(size: Size) -> tuple[int, int]:
+    """Return height and width."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
+    """Return the recipe for pictures that `--preprocess` names.
 
     Raises:
-        DataError: it holds none, or a folder cannot be read.
+        ConfigError: an unknown key, a value that is not allowed; a `preprocessor_config.json` asks for a step
+            that there is not.
     """
-    found, _ = image_and_other_files(source)
-    return found
+    if preprocessing.kind == PREPROCESSOR_CONFIG:
+        return ImageRecipe(**_settings_of_config(preprocessing.name, preprocessing.settings))
+    recipe = recipe_of(preprocessing, ImageRecipe)
+    where = preprocessing.name
+    try:
+        factor = recipe.factor
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(f"{where}: scale '{recipe.scale}': is no number; give one, as in 1/255") from None
+    if not factor:
+        raise ConfigError(f"{where}: scale 0: makes every picture the same; give 1/255, or 1 for none")
+    if any(not value for value in recipe.std):
+        raise ConfigError(f"{where}: std {list(recipe.std)}: nothing can be divided by 0; correct it")
+    sizes = (recipe.size, recipe.resize, recipe.crop)
+    if any(side < 1 for size in sizes if not isinstance(size, str | None) for side in pair(size)):
+        raise ConfigError(f"{where}: size, resize and crop: take pixels from 1; correct them")
+    return recipe
 
 
-def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
-    """Return the pictures as `image_files` does, and how many other files but `classes.txt`."""
-    if is_data_yaml(source):
-        return pictures_of(source, SUFFIXES), 0
-    files = data_files(source, deep=True)
-    found = tuple(file for file in files if file.suffix in SUFFIXES)
-    if not found:
-        raise DataError(
-            f"{shown_location(source)}: holds no pictures; give a folder with {', '.join(SUFFIXES)} files"
-        )
-    return found, sum(file.name != NAMES for file in files) - len(found)
+# A `preprocessor_config.json` of Hugging Face's transformers, in the words of a recipe.
+#
+# What each step does is that of the image processors that resize, crop, rescale and normalise. Steps that
+# there are not are refused by name, as is a processor that does something else in these steps.
+
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""By the numbers that Pillow has for them."""
+STEPS = (
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "do_convert_rgb",
+    "do_flip_channel_order",
+)
+UNSUPPORTED_PROCESSORS = {
+    "Levit": "resizes to 256/224 of the size",
+    "ConvNext": "resizes by crop_pct below 384 pixels",
+    "PoolFormer": "resizes by crop_pct",
+}
+"""Processors that do something else under the same names."""
+SHORTER_SIDE_PROCESSORS = (
+    "CLIP",
+    "MobileNetV1",
+    "MobileNetV2",
+    "MobileViT",
+    "VideoMAE",
+    "Vivit",
+    "Bit",
+    "Blip2",
+)
+"""Processors for which one number is the length of the shorter side; it is both sides for others."""
+BICUBIC_PROCESSORS = ("CLIP", "Siglip", "Blip", "Bit", "EfficientFormer", "ChineseCLIP")
+"""Processors that interpolate so where the file does not say."""
+UNSUPPORTED_KEYS = (
+    "longest_edge",
+    "max_height",
+    "max_width",
+    "size_divisor",
+    "crop_pct",
+    "include_top",
+    "rescale_offset",
+    "keep_aspect_ratio",
+)
 
 
-# Classes of pictures that lie in a folder for each class.
+def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a `preprocessor_config.json` says, as the fields of `ImageRecipe`.
 
-SHOWN = 8
-"""Classes that a note names."""
+    Args:
+        where: the file, for messages.
+        config: its content.
+
+    Raises:
+        ConfigError: a step or key that a recipe has not, named.
+    """
+    processor = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    advice = "write a recipe, or samples as FILE.py:FUNCTION"
+    for name, does in UNSUPPORTED_PROCESSORS.items():
+        if processor.startswith(name):
+            raise ConfigError(f"{where}: {processor} {does}, which is not supported; {advice}")
+    sizes = [value for value in (config.get("size"), config.get("crop_size")) if isinstance(value, Mapping)]
+    keys = {key: value for mapping in (config, *sizes) for key, value in mapping.items()}
+    for key, value in keys.items():
+        if value and (key in UNSUPPORTED_KEYS or (key.startswith("do_") and key not in STEPS)):
+            raise ConfigError(f"{where}: {key}: {value!r} is not supported; {advice}")
+
+    settings: dict[str, Any] = {"resize": "none", "scale": 1.0, "crop_offset": "floor"}
+    if config.get("do_resize", "size" in config):
+        size = config.get("size")
+        if isinstance(size, Mapping) and "shortest_edge" in size:
+            settings["resize"] = _config_pixels(where, "size", size["shortest_edge"])
+        elif isinstance(size, int) and not processor:
+            raise ConfigError(
+                f"{where}: size {size}: does not say of which side, and the file names no processor; write "
+                f'"size": {{"shortest_edge": {size}}} or {{"height": {size}, "width": {size}}}'
+            )
+        elif isinstance(size, int) and processor.startswith(SHORTER_SIDE_PROCESSORS):
+            settings["resize"] = size
+        else:
+            settings["resize"] = _config_size(where, "size", size)
+        number = config.get("resample", 3 if processor.startswith(BICUBIC_PROCESSORS) else 2)
+        if not isinstance(number, int) or not 0 <= number < len(RESAMPLE):
+            raise ConfigError(
+                f"{where}: resample {number!r}: is none of Pillow's; give 0 to {len(RESAMPLE) - 1}"
+            )
+        settings["interpolation"] = RESAMPLE[number]
+    if config.get("do_center_crop", "crop_size" in config):
+        settings["crop"] = _config_size(where, "crop_size", config.get("crop_size", config.get("size")))
+    if config.get("do_rescale", True):
+        settings["scale"] = float(config.get("rescale_factor", 1 / 255))
+    if config.get("do_normalize", "image_mean" in config):
+        for name, key in (("mean", "image_mean"), ("std", "image_std")):
+            value = config.get(key)
+            values = value if isinstance(value, list) else [value]
+            if not values or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+                raise ConfigError(f"{where}: {key}: is {value!r}; give a number for each channel")
+            settings[name] = tuple(map(float, values))
+    if config.get("do_flip_channel_order"):
+        settings["color"] = "bgr"
+    if config.get("do_convert_rgb"):
+        settings["background"] = 255  # `convert_to_rgb` of transformers 5; older ones dropped transparency
+    return settings
 
 
-@dataclass(frozen=True, eq=False)
-class FolderClasses:
-    """The classes of the pictures of a folder.
+def _config_size(where: str, key: str, value: object) -> tuple[int, int]:
+    if isinstance(value, Mapping) and {"height", "width"} <= value.keys():
+        return _config_pixels(where, key, value["height"]), _config_pixels(where, key, value["width"])
+    if isinstance(value, Mapping) and "shortest_edge" in value:
+        value = value["shortest_edge"]
+    return _config_pixels(where, key, value), _config_pixels(where, key, value)
+
+
+def _config_pixels(where: str, key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{where}: {key}: is {value!r}; give height and width, or shortest_edge, in pixels")
+    return value
+
+
+# Which input of a model takes a picture, its size and channels, and what the other inputs get.
+
+CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
+COLORS = {3: "rgb", 1: "gray", 4: "rgba"}
+
+
+@dataclass(eq=False)
+class ImageEncoder:
+    """Makes samples of pictures, wherever they come from.
 
     Attributes:
-        names: of the classes by number; "" for one without a folder.
-        labels: class of each picture, int64, in the order in which `image_files` has them.
-        rule: where the numbers come from, in words.
-        is_order: whether the numbers are the order of the folders, and so right only where there is a folder
-            for each class of the model.
+        recipe: how.
+        spec: the input that takes the picture, as if the model took one row at a time.
+        size: height and width of it; None where they are free and nothing gives them.
+        channels_first: whether channels go before rows of pixels.
+        color: order of the channels.
+        dtype: of the array; the pixels stay as they are where it is uint8.
+        constants: of the other inputs, each with one row where it has an axis of rows.
     """
 
-    names: tuple[str, ...]
-    labels: npt.NDArray[np.int64]
-    rule: str
-    is_order: bool
+    recipe: ImageRecipe
+    spec: InputSpec
+    size: tuple[int, int] | None
+    channels_first: bool
+    color: str
+    dtype: np.dtype[Any]
+    constants: Mapping[str, npt.NDArray[Any]]
+    _transparency_noted: bool = False
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the input has an axis of rows."""
+        return len(self.spec.shape or ()) == 4
+
+    def arrays(self, file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the sample of one picture.
+
+        Args:
+            file: the picture, opened.
+            where: the picture, for messages.
+
+        Raises:
+            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
+        """
+        recipe, image = self.recipe, _loaded(file, where)
+        drops_alpha = recipe.background is None and self.color != "rgba"
+        if drops_alpha and not self._transparency_noted and _is_transparent(image):
+            self._transparency_noted = True
+            note(
+                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it; "
+                "write background: 255 into a recipe to have such pictures on white"
+            )
+        try:
+            fitting = _fitted(_upright(image, self.color, recipe.background), recipe, self.size)
+        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
+            raise DataError(
+                f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
+            ) from error
+        pixels: npt.NDArray[np.uint8] = np.asarray(fitting)
+        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        pixels = pixels[:, :, ::-1] if self.color == "bgr" else pixels
+        values = pixels if self.dtype == np.uint8 else _normalised(pixels, recipe)
+        ordered = values.transpose(2, 0, 1) if self.channels_first else values
+        array = np.ascontiguousarray(ordered).astype(self.dtype, copy=False)
+        return {self.spec.name: array[None] if self.has_batch else array, **self.constants}
+
+    def description(self) -> str:
+        """Return what becomes of a picture, in words."""
+        recipe, size, steps = self.recipe, self.size, list[str]()
+        if recipe.background is not None:
+            steps.append(f"transparent ones on {recipe.background}")
+        if recipe.resize == "shorter" and size is not None:
+            sides = tuple(int(side / recipe.crop_share) for side in size)
+            square = sides[0] == sides[1]
+            steps.append(f"shorter side to {sides[0]}" if square else f"to at least {_size_text(sides)}")
+        elif isinstance(recipe.resize, int):
+            steps.append(f"shorter side to {recipe.resize}")
+        elif recipe.resize == "letterbox":
+            steps.append(f"letterbox {_size_text(size or ())} filled with {recipe.fill}")
+        elif recipe.resize == "exact":
+            steps.append(f"to {_size_text(size or ())}")
+        elif not isinstance(recipe.resize, str):
+            steps.append(f"to {_size_text(recipe.resize)}")
+        if recipe.crop != "none":
+            sides = size or () if recipe.crop == "center" else pair(recipe.crop)
+            steps.append(f"middle {_size_text(sides)}")
+        steps.append(self.color.upper())
+        if self.dtype == np.uint8:
+            steps.append("pixels 0 to 255")
+        else:
+            factor = recipe.factor
+            if factor != 1:
+                steps.append(f"times {factor if isinstance(factor, Fraction) else f'{factor:.6g}'}")
+            if recipe.mean:
+                steps.append(f"less {' '.join(f'{value:.4g}' for value in recipe.mean)}")
+            if recipe.std:
+                steps.append(f"divided by {' '.join(f'{value:.4g}' for value in recipe.std)}")
+        layout = "channels first" if self.channels_first else "channels last"
+        return f"{type_text(self.dtype)} {shape_text(self.spec.shape)}, {layout}: {', '.join(steps)}"
 
 
-def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
-    """Return the classes of the pictures of a folder, and note them.
+def _size_text(sides: Sequence[int]) -> str:
+    return " x ".join(map(str, sides))
+
+
+def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> ImageEncoder:
+    """Return what makes samples of pictures.
 
     Args:
-        source: folder with a folder for each class.
+        preprocessing: a recipe for pictures.
+        inputs: of the model.
 
     Raises:
-        DataError: see `folder_classes`.
+        ConfigError: Pillow is not installed; the recipe is wrong, or has to say more: the input, its size,
+            layout or the values of other inputs.
+        DataError: no input of the model can take a picture.
     """
-    found = folder_classes(source)
-    named = [f"{number} '{name}'" for number, name in enumerate(found.names) if name]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    note(
-        f"{shown_location(os.fspath(source))}: the folders are {len(named)} classes, numbered {found.rule}: "
-        f"{', '.join(named[:SHOWN])}{more}; if the model has others, write them into {NAMES} in that folder"
-    )
-    return found
-
-
-def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
-    """Return the classes of the pictures of a folder.
-
-    The number of a class is the line of its folder's name in `classes.txt`, counted from 0; without that file
-    the name itself where all names are exactly the numbers from 0 on, with or without leading zeros, else its
-    place in order: of the numbers where all names are some, else alphabetical, as in torchvision and Keras.
-
-    Raises:
-        DataError: there are no pictures; one lies in no folder, or in one that `classes.txt` has not.
-    """
-    root = os.fspath(source)
-    folders = [file.name.split("/") for file in image_files(root)]
-    outside = next((parts for parts in folders if len(parts) < 2), None)
-    if outside is not None:
+    where = preprocessing.name
+    library("PIL", where, "images")
+    recipe = image_recipe(preprocessing)
+    inputs = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
+    spec = _picture_input(where, inputs, recipe)
+    shape = spec.shape
+    if shape is None or len(shape) not in (3, 4):
         raise DataError(
-            f"{joined(root, outside[0])}: lies in no folder of a class; put each picture into the folder of "
-            "its class, or give a file of labels"
+            f"input '{spec.name}': is {spec}, and a picture needs 3 or 4 dimensions; name another "
+            "input in the recipe (input: NAME), or give samples as FILE.py:FUNCTION"
         )
-    names, rule, is_order = _names(root)
-    number_of = {name: number for number, name in enumerate(names) if name}
-    for parts in folders:
-        if parts[0] not in number_of:
-            raise DataError(
-                f"{joined(root, parts[0])}: is no class of {joined(root, NAMES)}; add its line."
-                f"{nearest(parts[0], number_of)}"
+    if recipe.layout is not None:
+        channels_first = recipe.layout == "nchw"
+    else:
+        wanted = (CHANNELS[recipe.color],) if recipe.color else tuple(COLORS)
+        channels_first = shape[-3] in wanted
+        if channels_first == (shape[-1] in wanted):
+            raise ConfigError(
+                f"{where}: input '{spec.name}' is {spec}, which does not say where its channels are; write a "
+                f"recipe with layout: nchw or layout: nhwc{_base_advice(where)}"
             )
-    labels = np.array([number_of[parts[0]] for parts in folders], np.int64)
-    return FolderClasses(names, labels, rule, is_order)
+    axes = shape[-3:]
+    channels, sides = (axes[0], axes[1:]) if channels_first else (axes[2], axes[:2])
+    size = _picture_size(where, spec, (sides[0], sides[1]), recipe)
+    color = recipe.color or COLORS.get(channels if isinstance(channels, int) else 3)
+    if color is None:
+        raise DataError(
+            f"input '{spec.name}': is {spec}, with {channels} channels, and pictures have 1, 3 or 4; "
+            "give samples as FILE.py:FUNCTION"
+        )
+    for name, values in (("mean", recipe.mean), ("std", recipe.std)):
+        if len(values) not in (0, 1, CHANNELS[color]):
+            raise ConfigError(
+                f"{where}: {name}: has {len(values)} numbers, and the model's input {CHANNELS[color]} "
+                "channels; give one number, or one for each channel"
+            )
+    try:
+        dtype = np.dtype(recipe.dtype) if recipe.dtype else spec.dtype
+    except TypeError:
+        raise ConfigError(
+            f"{where}: dtype '{recipe.dtype}': is no type of numpy's; give float32 or uint8"
+        ) from None
+    if dtype.kind in "iu" and dtype != np.uint8:
+        every_pixel = np.repeat(np.arange(256, dtype=np.uint8)[:, None], CHANNELS[color], axis=1)
+        numbers, limits = _normalised(every_pixel, recipe), np.iinfo(dtype)
+        if not ((numbers == np.rint(numbers)) & (numbers >= limits.min) & (numbers <= limits.max)).all():
+            raise ConfigError(
+                f"{where}: input '{spec.name}' takes {type_text(dtype)}, and scale, mean and std make "
+                "numbers of pixels that it cannot hold; write a recipe that makes whole ones, as scale: 1, "
+                "mean: [128]"
+            )
+
+    values_left, constants = dict(recipe.constants or {}), {}
+    for other in inputs:
+        if other is not spec:
+            if other.name not in values_left:
+                raise ConfigError(
+                    f"{where}: says nothing of input '{other.name}', {other}; write a recipe with constants: "
+                    f"{{{other.name}: VALUES}}{_base_advice(where)}"
+                )
+            constants[other.name] = _constant(where, other, values_left.pop(other.name))
+    if values_left:
+        raise ConfigError(
+            f"{where}: constants: the model has no other input '{next(iter(values_left))}'; remove it"
+        )
+    return ImageEncoder(recipe, spec, size, channels_first, color, dtype, constants)
 
 
-def _names(root: str) -> tuple[tuple[str, ...], str, bool]:
-    """Return the names of the classes by number, where the numbers come from, and whether from an order."""
-    names = joined(root, NAMES)
-    if is_file(names.location):
-        return tuple(line.strip() for line in names.text().splitlines()), f"by {NAMES}", False
-    entries = (name for name in entries_of(root) if not name.startswith("."))
-    folders = sorted(name for name in entries if is_folder(joined(root, name).location))
-    if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
-        folders.sort(key=natural_key)
-        if [int(name) for name in folders] == list(range(len(folders))):
-            return tuple(folders), "as they are named", False
-        return tuple(folders), "in the order of the numbers", True
-    return tuple(folders), "in alphabetical order", True
+def _picture_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) -> InputSpec:
+    """Return the input that takes the picture: the one of the recipe, or the only one, or of rank 4."""
+    names = ", ".join(f"'{spec.name}'" for spec in inputs)
+    if recipe.input is not None:
+        named = [spec for spec in inputs if spec.name == recipe.input]
+        if not named:
+            raise ConfigError(f"{where}: input '{recipe.input}': the model has none; its inputs are {names}")
+        return named[0]
+    fitting = [spec for spec in inputs if spec.shape is not None and len(spec.shape) == 4]
+    if len(inputs) > 1 and len(fitting) != 1:
+        raise ConfigError(
+            f"{where}: does not say which input takes the picture; write a recipe with input: NAME and "
+            f"constants: {{OTHER: VALUES}}; the model's inputs are {names}"
+        )
+    return fitting[0] if fitting else inputs[0]
+
+
+def _picture_size(
+    where: str, spec: InputSpec, sides: tuple[int | str | None, int | str | None], recipe: ImageRecipe
+) -> tuple[int, int] | None:
+    """Return height and width of the input, where the model fixes them or the recipe gives them."""
+    given = None if recipe.size is None else pair(recipe.size)
+    height, width = (
+        side if isinstance(side, int) else given[axis] if given else None for axis, side in enumerate(sides)
+    )
+    if given and given != (height, width):
+        raise ConfigError(
+            f"{where}: size {given[0]} x {given[1]}: input '{spec.name}' is {spec}; leave the size out"
+        )
+    if height is not None and width is not None:
+        return height, width
+    if recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center":
+        usual = 640 if where == "yolo" else 224
+        advice = "write size: 224, or size: [192, 256] for height and width"
+        if where.isidentifier():  # a built-in recipe
+            advice = (
+                f"write the pixels: --preprocess {where}:{usual}, or {where}:192x256 for height and width"
+            )
+        raise ConfigError(f"{where}: the size is not known: input '{spec.name}' is {spec}; {advice}")
+    return None
+
+
+def _base_advice(where: str) -> str:
+    """Return what makes a recipe of a built-in one."""
+    name = where.partition(":")[0]
+    return f" below the line base: {name}" if name.isidentifier() else ""
+
+
+def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
+    """Return the value of an input: with axes of 1 before it as need be, or everywhere the same number."""
+    array = exact_array(f"{where}: constants: {spec.name}", value, spec.dtype)
+    shape = spec.shape
+    if shape is None:
+        return array
+    if array.ndim == 0:
+        return np.full([side if isinstance(side, int) else 1 for side in shape], array)
+    return array.reshape([1] * (len(shape) - array.ndim) + list(array.shape))
 
 
 # The steps of a recipe on one picture, by Pillow; the arithmetic is that of torchvision or transformers.
 
 MODES = {"rgb": "RGB", "bgr": "RGB", "gray": "L", "rgba": "RGBA"}
 """Pillow's names of the colour orders."""
+DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+"""Modes of Pillow with more than 8 bits for a pixel's channel, which it would clip."""
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """What becomes of pixel values.
+def picture_of(file: DataFile) -> Image:
+    """Return a picture in RGB as loaders of torchvision give it to transforms: not turned, on no background.
 
-    Attributes:
-        dtype: of the result; the pixels stay as they are where it is uint8.
-        channels_first: whether channels go before rows.
+    Raises:
+        ConfigError: Pillow is not installed. DataError: it is broken, or no picture.
     """
+    library("PIL", str(file), "images")
+    return _loaded(io.BytesIO(file.read()), str(file)).convert("RGB")
 
-    dtype: np.dtype[Any]
-    channels_first: bool
+
+def _loaded(file: IO[bytes], where: str) -> Image:
+    """Return a picture that is whole.
+
+    Raises:
+        DataError: see `ImageEncoder.arrays`.
+    """
+    from PIL import Image as PillowImage
+
+    try:
+        with PillowImage.open(file) as image:
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
+            image.load()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
+    except Exception as error:  # Pillow's decoders raise anything on damaged files
+        text = str(error) or type(error).__name__
+        raise DataError(f"{where}: cannot be read as a picture ({text}); replace or remove it") from error
+    if image.mode in DEEP_MODES:
+        raise DataError(
+            f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
+            "bits, or give samples as FILE.py:FUNCTION"
+        )
+    if pages > 1:
+        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
+    return image
 
 
-def upright(image: Image, color: str, background: int | None = None) -> Image:
+def _upright(image: Image, color: str, background: int | None) -> Image:
     """Return a picture turned as its EXIF data says, in a colour order; bgr is still rgb.
 
     Args:
@@ -181,13 +579,13 @@ def upright(image: Image, color: str, background: int | None = None) -> Image:
     turned = ImageOps.exif_transpose(image)
     if turned.mode == "P" and "transparency" in turned.info:  # Pillow warns of the direct way
         turned = turned.convert("RGBA")
-    if background is not None and color != "rgba" and is_transparent(turned):
+    if background is not None and color != "rgba" and _is_transparent(turned):
         behind = PillowImage.new("RGBA", turned.size, (background, background, background, 255))
         turned = PillowImage.alpha_composite(behind, turned.convert("RGBA")).convert("RGB")
     return turned if turned.mode == MODES[color] else turned.convert(MODES[color])
 
 
-def is_transparent(image: Image) -> bool:
+def _is_transparent(image: Image) -> bool:
     """Whether something of a picture is transparent: by an alpha channel, a palette or a shade of gray."""
     if "transparency" in image.info and image.mode in ("P", "L", "1"):
         image = image.convert("RGBA")
@@ -195,7 +593,7 @@ def is_transparent(image: Image) -> bool:
     return has_alpha and image.getchannel("A").histogram()[255] < image.width * image.height
 
 
-def fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
+def _fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
     """Return a picture of the size that the recipe gives it.
 
     Args:
@@ -204,31 +602,29 @@ def fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> I
         size: height and width, for the words `shorter`, `exact`, `letterbox` and `center`; None where none of
             them is used.
     """
-    resized = _resized_as(image, recipe, size)
-    if recipe.crop == "none":
-        return resized
-    return _cropped(resized, _pixels_of(recipe.crop, size), recipe)
 
+    def sides_of(step: str | Size) -> tuple[int, int]:
+        """Return the height and width of a step: its own, or those that the model has."""
+        if isinstance(step, str):
+            assert size is not None
+            return size
+        return pair(step)
 
-def _resized_as(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
-    if recipe.resize == "none":
-        return image
     if recipe.resize == "letterbox":
-        return _letterboxed(image, _pixels_of(recipe.resize, size), recipe)
-    if recipe.resize == "shorter":
-        height, width = (int(side / recipe.crop_share) for side in _pixels_of(recipe.resize, size))
-        return _resized(image, _covering(image, height, width), recipe)
-    if isinstance(recipe.resize, int):
-        return _resized(image, _with_shorter_side(image, recipe.resize), recipe)
-    return _resized(image, _pixels_of(recipe.resize, size), recipe)
-
-
-def _pixels_of(step: object, size: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the height and width of a step: its own, or those that the model has."""
-    if isinstance(step, str):
-        assert size is not None
-        return size
-    return pair(step)  # type: ignore[arg-type]
+        image = _letterboxed(image, sides_of(recipe.resize), recipe)
+    elif recipe.resize == "shorter":
+        height, width = (int(side / recipe.crop_share) for side in sides_of(recipe.resize))
+        if height == width:
+            image = _resized(image, _with_shorter_side(image, height), recipe)
+        else:  # the least height and width in proportion that are at least those wanted
+            ratio = max(height / image.height, width / image.width)
+            covering = max(height, int(image.height * ratio)), max(width, int(image.width * ratio))
+            image = _resized(image, covering, recipe)
+    elif isinstance(recipe.resize, int):
+        image = _resized(image, _with_shorter_side(image, recipe.resize), recipe)
+    elif recipe.resize != "none":
+        image = _resized(image, sides_of(recipe.resize), recipe)
+    return image if recipe.crop == "none" else _cropped(image, sides_of(recipe.crop), recipe)
 
 
 def _with_shorter_side(image: Image, length: int) -> tuple[int, int]:
@@ -237,14 +633,6 @@ def _with_shorter_side(image: Image, length: int) -> tuple[int, int]:
     if width <= height:
         return int(length * height / width), length
     return length, int(length * width / height)
-
-
-def _covering(image: Image, height: int, width: int) -> tuple[int, int]:
-    """Return the least height and width in proportion that are at least those wanted."""
-    if height == width:
-        return _with_shorter_side(image, height)
-    ratio = max(height / image.height, width / image.width)
-    return max(height, int(image.height * ratio)), max(width, int(image.width * ratio))
 
 
 def _resized(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
@@ -294,41 +682,6 @@ def _on_canvas(image: Image, size: tuple[int, int], corner: tuple[int, int], fil
     return canvas
 
 
-def values_of(image: Image, recipe: ImageRecipe, color: str, arithmetic: Arithmetic) -> npt.NDArray[Any]:
-    """Return the pixels as the model takes them, without a batch axis.
-
-    Args:
-        image: of the size of the input.
-        recipe: scale, mean and std.
-        color: order of the channels.
-        arithmetic: what is done to them.
-
-    Returns:
-        Array of shape (C, H, W) or (H, W, C).
-    """
-    pixels: npt.NDArray[np.uint8] = np.asarray(image)
-    pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-    pixels = pixels[:, :, ::-1] if color == "bgr" else pixels
-    values = pixels if arithmetic.dtype == np.uint8 else _normalised(pixels, recipe)
-    ordered = values.transpose(2, 0, 1) if arithmetic.channels_first else values
-    return np.ascontiguousarray(ordered).astype(arithmetic.dtype, copy=False)
-
-
-def whole_values(recipe: ImageRecipe, channels: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether a type holds what a recipe makes of pixels: always but for integers.
-
-    Args:
-        recipe: scale, mean and std.
-        channels: of a picture.
-        dtype: of the result.
-    """
-    if dtype.kind not in "iu" or dtype == np.uint8:
-        return True
-    every = np.repeat(np.arange(256, dtype=np.uint8)[:, None], channels, axis=1)
-    values, limits = _normalised(every, recipe), np.iinfo(dtype)
-    return bool(((values == np.rint(values)) & (values >= limits.min) & (values <= limits.max)).all())
-
-
 def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArray[Any]:
     """Return the values in float32."""
     factor = recipe.factor
@@ -338,188 +691,6 @@ def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArr
     else:  # as transformers: multiplied in float64
         values = (pixels.astype(np.float64) * factor).astype(np.float32)
     return (values - np.asarray(recipe.mean or 0, np.float32)) / np.asarray(recipe.std or 1, np.float32)
-
-
-# Where a picture goes: which input of a model takes it, its size, its channels, and what the others get.
-
-CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
-COLORS = {3: "rgb", 1: "gray", 4: "rgba"}
-
-
-@dataclass(frozen=True)
-class ImageInput:
-    """How pictures become arrays for one model.
-
-    Attributes:
-        spec: the input that takes the picture.
-        size: height and width of it; None where they are free and nothing gives them.
-        channels_first: whether channels go before rows.
-        color: order of the channels.
-        has_batch: whether the input has an axis of rows before them.
-        dtype: of the array.
-        constants: of the other inputs, each with one row where it has an axis of rows.
-    """
-
-    spec: InputSpec
-    size: tuple[int, int] | None
-    channels_first: bool
-    color: str
-    has_batch: bool
-    dtype: np.dtype[Any]
-    constants: Mapping[str, npt.NDArray[Any]]
-
-    def arrays(self, values: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return the sample of a picture, of shape (C, H, W) or (H, W, C)."""
-        return {self.spec.name: values[None] if self.has_batch else values, **self.constants}
-
-
-def image_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) -> ImageInput:
-    """Return where pictures go.
-
-    Args:
-        where: the recipe, for messages.
-        inputs: of the model.
-        recipe: how they are prepared.
-
-    Raises:
-        ConfigError: the recipe has to say more: the input, its size, layout or the values of other inputs.
-        DataError: no input of the model can take a picture.
-    """
-    spec = _input_of(where, inputs, recipe)
-    shape = spec.shape
-    if shape is None or len(shape) not in (3, 4):
-        raise DataError(
-            f"input '{spec.name}': is {spec}, and a picture needs 3 or 4 dimensions; name another "
-            "input in the recipe (input: NAME), or give samples as FILE.py:FUNCTION"
-        )
-    first = _channels_first(where, spec, shape, recipe)
-    axes = shape[-3:]
-    channels, sides = (axes[0], axes[1:]) if first else (axes[2], axes[:2])
-    size = _size_of(where, spec, (sides[0], sides[1]), recipe)
-    color = recipe.color or COLORS.get(channels if isinstance(channels, int) else 3)
-    if color is None:
-        raise DataError(
-            f"input '{spec.name}': is {spec}, with {channels} channels, and pictures have 1, 3 or 4; "
-            "give samples as FILE.py:FUNCTION"
-        )
-    _check_channels(where, recipe, CHANNELS[color])
-    dtype = _dtype(where, recipe.dtype) if recipe.dtype else spec.dtype
-    if not whole_values(recipe, CHANNELS[color], dtype):
-        raise ConfigError(
-            f"{where}: input '{spec.name}' takes {type_text(dtype)}, and scale, mean and std make numbers of "
-            "pixels that it cannot hold; write a recipe that makes whole ones, as scale: 1, mean: [128]"
-        )
-    constants = _constants(where, [other for other in inputs if other is not spec], recipe)
-    return ImageInput(spec, size, first, color, len(shape) == 4, dtype, constants)
-
-
-def _input_of(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) -> InputSpec:
-    names = ", ".join(f"'{spec.name}'" for spec in inputs)
-    if recipe.input is not None:
-        named = [spec for spec in inputs if spec.name == recipe.input]
-        if not named:
-            raise ConfigError(f"{where}: input '{recipe.input}': the model has none; its inputs are {names}")
-        return named[0]
-    fitting = [spec for spec in inputs if spec.shape is not None and len(spec.shape) == 4]
-    if len(inputs) > 1 and len(fitting) != 1:
-        raise ConfigError(
-            f"{where}: does not say which input takes the picture; write a recipe with input: NAME and "
-            f"constants: {{OTHER: VALUES}}; the model's inputs are {names}"
-        )
-    return fitting[0] if fitting else inputs[0]
-
-
-def _channels_first(
-    where: str, spec: InputSpec, shape: Sequence[int | str | None], recipe: ImageRecipe
-) -> bool:
-    if recipe.layout is not None:
-        return recipe.layout == "nchw"
-    wanted = (CHANNELS[recipe.color],) if recipe.color else tuple(COLORS)
-    first, last = shape[-3] in wanted, shape[-1] in wanted
-    if first == last:
-        raise ConfigError(
-            f"{where}: input '{spec.name}' is {spec}, which does not say where its channels are; write a "
-            f"recipe with layout: nchw or layout: nhwc{_base_of(where)}"
-        )
-    return first
-
-
-def _size_of(
-    where: str, spec: InputSpec, sides: tuple[int | str | None, int | str | None], recipe: ImageRecipe
-) -> tuple[int, int] | None:
-    given = None if recipe.size is None else pair(recipe.size)
-    height, width = (
-        side if isinstance(side, int) else given[axis] if given else None for axis, side in enumerate(sides)
-    )
-    if given and given != (height, width):
-        raise ConfigError(
-            f"{where}: size {given[0]} x {given[1]}: input '{spec.name}' is {spec}; leave the size out"
-        )
-    if height is not None and width is not None:
-        return height, width
-    words = recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center"
-    if words:
-        built_in, usual = where.isidentifier(), 640 if where == "yolo" else 224
-        advice = f"write the pixels: --preprocess {where}:{usual}, or {where}:192x256 for height and width"
-        raise ConfigError(
-            f"{where}: the size is not known: input '{spec.name}' is {spec}; "
-            f"{advice if built_in else 'write size: 224, or size: [192, 256] for height and width'}"
-        )
-    return None
-
-
-def _base_of(where: str) -> str:
-    """Return what makes a recipe of a built-in one."""
-    name = where.partition(":")[0]
-    return f" below the line base: {name}" if name.isidentifier() else ""
-
-
-def _check_channels(where: str, recipe: ImageRecipe, channels: int) -> None:
-    for name, values in (("mean", recipe.mean), ("std", recipe.std)):
-        if len(values) not in (0, 1, channels):
-            raise ConfigError(
-                f"{where}: {name}: has {len(values)} numbers, and the model's input {channels} channels; "
-                "give one number, or one for each channel"
-            )
-
-
-def _dtype(where: str, name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise ConfigError(f"{where}: dtype '{name}': is no type of numpy's; give float32 or uint8") from None
-
-
-def _constants(where: str, others: Sequence[InputSpec], recipe: ImageRecipe) -> dict[str, npt.NDArray[Any]]:
-    given = dict(recipe.constants or {})
-    arrays = {}
-    for spec in others:
-        if spec.name not in given:
-            raise ConfigError(
-                f"{where}: says nothing of input '{spec.name}', {spec}; write a recipe with constants: "
-                f"{{{spec.name}: VALUES}}{_base_of(where)}"
-            )
-        arrays[spec.name] = _constant(where, spec, given.pop(spec.name))
-    if given:
-        raise ConfigError(
-            f"{where}: constants: the model has no other input '{next(iter(given))}'; remove it"
-        )
-    return arrays
-
-
-def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
-    """Return the value of an input: with axes of 1 before it as need be, or everywhere the same number."""
-    array = exact_array(f"{where}: constants: {spec.name}", value, spec.dtype)
-    shape = spec.shape
-    if shape is None:
-        return array
-    if array.ndim == 0:
-        return np.full([side if isinstance(side, int) else 1 for side in shape], array)
-    return array.reshape([1] * (len(shape) - array.ndim) + list(array.shape))
-
-
-DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
-"""Modes of Pillow with more than 8 bits for a pixel's channel, which it would clip."""
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
@@ -540,145 +711,15 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             f"how with --preprocess {', '.join(BUILT_IN)}, or FILE (a recipe, or the model's own "
             f"preprocessor_config.json): --data {source} --preprocess imagenet"
         )
-    make = ImageSamples(inputs, preprocessing)
+    encoder = image_encoder(preprocessing, inputs)
     (files, others), shown = image_and_other_files(source), shown_location(source)
 
     def iterate(part: slice) -> Iterator[Sample]:
         for file in files[part]:
-            yield Sample(file.name, make.arrays(io.BytesIO(file.read()), str(file)))
+            yield Sample(file.name, encoder.arrays(io.BytesIO(file.read()), str(file)))
 
-    noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
+    noted = f"{shown}: {len(files)} pictures, each as {encoder.description()}"
     if others:
         noted += f"; {others} other {'file' if others == 1 else 'files'} passed over"
-    return make.batched(Samples(shown, len(files), iterate, place_of(source), (noted,)))
-
-
-class ImageSamples:
-    """Makes samples of pictures, wherever they come from."""
-
-    def __init__(self, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> None:
-        """Read the recipe.
-
-        Args:
-            inputs: of the model.
-            preprocessing: a recipe for pictures.
-
-        Raises:
-            ConfigError: the recipe is wrong, or has to say more; Pillow is not installed. DataError: no input
-                takes a picture.
-        """
-        library("PIL", preprocessing.name, "images")
-        self.recipe, self._inputs = image_recipe(preprocessing), inputs
-        rows = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
-        self._where = image_input(preprocessing.name, rows, self.recipe)
-        self._arithmetic = Arithmetic(self._where.dtype, self._where.channels_first)
-        self._transparency_noted = False
-
-    def batched(self, samples: Samples) -> Samples:
-        """Return samples of one picture each as the batches that the model takes."""
-        return in_batches(samples, self._inputs) if self._where.has_batch else samples
-
-    def arrays(self, file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the sample of one picture.
-
-        Args:
-            file: the picture, opened.
-            where: the picture, for messages.
-
-        Raises:
-            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
-        """
-        color, image = self._where.color, _image(file, where)
-        background = self.recipe.background
-        if background is None and color != "rgba" and not self._transparency_noted and is_transparent(image):
-            self._transparency_noted = True
-            note(
-                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it; "
-                "write background: 255 into a recipe to have such pictures on white"
-            )
-        try:
-            fitting = fitted(upright(image, color, background), self.recipe, self._where.size)
-        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
-            raise DataError(
-                f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
-            ) from error
-        return self._where.arrays(values_of(fitting, self.recipe, color, self._arithmetic))
-
-    def description(self) -> str:
-        """Return what becomes of a picture, in words."""
-        recipe, where = self.recipe, self._where
-        behind = [] if recipe.background is None else [f"transparent ones on {recipe.background}"]
-        steps = [*behind, *_shape_steps(recipe, where.size), where.color.upper()]
-        if where.dtype == np.uint8:
-            steps.append("pixels 0 to 255")
-        else:
-            factor = recipe.factor
-            text = str(factor) if isinstance(factor, Fraction) else f"{factor:.6g}"
-            steps += [] if factor == 1 else [f"times {text}"]
-            steps += [f"less {_numbers(recipe.mean)}"] if recipe.mean else []
-            steps += [f"divided by {_numbers(recipe.std)}"] if recipe.std else []
-        shape = shape_text(where.spec.shape)
-        layout = "channels first" if where.channels_first else "channels last"
-        return f"{type_text(where.dtype)} {shape}, {layout}: {', '.join(steps)}"
-
-
-def _shape_steps(recipe: ImageRecipe, size: tuple[int, int] | None) -> Iterator[str]:
-    if recipe.resize == "shorter" and size is not None:
-        sides = [int(side / recipe.crop_share) for side in size]
-        yield f"shorter side to {sides[0]}" if sides[0] == sides[1] else f"to at least {_sides(sides)}"
-    elif isinstance(recipe.resize, int):
-        yield f"shorter side to {recipe.resize}"
-    elif recipe.resize == "letterbox":
-        yield f"letterbox {_sides(size or ())} filled with {recipe.fill}"
-    elif recipe.resize == "exact":
-        yield f"to {_sides(size or ())}"
-    elif not isinstance(recipe.resize, str):
-        yield f"to {_sides(pair(recipe.resize))}"
-    if recipe.crop != "none":
-        yield f"middle {_sides(size or () if recipe.crop == 'center' else pair(recipe.crop))}"
-
-
-def _sides(sides: Sequence[int]) -> str:
-    return " x ".join(map(str, sides))
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.4g}" for value in values)
-
-
-def picture_of(file: DataFile) -> Image:
-    """Return a picture in RGB as loaders of torchvision give it to transforms: not turned, on no background.
-
-    Raises:
-        ConfigError: Pillow is not installed. DataError: it is broken, or no picture.
-    """
-    library("PIL", str(file), "images")
-    return _image(io.BytesIO(file.read()), str(file)).convert("RGB")
-
-
-def _image(file: IO[bytes], where: str) -> Image:
-    """Return a picture that is whole.
-
-    Raises:
-        DataError: see `ImageSamples.arrays`.
-    """
-    from PIL import Image as PillowImage
-
-    try:
-        with PillowImage.open(file) as image:
-            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
-            image.load()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
-    except Exception as error:  # Pillow's decoders raise anything on damaged files
-        text = str(error) or type(error).__name__
-        raise DataError(f"{where}: cannot be read as a picture ({text}); replace or remove it") from error
-    if image.mode in DEEP:
-        raise DataError(
-            f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
-            "bits, or give samples as FILE.py:FUNCTION"
-        )
-    if pages > 1:
-        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
-    return image
+    samples = Samples(shown, len(files), iterate, place_of(source), (noted,))
+    return in_batches(samples, inputs) if encoder.has_batch else samples

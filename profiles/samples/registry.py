@@ -16,9 +16,9 @@ from ..base.errors import DataError, nearest_path
 from .arrays import ArrayRecipe, holds_arrays, is_array_name
 from .audio import SUFFIXES as RECORDINGS
 from .audio import AudioRecipe
-from .data_yaml import is_data_yaml
-from .image_recipes import ImageRecipe
-from .images import SUFFIXES as PICTURES
+from .images import ImageRecipe
+from .picture_files import SUFFIXES as PICTURES
+from .picture_files import is_data_yaml
 from .preprocessing import Preprocessing
 from .random_samples import RandomRecipe, is_random
 from .storage import entries_of, exists, holds, is_folder, shown_location

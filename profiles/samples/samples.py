@@ -22,7 +22,7 @@ from ..base.errors import DataError
 from ..base.tool import note
 from ..records.profile import DataId
 from .functions import is_function
-from .images import image_files, picture_of
+from .images import picture_of
 from .objects import (
     ChosenSamples,
     DataLike,
@@ -33,6 +33,7 @@ from .objects import (
     open_function,
     open_object,
 )
+from .picture_files import image_files
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_of
 from .states import FloatModel, drawn_steps, fed_back, with_states, without_state

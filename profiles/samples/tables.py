@@ -29,8 +29,8 @@ from .audio import SUFFIXES as AUDIO_SUFFIXES
 from .audio import audio_encoder
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
-from .images import SUFFIXES as IMAGE_SUFFIXES
-from .images import ImageSamples
+from .images import image_encoder
+from .picture_files import SUFFIXES as IMAGE_SUFFIXES
 from .preprocessing import Preprocessing, recipe_of
 from .storage import (
     DataFile,
@@ -827,7 +827,7 @@ def row_encoder(
             lambda row: audio.arrays(row.where, _file_content(row, column)), audio.window is None, audio.notes
         )
     if preprocessing.reader == "image":
-        images = ImageSamples(inputs, preprocessing)
+        images = image_encoder(preprocessing, inputs)
         column = _file_column("image", images.recipe.column, rows, names, first)
         note = f"{rows.source}: column '{column}', each picture as {images.description()}"
 

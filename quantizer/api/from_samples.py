@@ -31,8 +31,8 @@ from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import CPU, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
-from ...profiles.samples.images import folder_classes
 from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
+from ...profiles.samples.picture_files import folder_classes
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count

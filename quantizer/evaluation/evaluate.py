@@ -20,8 +20,8 @@ from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.batches import fixed_batch
-from ...profiles.samples.data_yaml import for_evaluation
 from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
 from ...profiles.samples.samples import data_id, input_specs
 from ...profiles.samples.states import follows

@@ -18,9 +18,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError
-from ....profiles.samples.data_yaml import is_data_yaml, labels_of
-from ....profiles.samples.images import SUFFIXES
 from ....profiles.samples.objects import DataLike
+from ....profiles.samples.picture_files import box_files, is_data_yaml
 from ....profiles.samples.values import Sample
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
@@ -190,6 +189,6 @@ def digest_of(asked: NamedMetric, path: str | None, more: str = "", labels: Labe
 
 def _files(path: Path) -> Sequence[Path]:
     if is_data_yaml(str(path)):
-        labels = labels_of(str(path), SUFFIXES).values()
+        labels = box_files(str(path)).values()
         return sorted(boxes for _, boxes in labels if boxes.is_file())
     return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
-from ....profiles.samples.data_yaml import is_data_yaml, labels_of
-from ....profiles.samples.images import SUFFIXES
 from ....profiles.samples.objects import DataLike, PreprocessedData
+from ....profiles.samples.picture_files import SUFFIXES, box_files, is_data_yaml
 from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
@@ -211,7 +210,7 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
     where = source.asked.options["images"]
     if is_data_yaml(str(folder)):
-        both = labels_of(str(folder), SUFFIXES)
+        both = box_files(str(folder))
         files = {name: boxes for name, (_, boxes) in both.items() if boxes.is_file()}
         if not files:
             raise DataError(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ....profiles.base.errors import DataError, QprofError
 from ....profiles.base.extras import library
 from ....profiles.base.tool import note
-from ....profiles.samples.images import noted_classes
+from ....profiles.samples.picture_files import noted_classes
 from ....profiles.samples.tables import column_of
 from ....profiles.samples.values import Sample
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.samples.images import folder_classes, noted_classes
+from qprof_onnx.profiles.samples.picture_files import folder_classes, noted_classes
 
 Image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.samples.data_yaml import for_evaluation, is_data_yaml, labels_of
-from qprof_onnx.profiles.samples.images import SUFFIXES
 from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.picture_files import box_files, for_evaluation, is_data_yaml
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
 
@@ -76,9 +75,9 @@ def test_without_a_path_the_folders_lie_beside_the_file_as_labelling_sites_write
 
 def test_boxes_lie_where_labels_stands_for_images(folder: Path) -> None:
     source = written(folder, "path: set\ntrain: images/train\nval: images/val")
-    found = labels_of(source, SUFFIXES)
+    found = box_files(source)
     assert sorted(found) == [*TRAIN, *VAL]
-    assert {boxes for _, boxes in labels_of(f"{source}:val", SUFFIXES).values()} == {
+    assert {boxes for _, boxes in box_files(f"{source}:val").values()} == {
         folder / "set/labels/val/d.txt",
         folder / "set/labels/val/e.txt",
     }

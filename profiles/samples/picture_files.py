@@ -1,0 +1,269 @@
+"""Pictures on disk: which files they are, and what is known of each by where it lies.
+
+Pictures lie in a folder, whose folders may be their classes. Or they are named by the `data.yaml` of a data
+set, as Ultralytics documents it, or by `data.yaml:val` for one split: `path` is the folder of the data set;
+`train`, `val` and `test` are each a folder of pictures, a `.txt` file with a picture a line, or a list of
+these. The boxes of such a picture are in the file whose path has `/labels/` for `/images/` and ends with
+`.txt`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base import strict_yaml
+from ..base.errors import DataError, MalformedError, natural_key, nearest
+from ..base.tool import note
+from .objects import DataLike, PreprocessedData
+from .storage import (
+    DataFile,
+    data_files,
+    entries_of,
+    is_file,
+    is_folder,
+    is_url,
+    joined,
+    local_path,
+    shown_location,
+)
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+CLASS_NAMES = "classes.txt"
+"""File of the names of the classes beside their folders, one a line, in the order of the model's."""
+
+
+def image_files(source: str) -> tuple[DataFile, ...]:
+    """Return the pictures of a folder and of the folders in it, in natural order, but for hidden ones.
+
+    Args:
+        source: the folder, or one picture, or its URL; or a `data.yaml` and its split.
+
+    Raises:
+        DataError: it holds none, or a folder cannot be read.
+    """
+    pictures, _ = image_and_other_files(source)
+    return pictures
+
+
+def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
+    """Return the pictures as `image_files` does, and how many other files but `classes.txt`."""
+    if is_data_yaml(source):
+        return _files_of_split(source), 0
+    files = data_files(source, deep=True)
+    pictures = tuple(file for file in files if file.suffix in SUFFIXES)
+    if not pictures:
+        raise DataError(
+            f"{shown_location(source)}: holds no pictures; give a folder with {', '.join(SUFFIXES)} files"
+        )
+    return pictures, sum(file.name != CLASS_NAMES for file in files) - len(pictures)
+
+
+# Classes of pictures that lie in a folder for each class.
+
+MAX_NOTED_CLASSES = 8
+"""Classes that a note names."""
+
+
+@dataclass(frozen=True, eq=False)
+class FolderClasses:
+    """The classes of the pictures of a folder.
+
+    Attributes:
+        names: of the classes by number; "" for one without a folder.
+        labels: class of each picture, int64, in the order in which `image_files` has them.
+        rule: where the numbers come from, in words.
+        is_order: whether the numbers are the order of the folders, and so right only where there is a folder
+            for each class of the model.
+    """
+
+    names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    rule: str
+    is_order: bool
+
+
+def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
+    """Return the classes of the pictures of a folder, and note them.
+
+    Args:
+        source: folder with a folder for each class.
+
+    Raises:
+        DataError: see `folder_classes`.
+    """
+    classes = folder_classes(source)
+    named = [f"{number} '{name}'" for number, name in enumerate(classes.names) if name]
+    more = f" and {len(named) - MAX_NOTED_CLASSES} more" if len(named) > MAX_NOTED_CLASSES else ""
+    note(
+        f"{shown_location(os.fspath(source))}: the folders are {len(named)} classes, numbered "
+        f"{classes.rule}: {', '.join(named[:MAX_NOTED_CLASSES])}{more}; if the model has others, write them "
+        f"into {CLASS_NAMES} in that folder"
+    )
+    return classes
+
+
+def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
+    """Return the classes of the pictures of a folder.
+
+    The number of a class is the line of its folder's name in `classes.txt`, counted from 0; without that file
+    the name itself where all names are exactly the numbers from 0 on, with or without leading zeros, else its
+    place in order: of the numbers where all names are some, else alphabetical, as in torchvision and Keras.
+
+    Raises:
+        DataError: there are no pictures; one lies in no folder, or in one that `classes.txt` has not.
+    """
+    root = os.fspath(source)
+    paths = [file.name.split("/") for file in image_files(root)]
+    outside = next((path for path in paths if len(path) < 2), None)
+    if outside is not None:
+        raise DataError(
+            f"{joined(root, outside[0])}: lies in no folder of a class; put each picture into the folder of "
+            "its class, or give a file of labels"
+        )
+    listed = joined(root, CLASS_NAMES)
+    if is_file(listed.location):
+        names = tuple(line.strip() for line in listed.text().splitlines())
+        rule, is_order = f"by {CLASS_NAMES}", False
+    else:
+        entries = (name for name in entries_of(root) if not name.startswith("."))
+        folders = sorted(name for name in entries if is_folder(joined(root, name).location))
+        rule, is_order = "in alphabetical order", True
+        if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
+            folders.sort(key=natural_key)
+            is_order = [int(name) for name in folders] != list(range(len(folders)))
+            rule = "in the order of the numbers" if is_order else "as they are named"
+        names = tuple(folders)
+    number_of = {name: number for number, name in enumerate(names) if name}
+    for path in paths:
+        if path[0] not in number_of:
+            raise DataError(
+                f"{joined(root, path[0])}: is no class of {listed}; add its line."
+                f"{nearest(path[0], number_of)}"
+            )
+    labels = np.array([number_of[path[0]] for path in paths], np.int64)
+    return FolderClasses(names, labels, rule, is_order)
+
+
+# The pictures of a `data.yaml`, and the files of their boxes.
+
+SPLITS = ("train", "val", "test")
+
+
+def is_data_yaml(source: str) -> bool:
+    """Return whether a source is a `data.yaml`, with or without the name of a split; looks at names alone."""
+    path, _ = _path_and_split(source)
+    named = path.lower().endswith((".yaml", ".yml")) and not is_url(path)
+    return named and os.path.isfile(local_path(path))
+
+
+def for_evaluation(data: DataLike) -> DataLike:
+    """Return data to compare models on: the split val of a `data.yaml` that has one and names none."""
+    if isinstance(data, PreprocessedData):
+        return PreprocessedData(str(for_evaluation(data.source)), data.preprocess)
+    if not isinstance(data, str | os.PathLike) or not is_data_yaml(os.fspath(data)):
+        return data
+    path, split = _path_and_split(os.fspath(data))
+    return f"{path}:val" if not split and _data_yaml(path).get("val") else data
+
+
+def box_files(source: str) -> dict[str, tuple[Path, Path]]:
+    """Return each picture with the file of its boxes, which need not exist, by the name of the picture.
+
+    Args:
+        source: `data.yaml:SPLIT`, or `data.yaml` for all splits.
+
+    Raises:
+        DataError: the file is no such description, has no such split, or names what does not exist.
+    """
+    path, split = _path_and_split(source)
+    files: dict[str, tuple[Path, Path]] = {}
+    for name in [split] if split else [name for name in SPLITS if _data_yaml(path).get(name)]:
+        for picture in _files_of_split(f"{path}:{name}"):
+            before, images, after = picture.location.rpartition(f"{os.sep}images{os.sep}")
+            beside = f"{before}{os.sep}labels{os.sep}{after}" if images else picture.location
+            files[picture.name] = Path(picture.location), Path(beside).with_suffix(".txt")
+    return files
+
+
+def _files_of_split(source: str) -> tuple[DataFile, ...]:
+    """Return the pictures of a split, in its order; of train where none is named, or of val without that.
+
+    A picture is named by its path in the data set, so that one name is one picture in all splits.
+
+    Raises:
+        DataError: see `box_files`.
+    """
+    path, split = _path_and_split(source)
+    document = _data_yaml(path)
+    split = split or next((name for name in SPLITS if document.get(name)), "")
+    if not document.get(split):
+        has = ", ".join(name for name in SPLITS if document.get(name))
+        near = nearest(split, SPLITS)
+        raise DataError(f"{source}: the file has no split '{split}'; choose one that it has: {has}.{near}")
+
+    # The folder of the data set: `path`, from the folder of the file or from the current one.
+    folder = beside = Path(local_path(path)).parent
+    if document.get("path"):
+        places = [beside / str(document["path"]), Path(str(document["path"]))]
+        existing = next((place for place in places if place.is_dir()), None)
+        if existing is None:
+            looked = " and ".join(dict.fromkeys(str(place) for place in places))
+            raise DataError(
+                f"{path}: path: {document['path']}: no such folder ({looked}); download the data set, or "
+                "correct path:"
+            )
+        folder = existing
+
+    pictures: list[Path] = []
+    for entry in document[split] if isinstance(document[split], list) else [document[split]]:
+        # Exports of labelling sites write ../train/images for what lies beside the file.
+        text = str(entry)
+        places = [folder / text, *([folder / text[3:]] if text.startswith("../") else [])]
+        place = next((place for place in places if place.exists()), None)
+        if place is None:
+            raise DataError(
+                f"{path}: {split}: {entry}: no such folder or file ({places[0]}); download the data set, "
+                "or correct the path"
+            )
+        pictures += _listed_pictures(place) if place.is_file() else _pictures_in(place)
+    names = (os.path.relpath(picture, folder).replace(os.sep, "/") for picture in pictures)
+    return tuple(joined(str(folder), name) for name in names)
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    return [Path(file.location) for file in data_files(str(folder), SUFFIXES, deep=True)]
+
+
+def _listed_pictures(file: Path) -> list[Path]:
+    """Return the pictures that a text file lists; those that begin with ./ lie beside it."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    pictures = [file.parent / line.strip() for line in lines if line.strip()]
+    for picture in pictures:
+        if not picture.is_file():
+            raise DataError(f"{file}: {picture}: no such picture; download the data set, or correct the list")
+    return pictures
+
+
+def _path_and_split(source: str) -> tuple[str, str]:
+    path, _, split = source.rpartition(":")
+    return (path, split) if path.lower().endswith((".yaml", ".yml")) else (source, "")
+
+
+def _data_yaml(path: str) -> dict[str, Any]:
+    try:
+        document = strict_yaml.parse(Path(local_path(path)).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: cannot be read as YAML ({reason}); correct it") from error
+    if not isinstance(document, dict) or not any(document.get(name) for name in SPLITS):
+        raise DataError(
+            f"{path}: says no pictures; as data it is the data.yaml of a data set, with train: and val:; "
+            "or give a folder of samples"
+        )
+    return document
