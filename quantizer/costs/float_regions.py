@@ -17,7 +17,7 @@ from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
 from ..plan.plan import PLAIN_LAYOUT, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
-from ..targets.cost_table import LEAST
+from ..targets.cost_table import MIN_MICROSECONDS
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
 
 # The cheapest assignment of the nodes of a graph to two sides: a minimum cut ------------------------------
@@ -413,7 +413,8 @@ def saves_too_little(
     float_us = min(without_integers, predicted.float_us, sum(before.floating.values()))
     if float_us - predicted.planned_us >= max(MIN_SAVED_SHARE * float_us, MIN_SAVED_US):
         return None
-    return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=predicted.planned_us / max(float_us, LEAST))
+    ratio = predicted.planned_us / max(float_us, MIN_MICROSECONDS)
+    return because(ReasonCode.MODEL_SAVES_TOO_LITTLE, ratio=ratio)
 
 
 def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:

@@ -22,7 +22,7 @@ from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
-from ..targets.cost_table import LEAST, CostTable
+from ..targets.cost_table import MIN_MICROSECONDS, CostTable
 from ..targets.forms import FORMS
 from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
@@ -326,7 +326,7 @@ class CostModel:
     def _called(self, time: float) -> float:
         """Return what a kernel takes in a run without the profiler, which may say too little or too much."""
         call = self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
-        return max(time + call, LEAST)
+        return max(time + call, MIN_MICROSECONDS)
 
     @cached_property
     def _weight_megabytes(self) -> float:

@@ -67,8 +67,7 @@ from ...profiles.base.strict_yaml import block, entry, float_text, flow_text, pa
 from ...profiles.records.profile import ModelId
 from ...profiles.records.store import model_fields
 from ..numerics.affine import TYPES, QuantParams
-from ..targets.config import QuantConfig
-from ..targets.target import config_from_mapping
+from ..targets.config import QuantConfig, config_from_mapping
 from .plan import (
     IMPLEMENTATIONS,
     NO_ORIGIN,

@@ -39,7 +39,8 @@ from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..planning.planner import decide
 from ..prepare.prepare import PreparedModel
 from ..targets.config import DATA_FREE, with_limit
-from ..targets.conformance import check_config, check_conformity
+from ..targets.conformance import check_conformity
+from ..targets.loading import check_config
 from ..targets.target import Recipe
 from .candidates import Candidate, Settings
 from .fallback_nodes import plan_that_runs

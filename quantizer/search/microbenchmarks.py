@@ -41,7 +41,7 @@ from ..plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
 from ..targets.config import QuantConfig
-from ..targets.cost_table import LEAST, Conditions, CostTable
+from ..targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
 from .benchmark_networks import MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
@@ -289,7 +289,7 @@ def packed_times(target: Target, threads: int) -> Iterable[Timing]:
         for name in kinds:
             least = [min(spent[name, count]) for count in counts]
             time_ = least[0] if len(least) == 1 else (least[1] - least[0]) / (COPIES - 1)
-            yield f"MatMul:{name}", (float(inner), float(columns), float(rows)), max(time_, LEAST)
+            yield f"MatMul:{name}", (float(inner), float(columns), float(rows)), max(time_, MIN_MICROSECONDS)
 
 
 COPIES = 9

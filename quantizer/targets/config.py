@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
+from ...profiles.base.conversion import read_fields
 from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
@@ -39,12 +40,12 @@ WITH_SAMPLES = ("gptq", "gptaq")
 """Roundings that run the model on samples."""
 
 
-def _block_size(value: int) -> None:
+def _check_block_size(value: int) -> None:
     if value and (value < FEWEST_IN_BLOCK or value & (value - 1)):
         raise MalformedError(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
 
 
-def _decibels(name: str, value: float | None) -> None:
+def _check_decibels(name: str, value: float | None) -> None:
     if value is not None and not 0.0 <= value <= MOST_DECIBELS:
         raise MalformedError(
             f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
@@ -52,7 +53,7 @@ def _decibels(name: str, value: float | None) -> None:
 
 
 LEAST = "least"
-"""The size of a model whose weights all have the type that was asked for."""
+"""As `fit_size`: the size of a model whose weights all have the type that was asked for."""
 
 _UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -65,12 +66,12 @@ def size_in_bytes(text: str) -> int:
     """
     if text == LEAST:
         return 0
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
-    if found is None or found[2] not in _UNITS or float(found[1]) == 0.0:
+    size = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
+    if size is None or size[2] not in _UNITS or float(size[1]) == 0.0:
         raise MalformedError(
             f"fit_size '{text}' is no size", f"write it as 900MB, or {LEAST}; units: {', '.join(_UNITS)}"
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(size[1]) * _UNITS[size[2]])
 
 
 def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -206,7 +207,7 @@ class QuantConfig:
             "Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for the "
             "granularity.",
             metavar="N",
-            check=_block_size,
+            check=_check_block_size,
         ),
     ] = 0
     fit_size: Annotated[
@@ -292,7 +293,7 @@ class QuantConfig:
             "Quality",
             "Estimated SQNR in dB below which an activation stays float.",
             metavar="DB",
-            check=partial(_decibels, "min_tensor_sqnr"),
+            check=partial(_check_decibels, "min_tensor_sqnr"),
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
@@ -303,7 +304,7 @@ class QuantConfig:
             "for no limit. By default each kind of output has a limit of its own, see output_kind, and none "
             "where fit_size is a size.",
             metavar="DB",
-            check=partial(_decibels, "min_output_sqnr"),
+            check=partial(_check_decibels, "min_output_sqnr"),
         ),
     ] = None
     output_kind: Annotated[
@@ -373,6 +374,34 @@ class QuantConfig:
 def settings() -> Mapping[str, Option]:
     """Return what is known of each field of `QuantConfig`, in its order."""
     return options_of(QuantConfig)
+
+
+def config_from_mapping(value: object, where: str = "") -> QuantConfig:
+    """Return the settings that a mapping holds; a setting that is missing has its default.
+
+    Args:
+        value: names of settings to values, as read from a file or given by a caller.
+        where: what the mapping is called in messages, "" for no name.
+
+    Raises:
+        MalformedError: no mapping, an unknown name, a value that is not allowed.
+    """
+    return QuantConfig(**settings_from_mapping(value, where))
+
+
+def settings_from_mapping(value: object, where: str = "") -> dict[str, Any]:
+    """Return the settings that a mapping holds, as the fields of `QuantConfig`; see `config_from_mapping`."""
+    values = read_fields(value, QuantConfig, where)
+    for name, item in values.items():
+        check = settings()[name].check
+        if check is not None:
+            try:
+                check(item)
+            except MalformedError as problem:
+                prefix = f"{where}: " if where else ""
+                named = str(problem) if str(problem).startswith(name) else f"{name}: {problem}"
+                raise MalformedError(f"{prefix}{named}", problem.advice) from None
+    return values
 
 
 AUTO_SQNR = 20.0

@@ -7,115 +7,17 @@ the runtime would refuse or compute wrongly is a breach; what it would run slowl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, MalformedError, nearest, not_one_of
+from ...profiles.base.errors import ConfigError, nearest
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
-from ..numerics.schemas import SCHEMAS
 from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
-from .config import QuantConfig
-from .target import FEW_BITS, Target, config_from_mapping
-
-# Whether the settings are allowed and go together on a target.
-
-SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.unsigned_when_positive)
-
-
-def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig:
-    """Return `config` unchanged when every value is allowed and goes with the others.
-
-    Raises:
-        ConfigError: naming the setting, its value and what is allowed.
-    """
-    try:
-        config_from_mapping({field.name: getattr(config, field.name) for field in fields(QuantConfig)})
-        for problem in _problems(config, target):
-            raise problem
-    except MalformedError as problem:
-        raise ConfigError(problem.message(where, "choose other settings, or another target")) from None
-    return config
-
-
-def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
-    """Yield what is wrong with settings that are right by themselves."""
-    yield from _unknown_to("activation_type", config.activation_type, target.activation_types)
-    yield from _unknown_to("weight_type", config.weight_type, _weight_types(target))
-    if config.form not in target.forms:
-        why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
-        yield MalformedError(
-            f"{target.name} does not read form '{config.form}'{why}", f"use form {' or '.join(target.forms)}"
-        )
-    if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
-        yield MalformedError(
-            f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric"
-        )
-    if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
-        yield MalformedError(
-            f"schema '{config.schema}' needs a signed activation_type",
-            "use int8, or schema symmetric-uint8",
-        )
-    yield from _hybrid_problems(config, target)
-    if config.granularity == "per-channel" and config.weight_schema == "asymmetric" and not config.block_size:
-        yield MalformedError(
-            "weights with a scale for each channel are symmetric",
-            "use weight_schema symmetric, or granularity per-tensor",
-        )
-
-
-def _unknown_to(name: str, word: str, known: Iterable[str]) -> Iterator[MalformedError]:
-    known = tuple(known)
-    if word not in known:
-        yield not_one_of(name, word, known)
-
-
-def _weight_types(target: Target) -> tuple[str, ...]:
-    """Return the integer types of weights in any kind of node."""
-    hybrid = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
-    return tuple(dict.fromkeys([*target.weight_types, *hybrid]))
-
-
-def _hybrid_problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
-    """Yield what is wrong with the settings of dynamic and weight-only nodes, and of 16 bits."""
-    dynamic = set(target.dynamic) - (set() if config.cost_model == "off" else set(target.slower_dynamic))
-    wanted = {"dynamic": bool(dynamic), "weight-only": bool(target.weight_only)}
-    if config.mode == "dynamic" and target.dynamic and not dynamic:
-        wanted["dynamic"] = True
-        yield MalformedError(
-            f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",
-            "use mode static, or cost_model off to have them all the same",
-        )
-    if not wanted.get(config.mode, True):
-        yield MalformedError(
-            f"mode '{config.mode}': {target.name} has no kernel for it", "use mode static, or another target"
-        )
-    if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
-        yield MalformedError(f"keep_16bit: {target.name} has no activations of 16 bits")
-    elif config.keep_16bit:
-        sign = "int16" if TYPES[config.activation_type].signed else "uint16"
-        if sign not in target.activation_types:
-            other = "uint8" if sign == "int16" else "int8"
-            yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
-    if config.mode != "weight-only":
-        if config.weight_type in FEW_BITS:
-            yield MalformedError(
-                f"weight_type '{config.weight_type}' is for mode weight-only", "use int8, or that mode"
-            )
-        if config.block_size:
-            yield MalformedError(
-                f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
-            )
-    if config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
-        granularity = "a block_size or granularity" if config.mode == "weight-only" else "granularity"
-        yield MalformedError(
-            f"weight_type '{config.weight_type}' needs weight_schema asymmetric",
-            f"give {granularity} per-tensor with it; or use the signed type",
-        )
+from .target import Target
 
 
 class Breach(NamedTuple):
@@ -240,8 +142,8 @@ def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[Breach]:
         return
     for node, quantized in _conversions(model):
         value = node.inputs[2] if len(node.inputs) > 2 else None
-        known = None if value is None else value.const_value
-        if value is not None and (known is None or np.any(known.numpy() != 0)):
+        constant = None if value is None else value.const_value
+        if value is not None and (constant is None or np.any(constant.numpy() != 0)):
             yield _at(node, f"zero point of '{quantized.name}' is not 0, {target.name} takes 0 only")
 
 

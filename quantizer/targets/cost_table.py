@@ -27,11 +27,10 @@ import msgspec
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import read_text, write_atomically
+from .packaged import PLACE
 
 FORMAT = 1
 """Version of the file."""
-
-PLACE = "qprof_onnx.configs"
 
 ADVICE = "measure the machine again with 'qprof measure-target'"
 
@@ -42,8 +41,8 @@ Point = tuple[float, ...]
 NEAR = 0.1
 """Sizes whose logarithms differ by less count as one: between them noise would make a slope."""
 
-LEAST = 0.05
-"""Microseconds: what is too fast for the profiler's clock counts as this."""
+MIN_MICROSECONDS = 0.05
+"""Kernel times below the resolution of the profiler's clock count as this many microseconds."""
 
 
 class Surface:
@@ -57,7 +56,7 @@ class Surface:
     @cached_property
     def _tree(self) -> _Axis | float:
         rows = [
-            (*(math.log(max(size, 1.0)) for size in point[:-1]), math.log(max(point[-1], LEAST)))
+            (*(math.log(max(size, 1.0)) for size in point[:-1]), math.log(max(point[-1], MIN_MICROSECONDS)))
             for point in self._points
         ]
         return _tree(rows, self._axes)

@@ -14,17 +14,18 @@ A file has up to seven keys:
       granularity: per-channel
 
 `qprof schema config` prints what each may hold. Options of the command line overrule `settings`. A file is
-parsed, then resolved (`resolved`: what one setting decides about another), then validated.
+parsed, then resolved (`resolved`: what one setting decides about another), then validated (`check_config`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...profiles.base.conversion import read_fields, read_record
 from ...profiles.base.errors import ConfigError, MalformedError, not_one_of, unknown_key
@@ -32,11 +33,11 @@ from ...profiles.base.output_files import read_text
 from ...profiles.base.strict_yaml import parse
 from ...profiles.base.tool import note
 from ..numerics.affine import TYPES
+from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import QuantConfig
-from .conformance import SIGNED_SCHEMAS, check_config
-from .machine import AUTO, Choice, Processors, choose, default_doubt, installed, processor
+from .config import QuantConfig, config_from_mapping, settings_from_mapping
+from .machine import AUTO, Processors, choose, default_doubt, installed, processor
 from .packaged import packaged_text, target_names
 from .target import (
     ALL_OTHERS,
@@ -46,19 +47,15 @@ from .target import (
     Recipe,
     Target,
     Verified,
-    settings_from_mapping,
 )
-
-T = TypeVar("T")
 
 OPTIONS = "options"
 """What settings are called in messages that come from no file."""
-ADVICE = {OPTIONS: "see 'qprof quantize --help'"}
-FILE_ADVICE = "correct it; 'qprof schema config' prints what a file may hold"
 USUAL_BLOCK = 32
 """For 4-bit weights when none is asked for: one scale for a channel leaves too low an SQNR."""
 IDENTITY = ("name", "description", "sources", "verified")
 """Fields of `Target` that are not under `runtime`."""
+SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.unsigned_when_positive)
 
 
 @dataclass(frozen=True)
@@ -84,25 +81,6 @@ class ConfigFile:
     settings: Mapping[str, Any] | None = None
 
 
-@cache
-def packaged_targets() -> tuple[Target, ...]:
-    """Return the packaged targets, sorted by name."""
-    return tuple(load_recipe(name).target for name in target_names())
-
-
-def machine_target() -> Choice:
-    """Return the packaged target that this machine stands for, and why.
-
-    Raises:
-        ConfigError: there is none; the message names the targets that there are.
-    """
-    return choose(_processors(), processor(), installed())
-
-
-def _processors() -> Processors:
-    return {target.name: target.processors for target in packaged_targets()}
-
-
 def load_recipe(
     source: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
@@ -122,85 +100,137 @@ def load_recipe(
     Raises:
         ConfigError: no such target or file, unknown keys, values that are not allowed.
     """
-    where, file, why = _file_of(source)
+    name = QuantConfig.target if source is None else str(source)
+    is_file = Path(name).suffix in {".yaml", ".yml"}
+    file = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
+    why = ""
+    if file.target == AUTO and file.runtime is None:
+        chosen_target, why = choose(_processors(), processor(), installed())
+        file = replace(file, target=chosen_target)
+    if not is_file:
+        name = f"configs/{file.target}.yaml"
+        file = _packaged(file.target)
+    elif file.runtime is None:
+        file = _over(_packaged(file.target or QuantConfig.target, where=name), file)
     if runtime:
-        _told(OPTIONS, lambda: read_fields(runtime, Target, "runtime", without=IDENTITY))
-        known = file.runtime or {}
+        with _malformed_in(OPTIONS):
+            read_fields(runtime, Target, "runtime", without=IDENTITY)
+        facts = file.runtime or {}
         merged = {
-            name: {**known.get(name, {}), **value} if isinstance(value, Mapping) else value
-            for name, value in runtime.items()
+            key: {**facts.get(key, {}), **value} if isinstance(value, Mapping) else value
+            for key, value in runtime.items()
         }
-        file = replace(file, runtime={**known, **merged}, verified=None)
-    target = _told(where, lambda: _target(file))
-    if doubt := why or ("" if source is not None else _default_doubt(target)):
-        note(doubt)
-    given = _told(where, lambda: settings_from_mapping(file.settings or {}, "settings"))
+        file = replace(file, runtime={**facts, **merged}, verified=None)
+    with _malformed_in(name):
+        target = _target(file)
+    if why:
+        note(why)
+    elif source is None and processor().kind not in target.processors:
+        doubt = default_doubt(target.name, _processors(), processor())
+        if doubt:
+            note(doubt)
+    with _malformed_in(name):
+        of_file = settings_from_mapping(file.settings or {}, "settings")
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
-    chosen = _told(OPTIONS, lambda: settings_from_mapping(chosen))
-    config, filled_in = resolved({**given, "target": target.name, **chosen}, target, chosen)
-    config = check_config(config, target, OPTIONS if chosen else where)
+    with _malformed_in(OPTIONS):
+        chosen = settings_from_mapping(chosen)
+    config, filled_in = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
+    config = check_config(config, target, OPTIONS if chosen else name)
     return Recipe(config, target, filled_in, why)
 
 
-def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings and facts about the runtime that lines of a configuration file hold, in one line each.
+@cache
+def packaged_targets() -> tuple[Target, ...]:
+    """Return the packaged targets, sorted by name."""
+    return tuple(load_recipe(name).target for name in target_names())
 
-    Args:
-        lines: such as `calibrator=kl`, `settings.keep_float=[Gemm_9]` or `runtime.operators.Conv=[float]`:
-            the keys of the file with dots between, the last 2 levels of `runtime` for an entry of a mapping.
+
+def _processors() -> Processors:
+    return {target.name: target.processors for target in packaged_targets()}
+
+
+@contextmanager
+def _malformed_in(where: str) -> Iterator[None]:
+    """Make a ConfigError that says where of what is found malformed."""
+    try:
+        yield
+    except MalformedError as problem:
+        file_advice = "correct it; 'qprof schema config' prints what a file may hold"
+        advice = "see 'qprof quantize --help'" if where == OPTIONS else file_advice
+        raise ConfigError(problem.message(where, advice)) from None
+
+
+def _packaged(name: str, where: str = "") -> ConfigFile:
+    """Return the file of a packaged target; an error says which file names it."""
+    try:
+        return _parsed(packaged_text(name), f"configs/{name}.yaml")
+    except ConfigError as problem:
+        if not where:
+            raise
+        raise ConfigError(f"{where}: {problem}") from None
+
+
+def _parsed(text: str, where: str) -> ConfigFile:
+    """Return what a file holds, and what its base holds where it holds nothing."""
+    with _malformed_in(where):
+        document = parse(text)
+        if not isinstance(document, dict):
+            raise MalformedError("a configuration is a mapping with the keys target, runtime and settings")
+        for record, level in ((QuantConfig, "settings"), (Target, "runtime")):
+            for name in document.keys() - {f.name for f in fields(ConfigFile)}:
+                if name in {f.name for f in fields(record)} - set(IDENTITY):
+                    raise MalformedError(
+                        f"'{name}' belongs under '{level}:'", f"write '{level}: {{{name}: ...}}'"
+                    )
+        filled = {key: value for key, value in document.items() if value is not None}
+        file = ConfigFile(**read_fields(filled, ConfigFile))
+    return _over(_packaged(file.base, where=where), file) if file.base else file
+
+
+def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
+    """Return what a file holds, and what its base holds where it holds nothing.
+
+    Facts of its own are not those that were verified for the base.
+    """
+    return ConfigFile(
+        target=file.target or base.target,
+        description=file.description or base.description,
+        sources=(*base.sources, *file.sources),
+        verified=file.verified or (base.verified if file.runtime is None else None),
+        runtime={**(base.runtime or {}), **(file.runtime or {})},
+        settings={**(base.settings or {}), **(file.settings or {})},
+    )
+
+
+def _target(file: ConfigFile) -> Target:
+    """Return the facts about the runtime that a file describes.
 
     Raises:
-        ConfigError: no key and value, or a key that is not known.
+        MalformedError: it has no name, or a fact is not what it must be.
     """
-    settings: dict[str, Any] = {}
-    runtime: dict[str, Any] = {}
-    names = [f.name for f in fields(QuantConfig)]
-    levels = ["runtime." + f.name for f in fields(Target) if f.name not in IDENTITY]
-    for line in lines:
-        key, equals, text = line.partition("=")
-        if not equals or not text.strip():
-            raise ConfigError(f"--set {line}: is no key and value; write it as --set calibrator=kl")
-        value = _told(f"--set {key}", lambda text=text: parse(text))  # type: ignore[misc]
-        level, _, rest = key.partition(".")
-        name, _, entry = rest.partition(".")
-        if not rest and level in names:
-            settings[level] = value
-        elif level == "settings" and rest in names:
-            settings[rest] = value
-        elif level == "runtime" and f"{level}.{name}" in levels:
-            if entry and not isinstance(runtime.get(name, {}), dict):
-                raise ConfigError(f"--set {key}: {name} is set as a whole too; leave one out")
-            runtime[name] = {**runtime.get(name, {}), entry: value} if entry else value
-        else:
-            known = [*names, *(f"settings.{name}" for name in names), *levels]
-            problem = unknown_key("", key, known)
-            raise ConfigError(f"--set: {problem}; {problem.advice}")
-    return settings, runtime
-
-
-def _file_of(source: str | Path | None) -> tuple[str, ConfigFile, str]:
-    """Return what messages call a source, what it and its target hold, and how target auto was chosen."""
-    name = QuantConfig.target if source is None else str(source)
-    is_file = Path(name).suffix in {".yaml", ".yml"}
-    file = _read(Path(name)) if is_file else ConfigFile(target=name)
-    choice = machine_target() if file.target == AUTO and file.runtime is None else None
-    why = "" if choice is None else choice.why
-    if choice is not None:
-        file = replace(file, target=choice.target)
-    if is_file:
-        based = (
-            file
-            if file.runtime is not None
-            else _over(_packaged_of(name, file.target or QuantConfig.target), file)
-        )
-        return name, based, why
-    return f"configs/{file.target}.yaml", _packaged(file.target), why
-
-
-def _default_doubt(target: Target) -> str:
-    """Return a sentence where the default is not the target of this machine, "" where it is."""
-    here = processor()
-    return "" if here.kind in target.processors else default_doubt(target.name, _processors(), here)
+    if not file.target:
+        raise MalformedError("'target' must be the name of the target")
+    facts = read_fields(file.runtime or {}, Target, "runtime", without=IDENTITY)
+    for operator, word in facts.get("lookup_tables", {}).items():
+        allowed = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
+        if word not in allowed:
+            raise not_one_of(f"runtime: lookup_table '{operator}'", word, allowed)
+    operators = facts.get("operators", {})
+    if ALL_OTHERS in operators:
+        kernels = operators[ALL_OTHERS]
+        named = {op_type: outputs for op_type, outputs in operators.items() if op_type != ALL_OTHERS}
+        unnamed = [rule.op_type for rule in RULES.values() if not rule.unary and rule.op_type not in named]
+        facts["operators"] = named | dict.fromkeys(unnamed, kernels)
+    verified = None
+    if file.verified is not None:
+        verified = read_record(file.verified, Verified, "verified")
+        try:
+            date.fromisoformat(verified.date)
+        except ValueError:
+            raise MalformedError(
+                f"verified: date '{verified.date}' is no day", "write it as 2026-11-22"
+            ) from None
+    return Target(file.target, file.description, file.sources, verified, **facts)
 
 
 def resolved(
@@ -228,92 +258,119 @@ def resolved(
     return config, tuple(filled_in)
 
 
-def _told(where: str, read: Callable[[], T]) -> T:
-    """Return what `read` returns; what it finds malformed becomes a ConfigError that says where."""
-    try:
-        return read()
-    except MalformedError as problem:
-        raise ConfigError(problem.message(where, ADVICE.get(where, FILE_ADVICE))) from None
+def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig:
+    """Return `config` unchanged when every value is allowed and goes with the others.
 
-
-def _packaged(name: str) -> ConfigFile:
-    return _parsed(packaged_text(name), f"configs/{name}.yaml")
-
-
-def _read(path: Path) -> ConfigFile:
-    return _parsed(read_text(path, ConfigError), str(path))
-
-
-def _parsed(text: str, where: str) -> ConfigFile:
-    file = _told(where, lambda: ConfigFile(**_top(parse(text))))
-    return _over(_packaged_of(where, file.base), file) if file.base else file
-
-
-def _packaged_of(where: str, name: str) -> ConfigFile:
-    """Return the packaged target that a file names; the error about a name that is none says which file."""
-    try:
-        return _packaged(name)
-    except ConfigError as problem:
-        raise ConfigError(f"{where}: {problem}") from None
-
-
-def _top(document: object) -> dict[str, Any]:
-    """Return the keys of a file that have a value; a field of another level is told where it belongs."""
-    if not isinstance(document, dict):
-        raise MalformedError("a configuration is a mapping with the keys target, runtime and settings")
-    for record, key in ((QuantConfig, "settings"), (Target, "runtime")):
-        for name in document.keys() - {f.name for f in fields(ConfigFile)}:
-            if name in {f.name for f in fields(record)} - set(IDENTITY):
-                raise MalformedError(f"'{name}' belongs under '{key}:'", f"write '{key}: {{{name}: ...}}'")
-    given = {key: value for key, value in document.items() if value is not None}
-    return read_fields(given, ConfigFile)
-
-
-def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing.
-
-    Facts of its own are not those that were verified for the base.
+    Raises:
+        ConfigError: naming the setting, its value and what is allowed.
     """
-    return ConfigFile(
-        target=file.target or base.target,
-        description=file.description or base.description,
-        sources=(*base.sources, *file.sources),
-        verified=file.verified or (base.verified if file.runtime is None else None),
-        runtime={**(base.runtime or {}), **(file.runtime or {})},
-        settings={**(base.settings or {}), **(file.settings or {})},
-    )
-
-
-def _with_others(operators: Mapping[str, T]) -> dict[str, T]:
-    """Return what each operator can return, with "*" as every operator of the table that it stands for."""
-    named = {op_type: kernels for op_type, kernels in operators.items() if op_type != ALL_OTHERS}
-    if ALL_OTHERS in operators:
-        unnamed = [rule.op_type for rule in RULES.values() if not rule.unary and rule.op_type not in named]
-        named |= dict.fromkeys(unnamed, operators[ALL_OTHERS])
-    return named
-
-
-def _target(file: ConfigFile) -> Target:
-    if not file.target:
-        raise MalformedError("'target' must be the name of the target")
-    facts = read_fields(file.runtime or {}, Target, "runtime", without=IDENTITY)
-    for operator, word in facts.get("lookup_tables", {}).items():
-        known = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
-        if word not in known:
-            raise not_one_of(f"runtime: lookup_table '{operator}'", word, known)
-    if "operators" in facts:
-        facts["operators"] = _with_others(facts["operators"])
-    return Target(file.target, file.description, file.sources, _verified(file), **facts)
-
-
-def _verified(file: ConfigFile) -> Verified | None:
-    if file.verified is None:
-        return None
-    verified = read_record(file.verified, Verified, "verified")
     try:
-        date.fromisoformat(verified.date)
-    except ValueError:
-        raise MalformedError(
-            f"verified: date '{verified.date}' is no day", "write it as 2026-11-22"
-        ) from None
-    return verified
+        config_from_mapping({field.name: getattr(config, field.name) for field in fields(QuantConfig)})
+        for problem in _problems(config, target):
+            raise problem
+    except MalformedError as problem:
+        raise ConfigError(problem.message(where, "choose other settings, or another target")) from None
+    return config
+
+
+def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
+    """Yield what is wrong with settings that are right by themselves."""
+    if config.activation_type not in target.activation_types:
+        yield not_one_of("activation_type", config.activation_type, target.activation_types)
+    hybrid_types = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
+    weight_types = tuple(dict.fromkeys([*target.weight_types, *hybrid_types]))
+    if config.weight_type not in weight_types:
+        yield not_one_of("weight_type", config.weight_type, weight_types)
+    if config.form not in target.forms:
+        why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
+        yield MalformedError(
+            f"{target.name} does not read form '{config.form}'{why}", f"use form {' or '.join(target.forms)}"
+        )
+    if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
+        yield MalformedError(
+            f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric"
+        )
+    if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
+        yield MalformedError(
+            f"schema '{config.schema}' needs a signed activation_type",
+            "use int8, or schema symmetric-uint8",
+        )
+    # Modes.
+    fast_dynamic = set(target.dynamic) - (set() if config.cost_model == "off" else set(target.slower_dynamic))
+    if config.mode == "dynamic" and target.dynamic and not fast_dynamic:
+        yield MalformedError(
+            f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",
+            "use mode static, or cost_model off to have them all the same",
+        )
+    if (config.mode == "dynamic" and not target.dynamic) or (
+        config.mode == "weight-only" and not target.weight_only
+    ):
+        yield MalformedError(
+            f"mode '{config.mode}': {target.name} has no kernel for it", "use mode static, or another target"
+        )
+    # Activations of 16 bits.
+    if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
+        yield MalformedError(f"keep_16bit: {target.name} has no activations of 16 bits")
+    elif config.keep_16bit:
+        sign = "int16" if TYPES[config.activation_type].signed else "uint16"
+        if sign not in target.activation_types:
+            other = "uint8" if sign == "int16" else "int8"
+            yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
+    # Weights.
+    if config.mode != "weight-only":
+        if config.weight_type in FEW_BITS:
+            yield MalformedError(
+                f"weight_type '{config.weight_type}' is for mode weight-only", "use int8, or that mode"
+            )
+        if config.block_size:
+            yield MalformedError(
+                f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
+            )
+    if config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
+        granularity = "a block_size or granularity" if config.mode == "weight-only" else "granularity"
+        yield MalformedError(
+            f"weight_type '{config.weight_type}' needs weight_schema asymmetric",
+            f"give {granularity} per-tensor with it; or use the signed type",
+        )
+    if config.granularity == "per-channel" and config.weight_schema == "asymmetric" and not config.block_size:
+        yield MalformedError(
+            "weights with a scale for each channel are symmetric",
+            "use weight_schema symmetric, or granularity per-tensor",
+        )
+
+
+def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return settings and facts about the runtime that lines of a configuration file hold, in one line each.
+
+    Args:
+        lines: such as `calibrator=kl`, `settings.keep_float=[Gemm_9]` or `runtime.operators.Conv=[float]`:
+            the keys of the file with dots between, the last 2 levels of `runtime` for an entry of a mapping.
+
+    Raises:
+        ConfigError: no key and value, or a key that is not known.
+    """
+    settings: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    names = [f.name for f in fields(QuantConfig)]
+    levels = ["runtime." + f.name for f in fields(Target) if f.name not in IDENTITY]
+    for line in lines:
+        key, equals, text = line.partition("=")
+        if not equals or not text.strip():
+            raise ConfigError(f"--set {line}: is no key and value; write it as --set calibrator=kl")
+        with _malformed_in(f"--set {key}"):
+            value = parse(text)
+        level, _, rest = key.partition(".")
+        name, _, entry = rest.partition(".")
+        if not rest and level in names:
+            settings[level] = value
+        elif level == "settings" and rest in names:
+            settings[rest] = value
+        elif level == "runtime" and f"{level}.{name}" in levels:
+            if entry and not isinstance(runtime.get(name, {}), dict):
+                raise ConfigError(f"--set {key}: {name} is set as a whole too; leave one out")
+            runtime[name] = {**runtime.get(name, {}), entry: value} if entry else value
+        else:
+            known = [*names, *(f"settings.{name}" for name in names), *levels]
+            problem = unknown_key("", key, known)
+            raise ConfigError(f"--set: {problem}; {problem.advice}")
+    return settings, runtime

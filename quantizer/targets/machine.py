@@ -19,12 +19,10 @@ from typing import Literal
 
 from ...profiles.base.errors import ConfigError
 
-# The processor of this machine: its architecture, and the instruction sets that matter to integer
-# kernels.
+# The processor of this machine: its architecture, and the instruction sets that matter to integer kernels.
 #
-# Linux lists them in /proc/cpuinfo. On other systems numpy has asked the processor when it was imported;
-# of the
-# sets that matter it does not know AVX-VNNI, the VNNI of Intel Core processors from the 12th generation
+# Linux lists them in /proc/cpuinfo. On other systems numpy has asked the processor when it was imported; of
+# the sets that matter it does not know AVX-VNNI, the VNNI of Intel Core processors from the 12th generation
 # on.
 
 ProcessorKind = Literal["x86-64-vnni", "x86-64", "arm64"]
@@ -108,13 +106,13 @@ def of_cpuinfo(machine: str, text: str) -> Processor:
 
 
 def _numpy_features() -> tuple[str, ...]:
-    """Return what numpy found when it was imported."""
+    """Return the instruction sets that numpy found when it was imported."""
     for name in ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"):  # numpy 2, numpy 1
         try:
-            found: Mapping[str, bool] = import_module(name).__cpu_features__
+            features: Mapping[str, bool] = import_module(name).__cpu_features__
         except (ImportError, AttributeError):
             continue
-        present = {_NUMPY[key] for key, there in found.items() if there and key in _NUMPY}
+        present = {_NUMPY[key] for key, has_it in features.items() if has_it and key in _NUMPY}
         return tuple(name for name in FEATURES if name in present)
     return ()
 
@@ -158,19 +156,6 @@ class Installed:
                 yield f"onnxruntime's {provider}", target
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The target of this machine.
-
-    Attributes:
-        target: its name.
-        why: a sentence, which names it.
-    """
-
-    target: str
-    why: str
-
-
 def installed() -> Installed:
     """Return the runtimes that are installed here."""
     import onnxruntime
@@ -187,8 +172,8 @@ def fitting(processors: Processors, here: Processor) -> str:
     return min((name for name, kinds in processors.items() if here.kind in kinds), default="")
 
 
-def choose(processors: Processors, here: Processor, runtimes: Installed) -> Choice:
-    """Return the target for a processor and what is installed.
+def choose(processors: Processors, here: Processor, runtimes: Installed) -> tuple[str, str]:
+    """Return the target for a processor and what is installed, and a sentence that says why.
 
     Raises:
         ConfigError: no target is for such a processor; the message names those that there are.
@@ -202,7 +187,7 @@ def choose(processors: Processors, here: Processor, runtimes: Installed) -> Choi
     why = f"target is {target}: this processor is {here}, and onnxruntime {runtimes.onnxruntime} runs models"
     for title, other in runtimes.others():
         why += f"; for {title}, which is installed too, give --target {other}"
-    return Choice(target, f"{why}; {here.doubt}" if here.doubt else why)
+    return target, f"{why}; {here.doubt}" if here.doubt else why
 
 
 def default_doubt(target: str, processors: Processors, here: Processor) -> str:

@@ -39,42 +39,31 @@ class OperatorReference:
 
 def reference_of(target: Target) -> tuple[OperatorReference, ...]:
     """Return a line for every entry of the table, sorted by operator, and one for chains of operators."""
-    return tuple(_line(rule, target) for rule in _listed())
+    rules = [*(RULES[key] for key in sorted(RULES, key=lambda key: key[1])), CHAIN_RULE]
+    return tuple(
+        OperatorReference(
+            operator=rule.op_type,
+            output=rule.constraint.value
+            + (f" ({rule.bounds[0]:g} to {rule.bounds[1]:g})" if rule.bounds else ""),
+            activations="all" if rule.data is None else ", ".join(map(str, rule.data)),
+            weight="" if rule.weight is None else str(rule.weight.index),
+            bias="" if rule.bias is None else str(rule.bias),
+            lookup_table=rule.unary,
+            target=_on_target(rule, target),
+        )
+        for rule in rules
+    )
 
 
-def markdown_reference(targets: Iterable[Target]) -> str:
-    """Return the reference as a page: the table of rules, then a column for each target.
-
-    In a target's column "quantized" and "float" are what its integer kernel returns, "as" is followed by the
-    implementation, and an empty cell means that the operator stays float there.
-    """
-    rules, named = _listed(), list(targets)
-    cells = [_line(rule, Target("")).facts for rule in rules]
-    on_targets = [[rule.op_type, *(_cell(rule, target) for target in named)] for rule in rules]
-    lines = [
-        *_HEAD,
-        *_table(["operator", "output", "activations", "weight", "bias", "look-up table"], cells),
-        "",
-        "## What becomes of it on each target",
-        "",
-        *_table(["operator", *(target.name for target in named)], on_targets),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _listed() -> list[Rule]:
-    return [*(RULES[key] for key in sorted(RULES, key=lambda key: key[1])), CHAIN_RULE]
-
-
-def _cell(rule: Rule, target: Target) -> str:
-    text = _on_target(rule, target)
-    short = text.replace("quantized, returns ", "").replace(", written as ", ", as ")
-    return "" if text == "float" else short
-
-
-def _table(headers: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in [headers, ["---"] * len(headers), *rows]]
+def _on_target(rule: Rule, target: Target) -> str:
+    if rule.op_type in target.operators:
+        outputs = " or ".join(target.operators[rule.op_type])
+        implementation = target.implementations.get(rule.op_type)
+        return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
+    if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
+        return "each by itself"
+    table = lut_implementation(rule.op_type, target, "target") if rule.unary else ""
+    return f"look-up table, written as {table}" if table else "float"
 
 
 _HEAD = (
@@ -94,25 +83,31 @@ _HEAD = (
 )
 
 
-def _line(rule: Rule, target: Target) -> OperatorReference:
-    bounds = f" ({rule.bounds[0]:g} to {rule.bounds[1]:g})" if rule.bounds else ""
-    return OperatorReference(
-        operator=rule.op_type,
-        output=f"{rule.constraint.value}{bounds}",
-        activations="all" if rule.data is None else ", ".join(map(str, rule.data)),
-        weight="" if rule.weight is None else str(rule.weight.index),
-        bias="" if rule.bias is None else str(rule.bias),
-        lookup_table=rule.unary,
-        target=_on_target(rule, target),
+def markdown_reference(targets: Iterable[Target]) -> str:
+    """Return the reference as a page: the table of rules, then a column for each target.
+
+    In a target's column "quantized" and "float" are what its integer kernel returns, "as" is followed by the
+    implementation, and an empty cell means that the operator stays float there.
+    """
+    references = {target.name: reference_of(target) for target in targets}
+    facts, on_targets = [], []
+    for lines in zip(*references.values(), strict=True):
+        facts.append(lines[0].facts)
+        texts = ["" if line.target == "float" else line.target for line in lines]
+        short = [text.replace("quantized, returns ", "").replace(", written as ", ", as ") for text in texts]
+        on_targets.append([lines[0].operator, *short])
+    return "\n".join(
+        [
+            *_HEAD,
+            *_table(["operator", "output", "activations", "weight", "bias", "look-up table"], facts),
+            "",
+            "## What becomes of it on each target",
+            "",
+            *_table(["operator", *references], on_targets),
+            "",
+        ]
     )
 
 
-def _on_target(rule: Rule, target: Target) -> str:
-    if rule.op_type in target.operators:
-        outputs = " or ".join(target.operators[rule.op_type])
-        implementation = target.implementations.get(rule.op_type)
-        return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
-    if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
-        return "each by itself"
-    table = lut_implementation(rule.op_type, target, "target") if rule.unary else ""
-    return f"look-up table, written as {table}" if table else "float"
+def _table(headers: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in [headers, ["---"] * len(headers), *rows]]

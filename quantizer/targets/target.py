@@ -4,48 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from ...profiles.base.conversion import read_fields
-from ...profiles.base.errors import MalformedError
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import ActivationType, QuantConfig, WeightType, settings
+from .config import ActivationType, QuantConfig, WeightType
 from .cost_table import CostTable, costs_of
 from .forms import FORMS, FormName
 from .machine import ProcessorKind
-
-
-def config_from_mapping(value: object, where: str = "") -> QuantConfig:
-    """Return the settings that a mapping holds; a setting that is missing has its default.
-
-    Args:
-        value: names of settings to values, as read from a file or given by a caller.
-        where: what the mapping is called in messages, "" for no name.
-
-    Raises:
-        MalformedError: no mapping, an unknown name, a value that is not allowed.
-    """
-    return QuantConfig(**settings_from_mapping(value, where))
-
-
-def settings_from_mapping(value: object, where: str = "") -> dict[str, Any]:
-    """Return the settings that a mapping holds, as the fields of `QuantConfig` hold them; see
-    `config_from_mapping`."""
-    found = read_fields(value, QuantConfig, where)
-    for name, item in found.items():
-        check = settings()[name].check
-        if check is not None:
-            try:
-                check(item)
-            except MalformedError as problem:
-                prefix = f"{where}: " if where else ""
-                named = str(problem) if str(problem).startswith(name) else f"{name}: {problem}"
-                raise MalformedError(f"{prefix}{named}", problem.advice) from None
-    return found
-
 
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
@@ -342,8 +310,7 @@ class Recipe:
 
 
 def chain_implementation(target: Target, setting: str) -> str:
-    """Return what a target does with chains, see `chains`: "separate", or how each becomes one look-up
-    table."""
+    """Return what a target does with chains: "separate", or how each becomes one look-up table."""
     preferred = target.lookup_tables.get(CHAIN, target.lookup_tables.get("*", "separate"))
     if setting == "portable" or setting == preferred == "runtime":
         return setting

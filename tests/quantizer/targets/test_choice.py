@@ -29,9 +29,9 @@ PLAIN = Installed("1.31.1", ("CPUExecutionProvider",))
     [(VNNI, "onnxruntime-x86"), (AVX2, "onnxruntime-x86-avx2"), (ARM, "onnxruntime-arm")],
 )
 def test_the_processor_decides_which_target_of_onnxruntime_it_is(here: Processor, target: str) -> None:
-    choice = choose(TARGETS, here, PLAIN)
-    assert choice.target == target
-    assert choice.why == f"target is {target}: this processor is {here}, and onnxruntime 1.31.1 runs models"
+    name, why = choose(TARGETS, here, PLAIN)
+    assert name == target
+    assert why == f"target is {target}: this processor is {here}, and onnxruntime 1.31.1 runs models"
 
 
 def test_every_kind_of_processor_has_exactly_one_target() -> None:
@@ -40,21 +40,20 @@ def test_every_kind_of_processor_has_exactly_one_target() -> None:
 
 def test_other_runtimes_are_named_and_not_taken() -> None:
     providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
-    choice = choose(TARGETS, VNNI, Installed("1.31.1", providers, "2026.4.1"))
-    assert choice.target == "onnxruntime-x86"
-    assert "for OpenVINO 2026.4.1, which is installed too, give --target openvino" in choice.why
+    target, why = choose(TARGETS, VNNI, Installed("1.31.1", providers, "2026.4.1"))
+    assert target == "onnxruntime-x86"
+    assert "for OpenVINO 2026.4.1, which is installed too, give --target openvino" in why
     assert (
-        "for onnxruntime's TensorrtExecutionProvider, which is installed too, give --target tensorrt"
-        in choice.why
+        "for onnxruntime's TensorrtExecutionProvider, which is installed too, give --target tensorrt" in why
     )
-    assert "CUDA" not in choice.why
+    assert "CUDA" not in why
 
 
 def test_openvino_is_named_once() -> None:
-    choice = choose(TARGETS, VNNI, Installed("1.31.1", ("OpenVINOExecutionProvider",), "2026.4.1"))
-    assert choice.why.count("--target openvino") == 1
-    other = choose(TARGETS, VNNI, Installed("1.31.1", ("OpenVINOExecutionProvider",)))
-    assert "for onnxruntime's OpenVINOExecutionProvider" in other.why
+    _, why = choose(TARGETS, VNNI, Installed("1.31.1", ("OpenVINOExecutionProvider",), "2026.4.1"))
+    assert why.count("--target openvino") == 1
+    _, why_other = choose(TARGETS, VNNI, Installed("1.31.1", ("OpenVINOExecutionProvider",)))
+    assert "for onnxruntime's OpenVINOExecutionProvider" in why_other
 
 
 def test_a_machine_of_no_target_is_an_error_that_names_the_targets() -> None:
@@ -66,7 +65,7 @@ def test_a_machine_of_no_target_is_an_error_that_names_the_targets() -> None:
 
 def test_what_could_not_be_told_is_said() -> None:
     here = Processor("AMD64", "", ("avx2",), "whether it has AVX-VNNI cannot be told on Windows")
-    assert choose(TARGETS, here, PLAIN).why.endswith("AVX-VNNI cannot be told on Windows")
+    assert choose(TARGETS, here, PLAIN)[1].endswith("AVX-VNNI cannot be told on Windows")
 
 
 def test_a_default_that_is_another_machines_is_said() -> None:

@@ -10,9 +10,14 @@ from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS, CalibratorName
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, SchemaName
-from qprof_onnx.quantizer.targets.config import ActivationType, QuantConfig, WeightType, settings
+from qprof_onnx.quantizer.targets.config import (
+    ActivationType,
+    QuantConfig,
+    WeightType,
+    config_from_mapping,
+    settings,
+)
 from qprof_onnx.quantizer.targets.forms import FORMS, FormName
-from qprof_onnx.quantizer.targets.target import config_from_mapping
 
 
 def test_the_names_of_schemas_are_those_of_the_table() -> None:
