@@ -13,12 +13,11 @@ from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ..exchange import join as joining
 from ..exchange import split as splitting
-from ..exchange.binding import bind
 from ..exchange.exporting import losses, written
 from ..exchange.formats import format_named
 from ..exchange.importing import plan_of_file
 from ..exchange.join import Joined
-from ..exchange.profiles import format_in, missing_notes, profile_in, read_document, read_profile
+from ..exchange.profiles import bind, format_in, missing_notes, profile_in, read_document, read_profile
 from ..exchange.split import PartFile
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -11,18 +14,34 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
-from ...profiles.records.profile import ModelId, Profile, is_bound
+from ...profiles.instrumentation.observations import observations
+from ...profiles.records.histogram import UnknownBins
+from ...profiles.records.profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile, is_bound
 from ...profiles.records.store import loads
 from ..model.identity import check_model
-from ..noise.activation_ranges import with_clip_profiles
-from ..operators.graph import Graph
+from ..noise.activation_ranges import (
+    ANY,
+    Interval,
+    clamp_range,
+    clipped_interval,
+    interval_of,
+    joint_interval,
+    passes_values_on,
+    possible_values,
+    with_clip_profiles,
+)
+from ..numerics.calibrators import Range
+from ..operators.graph import Graph, Node, index
+from ..operators.table import is_clip
 from ..plan.plan import QuantPlan
 from ..plan.store import loads as loads_plan
 from ..planning.needed_tensors import one_with_others
 from ..prepare.prepare import ProfileLike, profile_name
-from .binding import bind, unbound_profile
-from .foreign import ForeignRanges
-from .formats import ExchangeFormat, read_as, recognised
+from .foreign import ForeignRanges, some_of
+from .formats import ExchangeFormat, format_named, read_as, recognised
+
+Tensors = Mapping[str, TensorProfile]
+
 
 OWN = b"format: qprof-"
 """Begins the files of qprof itself, which are large: no other format is looked for in them."""
@@ -65,13 +84,27 @@ def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profi
             f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
             "'qprof import-plan'"
         )
-    found = read_as(entry, data, where, ProfileError)
-    assert isinstance(found, ForeignRanges)
-    if chosen_ranges and found.histograms:
-        found = ForeignRanges(found.ranges, found.tool)
-    for text in found.notes:
+    content = read_as(entry, data, where, ProfileError)
+    assert isinstance(content, ForeignRanges)
+    if chosen_ranges and content.histograms:
+        content = ForeignRanges(content.ranges, content.tool)
+    for text in content.notes:
         note(f"{where}: {text}")
-    return unbound_profile(found, entry)
+    # By the names of the file; types are taken to be float, and model and data are unknown.
+    tensors = {}
+    for name, (low, high) in content.ranges.items():
+        bins = content.histograms.get(name)
+        if bins is None:
+            tensors[name] = _range_profile(low, high)
+        else:
+            ends = bins.minimum, bins.maximum
+            tensors[name] = TensorProfile("float", None, *ends, bins.total, 0, 0, 0, bins)
+    return Profile(ModelId("", "", 0), DataId(), tensors, entry.name, content.tool)
+
+
+def _range_profile(low: float, high: float) -> TensorProfile:
+    """Return the record of a tensor of which only the range is known."""
+    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
 
 
 def read_at(path: str | os.PathLike[str]) -> Profile:
@@ -138,3 +171,161 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
         return loads_plan(document, path.name)
     found = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
     raise ConfigError(f"{path}: {found}; {advice}")
+
+
+# A profile by the names of another tool's file, bound to a model ------------------------------------------
+
+
+def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Profile:
+    """Return a profile of another tool with the tensor names of a model for keys, in graph order.
+
+    Only floating-point activations are kept, as in a profile of qprof; types and shapes are the model's. What
+    the file has beside them is noted, and so is what follows from its ranges: tensors that it lacks, and of a
+    format of thresholds how far the operators of the model can reach at all.
+
+    Args:
+        profile: by the names of its file.
+        model: the prepared model, with types.
+        identity: of the model.
+        where: the file, for messages.
+
+    Raises:
+        ProfileError: no entry belongs to an activation of the model.
+    """
+    entry, graph, activations = format_named(profile.origin), index(model), _activations(model)
+    module = entry.load()
+    has_names = hasattr(module, "matched")  # of its own, for the tensors of a model
+    names = module.matched(profile, model) if has_names else {name: name for name in profile}
+    tensors = {
+        name: _with_type_of(profile[names[name]], value)
+        for name, value in activations.items()
+        if name in names
+    }
+    if not tensors:
+        some = f" ({some_of(list(profile))})" if profile else ""
+        raise ProfileError(
+            f"{where}: none of its {len(profile)} entries{some} belongs to an activation of "
+            f"{identity.file or 'the model'}; give the file that was made for this model, or profile it with "
+            "'qprof dump-profile'"
+        )
+    known_names = set(module.known_names(model) if has_names else _tensor_names(model))
+    others = [name for name in profile if name not in known_names]
+    if others:
+        left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
+        note(f"{where}: {left_out}: {some_of(others)}")
+    samples = DataId(_sample_count(tensors))
+
+    narrower = _cut_to_possible(tensors, graph) if entry.is_symmetric else {}
+    if narrower:
+        of = f"the ranges of {len(narrower)} of {len(tensors)} tensors"
+        note(f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}")
+        tensors |= narrower
+    ranges_only = all(isinstance(tensor.histogram, UnknownBins) for tensor in tensors.values())
+    added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
+    if added:
+        what = f"{len(added)} tensors without an entry have the range that follows from those of others"
+        note(f"{where}: {what}: {some_of(list(added))}")
+        tensors |= {name: _with_type_of(tensor, activations[name]) for name, tensor in added.items()}
+    ordered = {name: tensors[name] for name in activations if name in tensors}
+    return replace(profile, model=identity, data=samples, tensors=ordered)
+
+
+def _activations(model: ir.Model) -> dict[str, ir.Value]:
+    """Return the floating-point inputs and results of nodes of the main graph by name, in graph order."""
+    inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
+    return {
+        value.name: value
+        for value in (*inputs, *(value for node in model.graph for value in node.outputs))
+        if value.name and value.dtype is not None and value.dtype.name.lower() in FLOAT_DTYPES
+    }
+
+
+def _tensor_names(model: ir.Model) -> Iterator[str]:
+    """Yield the names of all tensors of the main graph, of any type."""
+    yield from model.graph.initializers
+    for value in (*model.graph.inputs, *(value for node in model.graph for value in node.outputs)):
+        yield value.name or ""
+
+
+def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
+    """Return the record of a tensor with type and shape of the model's.
+
+    Where only the range is known, the number of elements is that of one sample, as far as the model tells.
+    """
+    shape: tuple[Dim, ...] | None = None
+    if value.shape is not None:
+        shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+    assert value.dtype is not None  # activations are chosen for their types
+    typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
+    if isinstance(tensor.histogram, UnknownBins):
+        return replace(typed, count=max(math.prod(dim or 1 for dim in shape or ()), 1))
+    return typed
+
+
+def _sample_count(tensors: Tensors) -> int:
+    """Return of how many samples the histograms are, where those of all tensors agree on it; else 0.
+
+    A leading dimension that the model leaves free is the batch.
+    """
+    counts = set()
+    for tensor in tensors.values():
+        inner = (tensor.shape or (None, None))[1:] if (tensor.shape or (None,))[0] is None else tensor.shape
+        if tensor.histogram.total and inner and None not in inner:
+            counts.add(tensor.count / max(math.prod(dim or 1 for dim in inner), 1))
+    count = counts.pop() if len(counts) == 1 else 0.0
+    return int(count) if count.is_integer() else 0
+
+
+def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
+    """Return the tensors whose range is wider than what the operators of the model can yield, cut to that.
+
+    So the range of a threshold T, [-T, T], becomes [0, T] after a Relu. Those with a histogram are left.
+    """
+    possible = possible_values(graph)
+    narrower = {}
+    for name, tensor in tensors.items():
+        if name in possible and isinstance(tensor.histogram, UnknownBins):
+            cut = clamp_range(Range(tensor.minimum, tensor.maximum), possible[name])
+            if tensor.minimum < cut.low or cut.high < tensor.maximum:
+                narrower[name] = replace(tensor, minimum=cut.low, maximum=cut.high)
+    return narrower
+
+
+def _derived_ranges(
+    tensors: Tensors, wanted: Collection[str], model: ir.Model, graph: Graph
+) -> dict[str, TensorProfile]:
+    """Return records of wanted tensors that have none and follow from others.
+
+    A tensor with the same elements as another one has its record (before and after Reshape, Transpose). What
+    passes on values of one other tensor (MaxPool, Slice) has its range, as it will have its parameters. A
+    clip cuts the range of what it reads, and Concat has that of all that it joins.
+    """
+    same_elements: dict[str, list[str]] = {}
+    for observation in observations(model):
+        same_elements.setdefault(observation.same_as or observation.name, []).append(observation.name)
+    added: dict[str, TensorProfile] = {}
+    for group in same_elements.values():
+        source = next((name for name in group if name in tensors), None)
+        if source is not None:
+            added |= {name: tensors[source] for name in group if name not in tensors}
+    intervals = {name: (t.minimum, t.maximum) for name, t in {**tensors, **added}.items()}
+    for node in graph.nodes:
+        for name in node.results:
+            if name in intervals or name not in wanted:
+                continue
+            low, high = _derived_interval(node, graph, intervals)
+            if math.isfinite(low) and math.isfinite(high):
+                intervals[name] = low, high
+                added[name] = _range_profile(low, high)
+    return {name: added[name] for name in added if name in wanted}
+
+
+def _derived_interval(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
+    """Return the range of what a node yields, where it follows from those of what it reads."""
+    rule = node.rule
+    if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
+        return ANY
+    joint = joint_interval(interval_of(node.inputs[i], graph, intervals) for i in rule.activations(node))
+    if is_clip(node) and rule.effective_range is not None and joint != ANY:
+        return clipped_interval(joint, rule.effective_range(node, graph))
+    return joint

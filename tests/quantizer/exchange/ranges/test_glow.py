@@ -15,10 +15,9 @@ from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram, UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
-from qprof_onnx.quantizer.exchange.binding import bind
 from qprof_onnx.quantizer.exchange.exporting import written
 from qprof_onnx.quantizer.exchange.glow import dumps_glow, dumps_profile, glow_names, loads_glow
-from qprof_onnx.quantizer.exchange.profiles import load_profile, profile_in
+from qprof_onnx.quantizer.exchange.profiles import bind, load_profile, profile_in
 
 TESTS = Path(__file__).parents[3]
 VERSION = "2024-05-11 (05dd99b97) (standalone)"
