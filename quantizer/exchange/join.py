@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.output_files import replacing_together
@@ -26,10 +28,12 @@ from ..model.saving import has_external_data, save_model
 from ..prepare.cleanup import name_nodes, name_values, unshare_names
 from ..prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ..prepare.opset import raise_opset
-from .part_functions import add_functions, missing_functions, read_functions, shown
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
+
+Library = Mapping[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]]
+"""Functions, each with the file that it is from."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,14 @@ def join(
         models: the parts; one, where only functions are put in. A part is called by its file without suffix.
         output: the ONNX file to write.
         functions: files with functions that the models call.
-        connect: see `connections`; what is not said goes by names.
+        connect: see `_connections`; what is not said goes by names.
 
     Raises:
         ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
         ConfigError: a part or connection does not exist, or the output cannot be written.
     """
     check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
-    library = read_functions(functions)
+    library = _read_functions(functions)
     names = [Path(file).stem for file in models] if len(models) > 1 else [""]
     for file, name in zip(models, names, strict=True):
         if name and (problem := part_name_problem(name)):
@@ -77,12 +81,16 @@ def join(
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
-    read_in = {name: read_model(file) for name, file in zip(names, models, strict=True)}
-    notes = [_said(name, note) for name, loaded in read_in.items() for note in loaded.notes]
-    parts = {name: loaded.model for name, loaded in read_in.items()}
-    added = {name: add_functions(model, library, name or str(models[0])) for name, model in parts.items()}
-    called = dict.fromkeys(identifier for found in added.values() for identifier in found)
-    if unused := [shown(identifier) for identifier in library if identifier not in called]:
+    parts: dict[str, ir.Model] = {}
+    notes: list[str] = []
+    for name, file in zip(names, models, strict=True):
+        loaded = read_model(file)
+        parts[name] = loaded.model
+        notes += [f"part {name}: {note}" if name else note for note in loaded.notes]
+    called: dict[ir.OperatorIdentifier, None] = {}
+    for name, model in parts.items():
+        called |= dict.fromkeys(_add_functions(model, library, name or str(models[0])))
+    if unused := [_shown(identifier) for identifier in library if identifier not in called]:
         notes.append(f"functions that no node calls were left out: {', '.join(unused)}")
     if len(models) > 1:
         joined, whole = _joined(parts, connect, notes)
@@ -93,49 +101,127 @@ def join(
             raise ConfigError(f"connect '{connect[0]}': there is one model only; give the parts")
     external = any(has_external_data(model) for model in (whole, *parts.values()))
     with replacing_together(read.weights) as batch:
-        _check_loads(whole, save_model(whole, output, external, batch), f"{output} (not written)")
-    return replace(joined, functions=tuple(map(shown, called)), notes=tuple(notes))
+        file, name = save_model(whole, output, external, batch), f"{output} (not written)"
+        try:
+            open_session(os.fspath(file), name)
+        except ModelError:
+            if missing := _missing_functions(whole):  # of which onnxruntime says something else
+                raise ModelError(
+                    f"{name}: calls {', '.join(missing)}, and has no such function; give the file that has "
+                    "it with --functions FILE"
+                ) from None
+            raise
+    return replace(joined, functions=tuple(map(_shown, called)), notes=tuple(notes))
 
 
-def _check_loads(whole: ir.Model, file: Path, name: str) -> None:
-    """Raise ModelError where onnxruntime refuses the model: of a missing function it says something else."""
-    try:
-        open_session(os.fspath(file), name)
-    except ModelError:
-        if missing := missing_functions(whole):
-            raise ModelError(
-                f"{name}: calls {', '.join(missing)}, and has no such function; give the file that has it "
-                "with --functions FILE"
-            ) from None
-        raise
+# Functions that lie in files of their own: read, and put into the models that call them ---------------------
 
 
-def _said(name: str, note: str) -> str:
-    return f"part {name}: {note}" if name else note
+def _read_functions(files: Files) -> Library:
+    """Return the functions of files: of models, whose graphs do not matter, or single FunctionProto messages.
+
+    Raises:
+        ConfigError: a file has no functions, or two have different ones of one name.
+    """
+    library: dict[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]] = {}
+    for file in files:
+        for function in _functions_of(file):
+            identifier = (function.domain, function.name, function.overload)
+            known = library.setdefault(identifier, (function, os.fspath(file)))
+            if known[0] != function:
+                raise ConfigError(
+                    f"{file}: function {_shown(identifier)} is another in {known[1]}; give one of them"
+                )
+    return library
 
 
-def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
-    return tuple(str(value.name) for value in values)
+def _functions_of(file: str | os.PathLike[str]) -> Sequence[onnx.FunctionProto]:
+    with open(file, "rb") as source:
+        content = source.read()
+    model, function = onnx.ModelProto(), onnx.FunctionProto()
+    for message in (model, function):
+        try:
+            message.ParseFromString(content)
+        except DecodeError:
+            message.Clear()
+    functions = list(model.functions) or ([function] if function.name and function.node else [])
+    if not functions:
+        raise ConfigError(
+            f"{file}: has no functions; give an ONNX model with functions (ModelProto.functions), or a "
+            "serialised FunctionProto"
+        )
+    return functions
+
+
+def _shown(identifier: ir.OperatorIdentifier) -> str:
+    """Return domain, name and overload of a function or operator for messages."""
+    domain, name, overload = identifier
+    return ":".join(part for part in (domain, name, overload) if part)
+
+
+def _add_functions(model: ir.Model, library: Library, where: str) -> tuple[ir.OperatorIdentifier, ...]:
+    """Put the functions that a model calls, and those that they call, into it; return which.
+
+    Raises:
+        ModelError: the model has another function of that name, or they cannot be inlined: one calls itself,
+            or its operators are others in the opset of the model.
+    """
+    added: list[ir.OperatorIdentifier] = []
+    waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    while waiting:
+        for node in ir.traversal.RecursiveGraphIterator(waiting.pop()):
+            identifier = node.op_identifier()
+            if identifier not in library or identifier in added:
+                continue
+            proto, file = library[identifier]
+            if identifier in model.functions:
+                if ir.to_proto(model.functions[identifier]) != proto:
+                    raise ModelError(
+                        f"{where}: has a function {_shown(identifier)}, and that of {file} is another; leave "
+                        "out one of the two"
+                    )
+                continue
+            function = ir.serde.deserialize_function(proto)
+            model.functions[identifier] = function
+            waiting.append(function)
+            added.append(identifier)
+            model.graph.opset_imports.setdefault(proto.domain, 1)
+    if model.functions:
+        copy = model.clone()
+        name_nodes(copy)
+        try:
+            inline_functions(copy)
+        except ModelError as problem:
+            raise ModelError(f"{where}: {problem}") from None
+    return tuple(added)
+
+
+def _missing_functions(model: ir.Model) -> tuple[str, ...]:
+    """Return the operators that are called, in a domain that functions of the model have, and are none."""
+    domains = {domain for domain, _, _ in model.functions} - {""}
+    blocks: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    nodes = [node for block in blocks for node in ir.traversal.RecursiveGraphIterator(block)]
+    called = dict.fromkeys(node.op_identifier() for node in nodes if node.domain in domains)
+    return tuple(_shown(identifier) for identifier in called if identifier not in model.functions)
+
+
+# The parts as one model ------------------------------------------------------------------------------------
 
 
 def _joined(
     parts: Mapping[str, ir.Model], connect: Sequence[str], notes: list[str]
 ) -> tuple[Joined, ir.Model]:
     for name, model in parts.items():
-        notes += [_said(name, note) for note in _flat(model)]
-    same_opset, raised = to_one_opset(parts)
-    notes += raised
-    models = dict(zip(parts, same_opset, strict=True))
-    interfaces = [
-        Interface(name, _names(model.graph.inputs), _names(model.graph.outputs))
-        for name, model in models.items()
-    ]
-    sources = connections(interfaces, connect)
-    record = _record(models, sources)
+        notes += [f"part {name}: {note}" for note in _flat(model)]
+    models = _in_one_opset(parts, notes)
+    inputs = {name: _names(model.graph.inputs) for name, model in models.items()}
+    outputs = {name: _names(model.graph.outputs) for name, model in models.items()}
+    sources = _connections(inputs, outputs, connect)
+    _check_types(models, sources)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
-    names = [Source(part.name, name).joined_name for part in reversed(interfaces) for name in part.outputs]
-    outputs = sorted(names, key=read.__contains__)
+    names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]
+    ordered = tuple(sorted(names, key=read.__contains__))
     readers: dict[str, tuple[str, ...]] = {}
     connected: dict[str, str] = {}
     for (part, name), source in sources.items():
@@ -144,7 +230,11 @@ def _joined(
             connected[here] = source.joined_name
         else:
             readers[source.name] = (*readers.get(source.name, ()), here)
-    return Joined(tuple(models), readers, connected, tuple(outputs)), _whole(models, sources, record, outputs)
+    return Joined(tuple(models), readers, connected, ordered), _whole(models, sources, ordered)
+
+
+def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(value.name) for value in values)
 
 
 def _flat(model: ir.Model) -> tuple[str, ...]:
@@ -168,29 +258,17 @@ def _flat(model: ir.Model) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _record(models: Mapping[str, ir.Model], sources: Sources) -> list[Part]:
-    """Return the parts with what they are called in the whole; types and shapes of what is connected fit."""
-    outputs = {name: {str(v.name): v for v in model.graph.outputs} for name, model in models.items()}
+def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
+    """Raise ModelError where types or shapes of what is connected, or of what reads one input, do not fit."""
     first: dict[str, tuple[str, ir.Value]] = {}
     for (part, name), source in sources.items():
         reader = next(value for value in models[part].graph.inputs if value.name == name)
         here = f"{part}{SEPARATOR}{name}"
         if source.part:
-            _check_fit(here, reader, source.joined_name, outputs[source.part][source.name])
+            maker = next(v for v in models[source.part].graph.outputs if v.name == source.name)
+            _check_fit(here, reader, source.joined_name, maker)
         else:
             _check_fit(here, reader, *first.setdefault(source.name, (here, reader)))
-    return [
-        Part(
-            part,
-            {
-                str(v.name): Port(sources[part, str(v.name)].joined_name, shape_of(v))
-                for v in model.graph.inputs
-            },
-            {str(v.name): Port(f"{part}{SEPARATOR}{v.name}", shape_of(v)) for v in model.graph.outputs},
-            dict(model.metadata_props),
-        )
-        for part, model in models.items()
-    ]
 
 
 def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
@@ -222,13 +300,23 @@ def _shape(value: ir.Value) -> str:
     return "x".join("?" if dim is None else str(dim) for dim in shape_of(value) or ())
 
 
-def _whole(
-    models: Mapping[str, ir.Model], sources: Sources, record: Sequence[Part], outputs: Sequence[str]
-) -> ir.Model:
+def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[str]) -> ir.Model:
     """Return one model of the parts, which are taken apart.
 
     A symbol of a dimension may mean another size in another part: exporters number them anew in each file.
     """
+    record = []
+    for part, model in models.items():
+        inputs = {str(v.name): v for v in model.graph.inputs}
+        results = {str(v.name): v for v in model.graph.outputs}
+        record.append(
+            Part(
+                part,
+                {n: Port(sources[part, n].joined_name, shape_of(v)) for n, v in inputs.items()},
+                {n: Port(Source(part, n).joined_name, shape_of(v)) for n, v in results.items()},
+                dict(model.metadata_props),
+            )
+        )
     symbols = Counter(
         symbol
         for model in models.values()
@@ -240,16 +328,16 @@ def _whole(
         }
     )
     values: dict[str, ir.Value] = {}
-    inputs: dict[str, ir.Value] = {}
+    whole_inputs: dict[str, ir.Value] = {}
     for name, model in models.items():
         _set_prefix(model, name, {symbol for symbol, count in symbols.items() if count > 1})
         values |= {str(value.name): value for value in model.graph.outputs}
     for (part, name), source in sources.items():
         own = next(v for v in models[part].graph.inputs if v.name == f"{part}{SEPARATOR}{name}")
-        target = values[source.joined_name] if source.part else inputs.setdefault(source.name, own)
+        target = values[source.joined_name] if source.part else whole_inputs.setdefault(source.name, own)
         if target is not own:
             own.replace_all_uses_with(target)
-    for name, value in inputs.items():
+    for name, value in whole_inputs.items():
         value.name = name
     opsets: dict[str, int] = {}
     nodes: list[ir.Node] = []
@@ -264,7 +352,7 @@ def _whole(
         graph.initializers.clear()
         graph.remove(taken)
     graph = ir.Graph(
-        list(inputs.values()),
+        list(whole_inputs.values()),
         [values[name] for name in outputs],
         nodes=nodes,
         initializers=constants,
@@ -300,20 +388,6 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Interface:
-    """What a part reads and returns.
-
-    Attributes:
-        name: of the part.
-        inputs, outputs: their names in the part's file.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Source:
     """Where an input of a part comes from.
 
@@ -334,34 +408,43 @@ class Source:
 Sources = Mapping[tuple[str, str], Source]
 """By part and input."""
 
+Ends = Mapping[str, Sequence[str]]
+"""Names of inputs, or of outputs, in the part's file, by part."""
 
-def connections(parts: Sequence[Interface], wanted: Sequence[str]) -> Sources:
+
+def _connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
     """Return where every input of every part comes from.
 
     An input that nobody speaks of reads the output of the same name of another part, where one has it, or
     else is an input of the joined model, of the same name.
 
     Args:
-        parts: in the order in which they were given.
+        inputs, outputs: of the parts, in the order in which they were given.
         wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
 
     Raises:
         ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
             nothing to do with the others, or parts read outputs of each other.
     """
-    by_name = {part.name: part for part in parts}
-    said = dict(_parsed(text, by_name) for text in wanted)
-    found = {
-        (part.name, name): said.get((part.name, name)) or _by_name(part, name, parts)
-        for part in parts
-        for name in part.inputs
+    stated = dict(_parsed(text, inputs, outputs) for text in wanted)
+    sources = {
+        (part, name): stated.get((part, name)) or _source_by_name(part, name, outputs)
+        for part, names in inputs.items()
+        for name in names
     }
-    _check_connected(parts, found)
-    _check_order(parts, found)
-    return found
+    _check_connected(inputs, outputs, sources)
+    _check_order(list(inputs), sources)
+    return sources
 
 
-def _parsed(text: str, parts: Mapping[str, Interface]) -> tuple[tuple[str, str], Source]:
+def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[tuple[str, str], Source]:
+    def check(what: str, name: str, names: Collection[str]) -> None:
+        if name not in names:
+            raise ConfigError(
+                f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
+                f"{nearest(name, names)}"
+            )
+
     left, _, right = text.partition("=")
     part, _, name = left.partition(SEPARATOR)
     if not right or not name:
@@ -369,48 +452,39 @@ def _parsed(text: str, parts: Mapping[str, Interface]) -> tuple[tuple[str, str],
             f"connect '{text}': not of the form PART:INPUT=PART:OUTPUT, nor PART:INPUT=NAME for an input of "
             "the joined model; write it like decoder:h=encoder:last_hidden_state"
         )
-    _check_name(text, "part", part, parts)
-    _check_name(text, f"input of {part}", name, parts[part].inputs)
+    check("part", part, inputs)
+    check(f"input of {part}", name, inputs[part])
     source, separator, output = right.partition(SEPARATOR)
-    if not separator or source not in parts:
+    if not separator or source not in outputs:
         return (part, name), Source("", right)
-    _check_name(text, f"output of {source}", output, parts[source].outputs)
+    check(f"output of {source}", output, outputs[source])
     return (part, name), Source(source, output)
 
 
-def _check_name(text: str, what: str, name: str, names: Mapping[str, object] | Sequence[str]) -> None:
-    if name not in names:
-        raise ConfigError(
-            f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
-            f"{nearest(name, names)}"
-        )
-
-
-def _by_name(reader: Interface, name: str, parts: Sequence[Interface]) -> Source:
-    makers = [part.name for part in parts if part is not reader and name in part.outputs]
+def _source_by_name(reader: str, name: str, outputs: Ends) -> Source:
+    makers = [part for part, names in outputs.items() if part != reader and name in names]
     if len(makers) > 1:
         raise ConfigError(
-            f"part {reader.name}: its input '{name}' is an output of {' and of '.join(makers)}; say which "
-            f"with --connect {reader.name}:{name}={makers[0]}:{name}"
+            f"part {reader}: its input '{name}' is an output of {' and of '.join(makers)}; say which "
+            f"with --connect {reader}:{name}={makers[0]}:{name}"
         )
     return Source(makers[0] if makers else "", name)
 
 
-def _check_connected(parts: Sequence[Interface], sources: Sources) -> None:
-    pairs = {(source.part, reader) for (reader, _), source in sources.items() if source.part}
-    touched = {part for pair in pairs for part in pair}
-    for part in reversed(parts) if len(parts) > 1 else ():
-        if part.name not in touched:
-            others = [f"{o.name}{SEPARATOR}{name}" for o in parts if o is not part for name in o.outputs]
+def _check_connected(inputs: Ends, outputs: Ends, sources: Sources) -> None:
+    touched = {part for (reader, _), s in sources.items() if s.part for part in (s.part, reader)}
+    for part in reversed(list(inputs)):
+        if part not in touched:
+            others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
             raise ConfigError(
-                f"part {part.name}: reads no output of another part, and none reads its outputs; its inputs "
-                f"are {', '.join(part.inputs)}, the outputs of the others {', '.join(others)}: connect them "
-                f"with --connect {part.name}:{part.inputs[0] if part.inputs else 'INPUT'}={others[0]}, or "
+                f"part {part}: reads no output of another part, and none reads its outputs; its inputs "
+                f"are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}: connect them "
+                f"with --connect {part}:{inputs[part][0] if inputs[part] else 'INPUT'}={others[0]}, or "
                 "quantize it by itself"
             )
 
 
-def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
+def _check_order(parts: Sequence[str], sources: Sources) -> None:
     """Check that the parts can run one after the other."""
     order: TopologicalSorter[str] = TopologicalSorter()
     for (reader, _), source in sources.items():
@@ -419,7 +493,7 @@ def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
     try:
         order.prepare()
     except CycleError as problem:
-        loop, place = set(problem.args[1]), {part.name: index for index, part in enumerate(parts)}
+        loop, place = set(problem.args[1]), {part: index for index, part in enumerate(parts)}
         reader = next(
             f"{part}{SEPARATOR}{name}"
             for (part, name), source in sources.items()
@@ -435,16 +509,17 @@ def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
 # Parts of several opsets brought to one, where their operators mean the same in it -----------------------
 
 
-def to_one_opset(models: Mapping[str, ir.Model]) -> tuple[Sequence[ir.Model], tuple[str, ...]]:
-    """Return the models in one opset of each domain, and notes about what was raised.
+def _in_one_opset(models: Mapping[str, ir.Model], notes: list[str]) -> dict[str, ir.Model]:
+    """Return the models in one opset of each domain.
 
     Args:
         models: by the names of the parts; they may be changed.
+        notes: gets a note about each that was raised.
 
     Raises:
         ModelError: a part has an operator that is another in the opset of the others.
     """
-    notes = [f"part {name}: {note}" for name, model in models.items() for note in raise_opset(model)]
+    notes += [f"part {name}: {note}" for name, model in models.items() for note in raise_opset(model)]
     for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
         newest = max(model.opset_imports.get(domain, 1) for model in models.values())
         for name, model in models.items():
@@ -453,28 +528,25 @@ def to_one_opset(models: Mapping[str, ir.Model]) -> tuple[Sequence[ir.Model], tu
                 what = f"{node} is another operator there"
                 raise _refused(name, model.opset_imports[domain], newest, what)
             model.opset_imports[domain] = newest
-    newest = max(model.opset_imports.get("", 1) for model in models.values())
-    raised = [_in_opset(model, newest, name, notes) for name, model in models.items()]
-    return raised, tuple(notes)
-
-
-def _in_opset(model: ir.Model, newest: int, name: str, notes: list[str]) -> ir.Model:
-    before = model.opset_imports.get("", newest)
-    if before == newest:
-        return model
-    notes.append(f"part {name}: opset raised from {before} to {newest}, that of another part")
-    if _changed(model, "", newest) is None:
-        model.opset_imports[""] = newest
-        return model
-    try:
-        converted = in_opset(model, newest)
-    except (RuntimeError, ValueError) as problem:
-        raise _refused(name, before, newest, " ".join(str(problem).split())[:200]) from None
-    names = {node.outputs[0].name: node.name for node in model.graph.all_nodes() if node.outputs}
-    for node in converted.graph.all_nodes():  # the converter drops them
-        node.name = node.name or (names.get(node.outputs[0].name) if node.outputs else None)
-    converted.metadata_props.update(model.metadata_props)
-    return converted
+    newest, raised = max(model.opset_imports.get("", 1) for model in models.values()), dict(models)
+    for name, model in models.items():
+        before = model.opset_imports.get("", newest)
+        if before == newest:
+            continue
+        notes.append(f"part {name}: opset raised from {before} to {newest}, that of another part")
+        if _changed(model, "", newest) is None:
+            model.opset_imports[""] = newest
+            continue
+        try:
+            converted = in_opset(model, newest)
+        except (RuntimeError, ValueError) as problem:
+            raise _refused(name, before, newest, " ".join(str(problem).split())[:200]) from None
+        names = {node.outputs[0].name: node.name for node in model.graph.all_nodes() if node.outputs}
+        for new in converted.graph.all_nodes():  # the converter drops them
+            new.name = new.name or (names.get(new.outputs[0].name) if new.outputs else None)
+        converted.metadata_props.update(model.metadata_props)
+        raised[name] = converted
+    return raised
 
 
 def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from ..plan.plan import QuantPlan
 
 
-def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format: it is written alone."""
-    return False
-
-
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the scales of the caches that a plan has in int8.
 

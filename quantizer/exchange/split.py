@@ -32,7 +32,7 @@ from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.verify import verify_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import PreparedModel, open_prepared
-from .parts import RECORD, Dims, Part, read_parts
+from .parts import RECORD, Part, read_parts
 
 V = TypeVar("V")
 
@@ -98,8 +98,7 @@ class _Cut:
 def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
     graph = model.graph
     values = {str(v.name): v for v in (*graph.inputs, *(v for node in graph for v in node.outputs))}
-    ports = {**part.inputs, **part.outputs}
-    for name, port in ports.items():
+    for name, port in {**part.inputs, **part.outputs}.items():
         if port.name not in values:
             raise ModelError(
                 f"part {part.name}: '{name}' ({port.name}) is not in the prepared model; join again"
@@ -118,7 +117,15 @@ def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
     )
     own = ir.Model(view.clone(), ir_version=model.ir_version)
     renamed = _rename(own, part)
-    _declare(own, part)
+    # Inputs and outputs have the shapes of the part's file, but for sizes that were fixed since.
+    for ends, ports in ((own.graph.inputs, part.inputs), (own.graph.outputs, part.outputs)):
+        for value in ends:
+            shape, declared = value.shape, ports[str(value.name)].shape
+            if declared is not None and shape is not None and len(shape) == len(declared):
+                pairs = zip(shape, declared, strict=True)
+                value.shape = ir.Shape([now if isinstance(now, int) else was for now, was in pairs])
+            elif declared is not None:
+                value.shape = ir.Shape(declared)
     own.metadata_props.update(part.metadata)
     identity = model_id(own, f"{part.name}.onnx")
     present = {*values, *graph.initializers, *(str(node.name) for node in graph)}
@@ -147,21 +154,17 @@ def _nodes_between(inputs: Mapping[str, ir.Value], outputs: list[ir.Value], part
             )
         if node not in nodes:
             nodes.add(node)
-            inner = {v for graph in graph_attributes(node) for n in graph.all_nodes() for v in n.outputs}
-            inner |= {v for graph in graph_attributes(node) for g in _graphs(graph) for v in g.inputs}
+            graphs = [g for graph in graph_attributes(node) for g in (graph, *graph.subgraphs())]
+            inner = {v for g in graphs for n in g for v in n.outputs} | {v for g in graphs for v in g.inputs}
             waiting += [v for v in _reads(node) if v not in inner]
     return nodes
 
 
-def _graphs(graph: ir.Graph) -> list[ir.Graph]:
-    return [graph, *graph.subgraphs()]
-
-
 def _reads(node: ir.Node) -> list[ir.Value]:
     """Return what a node reads, and what the nodes and outputs of its subgraphs do."""
-    inner = [n for graph in graph_attributes(node) for n in graph.all_nodes()]
-    results = [v for graph in graph_attributes(node) for g in _graphs(graph) for v in g.outputs]
-    return [*(v for reader in (node, *inner) for v in reader.inputs if v is not None), *results]
+    graphs = [g for graph in graph_attributes(node) for g in (graph, *graph.subgraphs())]
+    readers = (node, *(n for graph in graph_attributes(node) for n in graph.all_nodes()))
+    return [*(v for n in readers for v in n.inputs if v is not None), *(v for g in graphs for v in g.outputs)]
 
 
 def _rename(model: ir.Model, part: Part) -> Callable[[str], str]:
@@ -185,19 +188,6 @@ def _rename(model: ir.Model, part: Part) -> Callable[[str], str]:
     for node in model.graph.all_nodes():
         node.name = part.own_name(str(node.name))
     return lambda name: names.get(name, part.own_name(name))
-
-
-def _declare(model: ir.Model, part: Part) -> None:
-    """Give inputs and outputs the shapes of the part's file, but for sizes that were fixed since."""
-    for values, ports in ((model.graph.inputs, part.inputs), (model.graph.outputs, part.outputs)):
-        for value in values:
-            value.shape = _declared(value.shape, ports[str(value.name)].shape)
-
-
-def _declared(known: ir.Shape | None, said: Dims | None) -> ir.Shape | None:
-    if said is None or known is None or len(known) != len(said):
-        return known if said is None else ir.Shape(said)
-    return ir.Shape([k if isinstance(k, int) else s for k, s in zip(known, said, strict=True)])
 
 
 def _share(
