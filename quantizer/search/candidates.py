@@ -1,4 +1,4 @@
-"""What a search asks for, and what it gets: candidates, forecasts, trials. Values only."""
+"""What a search tries, and what becomes of it: candidates, forecasts, trials. Values only."""
 
 from __future__ import annotations
 
@@ -115,46 +115,6 @@ class RankedNode:
     nodes: tuple[str, ...]
     noise: float
     microseconds: float
-
-
-@dataclass(frozen=True)
-class Foresee:
-    """Asks for the forecast of each candidate: nothing is run."""
-
-    candidates: tuple[Candidate, ...]
-
-
-@dataclass(frozen=True)
-class Try:
-    """Asks for the trial of each candidate. They run side by side."""
-
-    candidates: tuple[Candidate, ...]
-
-
-@dataclass(frozen=True)
-class RankNodes:
-    """Asks for the quantized nodes of a candidate's plan, those first whose noise is worth most time."""
-
-    candidate: Candidate
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Asks for the objective of a candidate as it is measured, with nothing running beside it."""
-
-    candidate: Candidate
-
-
-@dataclass(frozen=True)
-class Verify:
-    """Asks for the score of a candidate on the held-out samples."""
-
-    candidate: Candidate
-
-
-Request = Foresee | Try | RankNodes | Measure | Verify
-Result = tuple[Forecast, ...] | tuple[Trial, ...] | tuple[RankedNode, ...] | float | Score | None
-"""None for a request that came after the time was up."""
 
 
 def meets(trial: Trial, max_drop: float) -> bool:

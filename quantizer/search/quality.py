@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,19 +99,6 @@ _ONE_METRIC = threading.Lock()
 """A metric of the user's own is called by one thread at a time."""
 
 
-@dataclass(frozen=True)
-class Screened:
-    """The score of a model and its noise.
-
-    Attributes:
-        score: on all samples, or on the first where these leave no doubt.
-        sqnr: in dB, of the worst group of channels of the worst output; None where nothing differs.
-    """
-
-    score: Score
-    sqnr: float | None
-
-
 def score_model(
     path: Path, samples: ScoringSamples, threads: int = 0, side_by_side: int = 1, *, provider: str = CPU
 ) -> Score:
@@ -141,8 +127,8 @@ def screen_model(
     side_by_side: int = 1,
     *,
     provider: str = CPU,
-) -> Screened:
-    """Return the score of a quantized model, and its noise.
+) -> tuple[Score, float | None]:
+    """Return the score of a quantized model, and the SQNR of the worst group of channels of its worst output.
 
     When the first third of the samples shows a drop whose whole 95 % interval is above `max_drop`, the others
     are not run: a plan that is to be chosen is never scored on fewer than all.
@@ -154,6 +140,10 @@ def screen_model(
         max_drop: percentage points.
         side_by_side: samples that run at the same time.
         provider: full name of the execution provider.
+
+    Returns:
+        The score, on all samples, or on the first where these leave no doubt; and the SQNR in dB, None where
+        nothing differs.
 
     Raises:
         ModelError: it cannot be run. DataError: it cannot be scored.
@@ -171,7 +161,7 @@ def screen_model(
         outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", side_by_side)
         with _ONE_METRIC:
             score = samples.score(outputs)
-    return Screened(score, rounded_sqnr(noise))
+    return score, rounded_sqnr(noise)
 
 
 def rounded_sqnr(noise: float) -> float | None:

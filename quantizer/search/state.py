@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,17 +21,20 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import write_atomically
 from ..evaluation.metrics.score import Score
-from .candidates import Candidate, Forecast, Foresee, Measure, RankedNode, RankNodes, Trial, Verify
+from .candidates import Candidate, Forecast, RankedNode, Trial
 
 FORMAT = "qprof-tune/4"
+T = TypeVar("T")
+
 _ADVICE = "delete it to start over, or name another file"
 
 
-@dataclass(frozen=True)
-class Results:
-    """What was answered so far, each with the candidate that it belongs to.
+@dataclass
+class State:
+    """What one tuning has found so far; each with the candidate that it belongs to.
 
     Attributes:
+        key: what the results depend on, by name.
         trials: in the order in which they were run.
         forecasts: of plans that were made, and perhaps never run.
         rankings: nodes, those first whose noise is worth most time.
@@ -39,80 +42,27 @@ class Results:
         verified: scores on the held-out samples.
     """
 
-    trials: tuple[Trial, ...] = ()
-    forecasts: tuple[tuple[Candidate, Forecast], ...] = ()
-    rankings: tuple[tuple[Candidate, tuple[RankedNode, ...]], ...] = ()
-    values: tuple[tuple[Candidate, float], ...] = ()
-    verified: tuple[tuple[Candidate, Score], ...] = ()
-
-
-@dataclass(frozen=True)
-class State:
-    """The results of one tuning.
-
-    Attributes:
-        key: what they depend on, by name.
-        results: what was answered so far.
-    """
-
     key: Mapping[str, Any]
-    results: Results = Results()
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """The trials that were run."""
-        return self.results.trials
+    trials: list[Trial] = field(default_factory=list)
+    forecasts: list[tuple[Candidate, Forecast]] = field(default_factory=list)
+    rankings: list[tuple[Candidate, tuple[RankedNode, ...]]] = field(default_factory=list)
+    values: list[tuple[Candidate, float]] = field(default_factory=list)
+    verified: list[tuple[Candidate, Score]] = field(default_factory=list)
 
     def trial(self, candidate: Candidate) -> Trial | None:
         """Return the trial of a candidate that was run already; None where there is none."""
         return next((t for t in self.trials if t.candidate == candidate), None)
 
-    def with_trial(self, trial: Trial) -> State:
-        """Return the state with one more trial."""
-        return replace(self, results=replace(self.results, trials=(*self.trials, trial)))
 
-    def answer(self, request: Foresee | RankNodes | Measure | Verify) -> Any:
-        """Return what a request was answered with; None where it was not."""
-        known = getattr(self.results, _PLACES[type(request)])
-        if isinstance(request, Foresee):
-            found = tuple(next((f for c, f in known if c == wanted), None) for wanted in request.candidates)
-            return None if None in found else found
-        return next((result for candidate, result in known if candidate == request.candidate), None)
-
-    def with_answer(self, request: Foresee | RankNodes | Measure | Verify, answer: Any) -> State:
-        """Return the state with the answer to one more request."""
-        place = _PLACES[type(request)]
-        if isinstance(request, Foresee):
-            pairs = tuple(zip(request.candidates, answer, strict=True))
-        else:
-            pairs = ((request.candidate, answer),)
-        return replace(
-            self, results=replace(self.results, **{place: (*getattr(self.results, place), *pairs)})
-        )
-
-
-_PLACES: Mapping[type, str] = {
-    Foresee: "forecasts",
-    RankNodes: "rankings",
-    Measure: "values",
-    Verify: "verified",
-}
-"""Field of `Results` that has the answers to a request."""
-
-
-@dataclass(frozen=True)
-class _Document:
-    """The state as its file holds it; msgspec checks each field."""
-
-    format: str
-    sha256: str
-    key: dict[str, Any]
-    results: Results
+def result_of(results: Iterable[tuple[Candidate, T]], candidate: Candidate) -> T | None:
+    """Return the result of a candidate, from a list of a `State`; None where there is none."""
+    return next((result for other, result in results if other == candidate), None)
 
 
 def save_state(state: State, path: str | Path) -> None:
     """Write a state; the file is replaced atomically."""
-    document = {"format": FORMAT, **to_jsonable(state)}
+    results = to_jsonable(state)
+    document = {"format": FORMAT, "key": results.pop("key"), "results": results}
     text = json.dumps({**document, "sha256": _digest(document)}, indent=1, allow_nan=False)
     write_atomically(path, text + "\n")
 
@@ -126,16 +76,24 @@ def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
     """
     if not Path(path).exists():
         return State(key)
-    document = _read(Path(path))
+    state = _read(Path(path))
     expected = json.loads(json.dumps(to_jsonable(dict(key))))
-    changed = [name for name in expected if document.key.get(name) != expected[name]]
-    if changed or document.key.keys() != expected.keys():
+    changed = [name for name in expected if state.key.get(name) != expected[name]]
+    if changed or state.key.keys() != expected.keys():
         what = ", ".join(changed) or "other settings"
         raise ConfigError(f"{path}: is the state of another tuning (different: {what}); {_ADVICE}")
-    return State(key, document.results)
+    return replace(state, key=key)
 
 
-def _read(path: Path) -> _Document:
+@dataclass(frozen=True)
+class _Document:
+    """A state as its file holds it, beside format and digest."""
+
+    key: dict[str, Any]
+    results: dict[str, Any]
+
+
+def _read(path: Path) -> State:
     """Return what a file holds, if it is whole."""
     try:
         content = path.read_bytes()
@@ -156,7 +114,8 @@ def _read(path: Path) -> _Document:
         raise _damaged(path, "its contents do not have the digest 'sha256' that it names")
     try:
         # Not strict: an infinite end of an interval is the string "inf" (`to_jsonable`).
-        return msgspec.convert({**found, "sha256": ""}, _Document, strict=False)
+        document = msgspec.convert(found, _Document, strict=False)
+        return msgspec.convert({**document.results, "key": document.key}, State, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
 

@@ -1,14 +1,13 @@
-"""The requests of a search, answered: from the state of an interrupted tuning, or by running models."""
+"""The trials of a tuning: candidates are planned, run, scored and measured, or taken from its state file."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import onnxruntime as ort
 
@@ -25,199 +24,201 @@ from ..model.saving import save_model
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
-from .candidates import Candidate, Forecast, Foresee, Measure, RankNodes, Request, Result, Trial, Try, Verify
+from .candidates import Candidate, Forecast, RankedNode, Trial
 from .engine import CANNOT, Engine
 from .options import QualityTarget
 from .quality import int8_share, score_model, screen_model
 from .ranking import ranked_nodes
-from .search import Outcome, Search
-from .state import State, save_state
-from .tuning_data import ScoringSamples, Split
+from .state import State, result_of, save_state
+from .tuning_data import Split
 
 OnTrial = Callable[[int, Trial, bool], None]
 """Called after each trial with its number, the trial, and whether it came from the state file."""
 
 
-@dataclass(frozen=True, eq=False)
-class TuningTask:
-    """What is tuned: the same for all trials.
+class TimeUpError(Exception):
+    """The time budget is over: nothing new is begun."""
+
+
+@dataclass(eq=False)
+class TuningRun:
+    """What makes, runs and measures the plans of one tuning.
+
+    What is in its state is not done again; what is new is added to it, and written.
 
     Attributes:
         engine: makes plans and models of the float model.
         target: the quality target and the objective.
         float_session: a session of the float model, on `target.threads` threads.
+        split: the samples.
+        state: the results so far.
+        state_path: where they are kept; None for nowhere.
+        deadline: time of `time.monotonic` after which no trial starts; None for none.
+        on_trial: called after each trial.
+        trials_told: how many trials `on_trial` was called with.
+        finished: whether nothing was left out as the time was up.
     """
 
     engine: Engine
     target: QualityTarget
     float_session: ort.InferenceSession
+    split: Split
+    state: State
+    state_path: Path | None = None
+    deadline: float | None = None
+    on_trial: OnTrial | None = None
+    trials_told: int = 0
+    finished: bool = True
 
     @property
     def provider(self) -> str:
         """Full name of the execution provider that runs all models."""
         return check_provider(self.target.provider)
 
-    def predicted(self, planned: PlannedModel) -> float:
+    def forecasts(self, candidates: Sequence[Candidate]) -> list[Forecast]:
+        """Return what is known of candidates before they are run.
+
+        Raises:
+            TimeUpError: the time is up, and they are not in the state.
+        """
+        known = [result_of(self.state.forecasts, candidate) for candidate in candidates]
+        found = [forecast for forecast in known if forecast is not None]
+        if len(found) == len(candidates):
+            return found
+        self._check_time()
+        found = [self._forecast(candidate) for candidate in candidates]
+        self.state.forecasts += zip(candidates, found, strict=True)
+        self._save()
+        return found
+
+    def _forecast(self, candidate: Candidate) -> Forecast:
+        with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANNOT):
+            planned = self.engine.planned(candidate)
+            return Forecast(plan_digest(planned.plan), self._predicted(planned))
+        return Forecast("", 0.0)
+
+    def _predicted(self, planned: PlannedModel) -> float:
         """Return the value of the objective as it is predicted of a plan."""
         return round(self.engine.predicted(planned, self.target.objective), 4)
 
+    def try_candidates(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Plan, write, run and score candidates, several side by side; return their trials in this order.
 
-def forecast(task: TuningTask, candidate: Candidate) -> Forecast:
-    """Return what is known of a candidate before it is run."""
-    with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANNOT):
-        planned = task.engine.planned(candidate)
-        return Forecast(plan_digest(planned.plan), task.predicted(planned))
-    return Forecast("", 0.0)
+        A plan that cannot be made or run gives a trial with an error. A plan that equals one that was tried
+        is not run again: it takes its score.
 
+        Raises:
+            TimeUpError: the time is up, and not all are in the state.
+            WritingError: a model cannot be written; that says nothing about the candidate.
+            DataError: the outputs cannot be scored.
+        """
+        new = []
+        for candidate in candidates:
+            remembered = self.state.trial(candidate)
+            if remembered is None:
+                new.append(candidate)
+            else:
+                self._tell(remembered, is_resumed=True)
+        if new:
+            self._check_time()
+            self._run_trials(new)
+        trials = (self.state.trial(candidate) for candidate in candidates)
+        return [trial for trial in trials if trial is not None]
 
-def try_candidates(
-    task: TuningTask,
-    candidates: Sequence[Candidate],
-    samples: ScoringSamples,
-    earlier: Sequence[Trial] = (),
-) -> Iterator[Trial]:
-    """Plan, write, run and score candidates, several side by side; yield their trials in this order.
+    def _run_trials(self, candidates: Sequence[Candidate]) -> None:
+        engine, target = self.engine, self.target
+        parallel = max(1, min(target.side_by_side, len(candidates)))
+        within = max(1, target.side_by_side // parallel)  # samples of each that run at the same time
+        axes = class_axes(engine.prepared.model, None, None)
 
-    A plan that cannot be made or run gives a trial with an error. A plan that equals one of the `earlier`
-    trials, or an earlier one of these, is not run again: it takes their score.
+        def scored(candidate: Candidate, planned: PlannedModel, path: Path) -> Trial:
+            tuning = self.split.tuning
+            score, sqnr = screen_model(path, tuning, axes, target.max_drop, within, provider=self.provider)
+            value = None  # of latency: measured later, of the best, with nothing running beside it
+            if target.objective == "size":
+                value = size_ratio(engine.path, path)
+            elif target.objective == "int8-share":
+                value = int8_share(planned.plan, planned.graph, engine.profile)
+            return Trial(
+                candidate,
+                score,
+                value,
+                sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values()),
+                self._predicted(planned),
+                sqnr,
+                plan_digest(planned.plan),
+            )
 
-    Raises:
-        WritingError: a model cannot be written; that says nothing about the candidate.
-        DataError: the outputs cannot be scored.
-    """
-    engine, target = task.engine, task.target
-    parallel = max(1, min(target.side_by_side, len(candidates)))
-    within = max(1, target.side_by_side // parallel)  # samples of each that run at the same time
-    axes = class_axes(engine.prepared.model, None, None)
+        known = {trial.plan_digest: trial for trial in reversed(self.state.trials) if trial.score is not None}
+        for attempt in engine.attempts(candidates, scored, known, parallel):
+            if attempt.result is None:
+                trial = Trial(attempt.candidate, None, None, 0, None, None, error=str(attempt.error))
+            else:
+                trial = replace(attempt.result, candidate=attempt.candidate)
+            self.state.trials.append(trial)
+            self._save()
+            self._tell(trial, is_resumed=False)
 
-    def scored(candidate: Candidate, planned: PlannedModel, path: Path) -> Trial:
-        screened = screen_model(path, samples, axes, target.max_drop, within, provider=task.provider)
-        value = None  # of latency: measured later, of the best, with nothing running beside it
-        if target.objective == "size":
-            value = size_ratio(engine.path, path)
-        elif target.objective == "int8-share":
-            value = int8_share(planned.plan, planned.graph, engine.profile)
-        return Trial(
-            candidate,
-            screened.score,
-            value,
-            sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values()),
-            task.predicted(planned),
-            screened.sqnr,
-            plan_digest(planned.plan),
-        )
+    def ranking(self, candidate: Candidate) -> tuple[RankedNode, ...]:
+        """Return the quantized nodes of a candidate's plan, those first whose noise is worth most time.
 
-    known = {trial.plan_digest: trial for trial in reversed(earlier) if trial.score is not None}
-    for attempt in engine.attempts(candidates, scored, known, parallel):
-        if attempt.result is None:
-            yield Trial(attempt.candidate, None, None, 0, None, None, error=str(attempt.error))
-        else:
-            yield replace(attempt.result, candidate=attempt.candidate)
-
-
-def size_ratio(float_path: Path, quantized: Path) -> float:
-    """Return how many times smaller a quantized model is than the float one."""
-    return model_bytes(float_path) / model_bytes(quantized)
-
-
-def measured_speedup(task: TuningTask, candidate: Candidate, samples: ScoringSamples) -> float:
-    """Return how many times as fast as the float model a candidate's model is, measured in turns.
-
-    Raises:
-        ConfigError, PlanError, ModelError: it cannot be made or run.
-    """
-    engine, threads = task.engine, task.target.threads
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "measured.onnx"
-        engine.write(candidate, engine.planned(candidate), path)
-        session = open_session(str(path), "quantized model", threads, provider=task.provider)
-    feeds = [sample.arrays for sample in samples.samples[: QUICK.samples]]
-    names = [output.name for output in session.get_outputs()]
-    timed, given = as_programs_run(session, feeds)
-    return measure(
-        lambda index: run(task.float_session, names, feeds[index], "float model"),
-        lambda index: run(timed, names, given[index], "quantized model"),
-        len(feeds),
-        replace(QUICK, threads=threads),
-    ).speedup
-
-
-@dataclass(eq=False)
-class Runner:
-    """What answers requests.
-
-    Attributes:
-        task: what is tuned.
-        split: the samples.
-        state: what was answered so far.
-        state_path: where that is kept.
-        deadline: time of `time.monotonic` after which no trial starts.
-        on_trial: called after each trial.
-        seen: how many trials the search has been sent.
-        finished: whether no request came too late.
-    """
-
-    task: TuningTask
-    split: Split
-    state: State
-    state_path: Path | None
-    deadline: float | None
-    on_trial: OnTrial | None = None
-    seen: int = 0
-    finished: bool = True
-
-    def outcome(self, search: Search) -> Outcome:
-        """Answer all requests of a search and return what it ends with."""
-        try:
-            request = next(search)
-            while True:
-                request = search.send(self._answer(request))
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
-
-    def _answer(self, request: Request) -> Result:
-        if isinstance(request, Try):
-            return self._trials(request)
-        known: Result = self.state.answer(request)
+        Raises:
+            TimeUpError: the time is up, and they are not in the state.
+        """
+        known = result_of(self.state.rankings, candidate)
         if known is not None:
             return known
-        if isinstance(request, Foresee | RankNodes) and self.seen and self._is_late():
-            return None
-        task, tuning = self.task, self.split.tuning
-        answer: Any = None
-        match request:
-            case Foresee(candidates):
-                answer = tuple(forecast(task, candidate) for candidate in candidates)
-            case RankNodes(candidate):
-                planned = self.plan_of_trial(candidate)
-                with improvement("ranking of the nodes by their noise"):
-                    answer = ranked_nodes(planned, tuning, task.target.side_by_side, task.provider)
-                if answer is None:  # not to be remembered
-                    return ()
-            case Measure(candidate):
-                self.plan_of_trial(candidate)
-                answer = measured_speedup(task, candidate, tuning)
-            case Verify(candidate):
-                answer = self._verified(self.plan_of_trial(candidate))
-        self._remember(self.state.with_answer(request, answer))
-        result: Result = answer
-        return result
+        self._check_time()
+        planned = self.plan_of_trial(candidate)
+        with improvement("ranking of the nodes by their noise"):
+            found = ranked_nodes(planned, self.split.tuning, self.target.side_by_side, self.provider)
+            self.state.rankings.append((candidate, found))
+            self._save()
+            return found
+        return ()  # not to be remembered
 
-    def _trials(self, request: Try) -> tuple[Trial, ...] | None:
-        """Return the trials of candidates, those from the state first in being told of."""
-        new = [c for c in request.candidates if self.state.trial(c) is None]
-        for candidate in request.candidates:
-            trial = self.state.trial(candidate)
-            if trial is not None:
-                self._tell(trial, is_resumed=True)
-        if new and self.seen and self._is_late():
-            return None
-        for trial in try_candidates(self.task, new, self.split.tuning, self.state.trials) if new else ():
-            self._remember(self.state.with_trial(trial))
-            self._tell(trial, is_resumed=False)
-        trials = (self.state.trial(candidate) for candidate in request.candidates)
-        return tuple(trial for trial in trials if trial is not None)
+    def measured_objective(self, candidate: Candidate) -> float:
+        """Return how many times as fast as the float model a candidate's model is, measured in turns, with
+        nothing running beside them.
+
+        Raises:
+            ConfigError, PlanError, ModelError: it cannot be made or run.
+        """
+        known = result_of(self.state.values, candidate)
+        if known is not None:
+            return known
+        planned, threads = self.plan_of_trial(candidate), self.target.threads
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "measured.onnx"
+            self.engine.write(candidate, planned, path)
+            session = open_session(str(path), "quantized model", threads, provider=self.provider)
+        feeds = [sample.arrays for sample in self.split.tuning.samples[: QUICK.samples]]
+        names = [output.name for output in session.get_outputs()]
+        timed, arrays = as_programs_run(session, feeds)
+        speedup = measure(
+            lambda index: run(self.float_session, names, feeds[index], "float model"),
+            lambda index: run(timed, names, arrays[index], "quantized model"),
+            len(feeds),
+            replace(QUICK, threads=threads),
+        ).speedup
+        self.state.values.append((candidate, speedup))
+        self._save()
+        return speedup
+
+    def held_out_score(self, candidate: Candidate) -> Score:
+        """Return the score of a candidate on the held-out samples."""
+        known = result_of(self.state.verified, candidate)
+        if known is not None:
+            return known
+        planned = self.plan_of_trial(candidate)
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "held-out.onnx"
+            save_model(self.engine.lowered(planned).model, path)
+            side_by_side = self.target.side_by_side
+            score = score_model(path, self.split.holdout, 1, side_by_side, provider=self.provider)
+        self.state.verified.append((candidate, score))
+        self._save()
+        return score
 
     def plan_of_trial(self, candidate: Candidate) -> PlannedModel:
         """Return the plan that a candidate was tried with.
@@ -225,10 +226,10 @@ class Runner:
         Raises:
             ConfigError: its settings give another one, as a state file may say.
         """
-        trial, engine = self.state.trial(candidate), self.task.engine
-        planned = engine.planned(candidate)
+        trial = self.state.trial(candidate)
+        planned = self.engine.planned(candidate)
         if trial is not None and plan_digest(planned.plan) != trial.plan_digest:
-            planned = engine.planned_to_run(candidate)
+            planned = self.engine.planned_to_run(candidate)
         if trial is not None and plan_digest(planned.plan) != trial.plan_digest:
             where = "the best trial" if self.state_path is None else str(self.state_path)
             raise ConfigError(
@@ -237,24 +238,22 @@ class Runner:
             )
         return planned
 
-    def _verified(self, planned: PlannedModel) -> Score:
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder) / "held-out.onnx"
-            save_model(self.task.engine.lowered(planned).model, path)
-            task, holdout = self.task, self.split.holdout
-            return score_model(path, holdout, 1, task.target.side_by_side, provider=task.provider)
+    def _check_time(self) -> None:
+        """Raise TimeUpError where the time is up; the first trial is run in any case."""
+        if self.trials_told and self.deadline is not None and time.monotonic() >= self.deadline:
+            self.finished = False
+            raise TimeUpError
 
-    def _is_late(self) -> bool:
-        late = self.deadline is not None and time.monotonic() >= self.deadline
-        self.finished = self.finished and not late
-        return late
-
-    def _remember(self, state: State) -> None:
-        self.state = state
+    def _save(self) -> None:
         if self.state_path is not None:
-            save_state(state, self.state_path)
+            save_state(self.state, self.state_path)
 
     def _tell(self, trial: Trial, *, is_resumed: bool) -> None:
-        self.seen += 1
+        self.trials_told += 1
         if self.on_trial is not None:
-            self.on_trial(self.seen, trial, is_resumed)
+            self.on_trial(self.trials_told, trial, is_resumed)
+
+
+def size_ratio(float_path: Path, quantized: Path) -> float:
+    """Return how many times smaller a quantized model is than the float one."""
+    return model_bytes(float_path) / model_bytes(quantized)

@@ -20,7 +20,7 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import read_bytes, replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.base.tool import note, tool_name
-from ...profiles.records.profile import Profile, check_data_not_random, has_histograms
+from ...profiles.records.profile import ModelId, Profile, check_data_not_random, has_histograms
 from ...profiles.records.store import dumps
 from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import source_name
@@ -42,9 +42,9 @@ from ..targets.target import Recipe
 from .candidates import Base, Trial, meets
 from .engine import OTHER_CALIBRATORS, Engine
 from .options import QualityTarget, TuneFiles, TuningData
-from .search import Goal, Outcome, search
+from .plan_search import PlanSearch
 from .state import State, load_state
-from .trial import OnTrial, Runner, TuningTask
+from .trial import OnTrial, TuningRun
 from .tuning_data import Split, read_split
 
 LOW_SQNR = (0.0, 10.0)
@@ -94,26 +94,35 @@ def tune(
     for samples in (data.data, data.holdout_data):
         if samples is not None:
             check_not_random(source_name(samples), "tuning")
-    task = opened_task(Path(model_path), profile_path, recipe, target)
-    prepared, profile = task.engine.prepared, task.engine.profile
+
+    # The float model, its profile, the samples, and what an earlier run has found.
+    path = Path(model_path)
+    prepared, provider = open_prepared(path), check_provider(target.provider)
+    profile = read_profile(profile_path, prepared.model, prepared.identity)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
-    split = read_split(task.float_session, prepared.model, data, target.seed, target.side_by_side)
+    session = open_session(str(path), str(path), target.threads, provider=provider)
+    split = read_split(session, prepared.model, data, target.seed, target.side_by_side)
     overlaps = split.overlaps(profile.data)
-    key = _key(task, split, profile_path, recipe)
+    key = _key(split, prepared.identity, profile_path, recipe, target)
     state = State(key) if files.state is None else load_state(files.state, key)
+
+    # The search.
     deadline = None if target.budget is None else begin + target.budget
-    runner = Runner(task, split, state, files.state, deadline, on_trial)
-    goal = Goal(target.max_drop, target.objective == "latency")
-    bases, config = bases_of(recipe, profile), recipe.config
-    types = recipe.target.weight_types
-    on_kernels = config.weight_type == "int8" and task.provider == CPU
+    planned_recipe = recipe
+    if target.objective == "int8-share":  # integers are asked for, whatever time they take
+        planned_recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
+    engine = Engine(path, prepared, profile, planned_recipe)
+    run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
+    bases, types = bases_of(recipe, profile), recipe.target.weight_types
+    on_kernels = recipe.config.weight_type == "int8" and provider == CPU
     if on_kernels and (alarm := saturation_alarm(recipe.target.name, types)):
         note(alarm)
         bases += EXACT if "int7" in types else ()
-    found = runner.outcome(search(bases, goal))
-    if found.looks > 1:
-        overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
-    size = None if found.chosen is None else _write(runner, found, files)
+    found = PlanSearch(run, target.max_drop, target.objective == "latency")
+    found.find(bases)
+    if len(found.verified) > 1:
+        overlaps = (*overlaps, f"the held-out samples decided between {len(found.verified)} plans")
+    size = None if found.chosen is None else _write(run, found.chosen, found.holdout, files)
     return TuneResult(
         model=prepared.identity.file,
         metric=split.tuning.metric.title,
@@ -123,33 +132,24 @@ def tune(
         split=split.description,
         separate_holdout=not overlaps,
         overlaps=overlaps,
-        trials=found.trials,
-        finished=runner.finished,
+        trials=tuple(found.trials),
+        finished=run.finished,
         chosen=None if found.chosen is None else found.trials.index(found.chosen),
         holdout=found.holdout,
-        float_bytes=model_bytes(task.engine.path),
+        float_bytes=model_bytes(path),
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
 
 
-def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
-    """Return what is tuned, with its model and profile read and the float model opened."""
-    prepared, provider = open_prepared(path), check_provider(target.provider)
-    profile = read_profile(profile_path, prepared.model, prepared.identity)
-    if target.objective == "int8-share":  # integers are asked for, whatever time they take
-        recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
-    session = open_session(str(path), str(path), target.threads, provider=provider)
-    return TuningTask(Engine(path, prepared, profile, recipe), target, session)
-
-
-def _key(task: TuningTask, split: Split, profile_path: ProfileLike, recipe: Recipe) -> dict[str, Any]:
+def _key(
+    split: Split, identity: ModelId, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget
+) -> dict[str, Any]:
     """Return everything that the results of the trials depend on."""
     if isinstance(profile_path, Profile):
         profile = dumps(profile_path).encode("utf-8")
     else:
         profile = read_bytes(profile_path, ProfileError)
-    identity = task.engine.prepared.identity
     return {
         "tool": tool_name(),
         "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
@@ -161,10 +161,10 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike, recipe: Reci
         "split": split.description,
         "target": to_jsonable(recipe.target),
         "settings": to_jsonable(recipe.config),
-        "objective": task.target.objective,
-        "max_drop": task.target.max_drop,
-        "threads": task.target.threads,
-        "provider": task.provider,
+        "objective": target.objective,
+        "max_drop": target.max_drop,
+        "threads": target.threads,
+        "provider": check_provider(target.provider),
     }
 
 
@@ -183,21 +183,19 @@ def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
     return tuple(bases)
 
 
-def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
+def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles) -> int:
     """Write the files of the chosen plan; return the size of its model.
 
     Raises:
         ConfigError: the plan is not the one that was tried, as a state file may say.
     """
-    task, best = runner.task, found.chosen
-    assert best is not None
-    planned = runner.plan_of_trial(best.candidate)
-    lowered = task.engine.lowered(planned)
+    planned = run.plan_of_trial(best.candidate)
+    lowered = run.engine.lowered(planned)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(lowered.model, Path(folder) / "best.onnx")
         size = model_bytes(Path(folder) / "best.onnx")
-    with replacing_together(FilesRead((task.engine.path,)).weights) as batch:
-        if files.model is not None and target_met(best, found.holdout, task.target):
+    with replacing_together(FilesRead((run.engine.path,)).weights) as batch:
+        if files.model is not None and target_met(best, holdout, run.target):
             save_model(lowered.model, files.model, batch=batch)
         if files.save_plan is not None:
             notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])

@@ -9,7 +9,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
-from qprof_onnx.quantizer.search.candidates import Base, Candidate, Measure, Trial
+from qprof_onnx.quantizer.search.candidates import Base, Candidate, Trial
 from qprof_onnx.quantizer.search.state import State, load_state, save_state
 
 TRIAL = Trial(
@@ -21,7 +21,7 @@ TRIAL = Trial(
     30.0,
     "d",
 )
-STATE = State({"model": "m"}).with_trial(TRIAL).with_answer(Measure(TRIAL.candidate), 1.5)
+STATE = State({"model": "m"}, trials=[TRIAL], values=[(TRIAL.candidate, 1.5)])
 
 
 def content(name: str, folder: Path) -> bytes:

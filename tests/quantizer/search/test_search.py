@@ -10,21 +10,16 @@ from qprof_onnx.quantizer.search.candidates import (
     Base,
     Candidate,
     Forecast,
-    Foresee,
-    Measure,
     RankedNode,
-    RankNodes,
     Trial,
-    Try,
-    Verify,
     best_of,
     meets,
 )
-from qprof_onnx.quantizer.search.search import LOOKS, Goal, Outcome, between, quarters, rungs, search, thirds
+from qprof_onnx.quantizer.search.plan_search import LOOKS, PlanSearch, between, quarters, rungs, thirds
+from qprof_onnx.quantizer.search.trial import TimeUpError
 
 NODES = tuple("abcdefghijklmnopqrst")
 DEFAULT, OTHER, SLOW = Base("default"), Base("other"), Base("slow")
-GOAL = Goal(0.5)
 Drop = Callable[[Candidate], float]
 
 
@@ -45,39 +40,41 @@ def promise(candidate: Candidate) -> float:
 
 
 class Model:
-    """A model whose drop is known, which notes what it was asked for."""
+    """A tuning run whose drops are known, which notes what it was asked for."""
 
     def __init__(self, drop: Drop, held_out: Drop | None = None, *, until: int | None = None) -> None:
         self.drop, self.held_out, self.until = drop, held_out or drop, until
         self.tried: list[Candidate] = []
-        self.asked: list[str] = []
+        self.measured: list[Candidate] = []
 
-    def tuned(self, bases=(DEFAULT,), goal: Goal = GOAL) -> Outcome:
-        requests = search(bases, goal)
-        try:
-            request = next(requests)
-            while True:
-                self.asked.append(type(request).__name__)
-                request = requests.send(self.answer(request))
-        except StopIteration as end:
-            return end.value
+    def tuned(self, bases=(DEFAULT,), *, is_measured: bool = False) -> PlanSearch:
+        found = PlanSearch(self, 0.5, is_measured)
+        found.find(bases)
+        return found
 
-    def answer(self, request):
-        late = self.until is not None and len(self.tried) >= self.until
-        match request:
-            case Measure(candidate):
-                return promise(candidate)
-            case Verify(candidate):
-                return score(self.held_out(candidate))
-            case _ if late:
-                return None
-            case Foresee(candidates):
-                return tuple(Forecast(c.base.name, promise(c)) for c in candidates)
-            case RankNodes(_):
-                return ranking()
-            case Try(candidates):
-                self.tried += candidates
-                return tuple(self.trial(c) for c in candidates)
+    def check_time(self) -> None:
+        if self.until is not None and len(self.tried) >= self.until:
+            raise TimeUpError
+
+    def forecasts(self, candidates):
+        self.check_time()
+        return [Forecast(c.base.name, promise(c)) for c in candidates]
+
+    def try_candidates(self, candidates):
+        self.check_time()
+        self.tried += candidates
+        return [self.trial(c) for c in candidates]
+
+    def ranking(self, candidate):
+        self.check_time()
+        return ranking()
+
+    def measured_objective(self, candidate):
+        self.measured.append(candidate)
+        return promise(candidate)
+
+    def held_out_score(self, candidate):
+        return score(self.held_out(candidate))
 
     def trial(self, candidate: Candidate) -> Trial:
         floats = len(candidate.keep_float)
@@ -100,7 +97,7 @@ def test_settings_that_promise_more_than_a_default_that_meets_the_target_are_tri
     fast = Base("fast")
     monkeypatch.setitem(globals(), "promise", lambda c: 3.0 if c.base == fast else 2.0)
     model = Model(needs(0))
-    assert model.tuned((DEFAULT, OTHER, fast), Goal(0.5, is_measured=True)).chosen.candidate.base == fast
+    assert model.tuned((DEFAULT, OTHER, fast), is_measured=True).chosen.candidate.base == fast
     assert [candidate.base for candidate in model.tried] == [DEFAULT, fast]
 
 
@@ -155,27 +152,27 @@ def test_a_plan_that_misses_on_held_out_samples_is_left_for_a_higher_rung() -> N
     outcome = Model(needs(0), held_out=needs(3)).tuned()
     assert outcome.chosen.candidate.keep_float == NODES[:3]
     assert outcome.holdout.drop == 0.0
-    assert outcome.looks == 4
+    assert len(outcome.verified) == 4
 
 
 def test_held_out_samples_are_looked_at_a_few_times_only() -> None:
     outcome = Model(needs(0), held_out=needs(99)).tuned((DEFAULT, OTHER))
-    assert outcome.looks == LOOKS
+    assert len(outcome.verified) == LOOKS
     assert outcome.holdout.drop > 0.5
 
 
 def test_the_held_out_samples_are_looked_at_once_when_they_meet_the_target() -> None:
-    assert Model(needs(4)).tuned().looks == 1
+    assert len(Model(needs(4)).tuned().verified) == 1
 
 
 def test_only_finalists_are_measured_and_the_default_among_them() -> None:
     model = Model(lambda c: 0.0 if c.keep_float or c.base == DEFAULT else 2.0)
-    outcome = model.tuned(goal=Goal(0.5, is_measured=True))
-    assert model.asked.count("Measure") == 1
+    outcome = model.tuned(is_measured=True)
+    assert len(model.measured) == 1
     assert outcome.chosen.value == 2.0
     model = Model(needs(12))
-    model.tuned(goal=Goal(0.5, is_measured=True))
-    assert model.asked.count("Measure") == 3
+    model.tuned(is_measured=True)
+    assert len(model.measured) == 3
 
 
 @pytest.mark.parametrize("until", [1, 2, 3, 5])

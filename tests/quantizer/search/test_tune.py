@@ -12,28 +12,28 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, WritingError
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
+from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.candidates import (
     Base,
     Candidate,
     Forecast,
-    Foresee,
-    Measure,
     RankedNode,
-    RankNodes,
     Trial,
-    Verify,
 )
+from qprof_onnx.quantizer.search.engine import Engine
 from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
 from qprof_onnx.quantizer.search.quality import screen_model
 from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
-from qprof_onnx.quantizer.search.state import State, load_state, save_state
-from qprof_onnx.quantizer.search.trial import try_candidates
-from qprof_onnx.quantizer.search.tune import bases_of, opened_task, tune
-from qprof_onnx.quantizer.search.tuning_data import read_samples
+from qprof_onnx.quantizer.search.state import State, load_state, result_of, save_state
+from qprof_onnx.quantizer.search.trial import TuningRun
+from qprof_onnx.quantizer.search.tune import bases_of, tune
+from qprof_onnx.quantizer.search.tuning_data import Split, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..int8_kernels import TARGET
@@ -55,22 +55,20 @@ def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
     base = Base("min_tensor_sqnr 15", {"min_tensor_sqnr": 15.0})
     failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
-    state = State({"model": "m", "max_drop": 0.5}).with_trial(trial(Candidate(base), 0.25, 1.5))
-    answers = (
-        (Foresee((Candidate(base), Candidate(DEFAULT))), (Forecast("d", 2.0), Forecast("", 0.0))),
-        (RankNodes(Candidate(base)), (RankedNode(("b", "a"), 0.25, 3.0),)),
-        (Measure(Candidate(base)), 1.25),
-        (Verify(Candidate(base)), score(0.5)),
+    state = State(
+        {"model": "m", "max_drop": 0.5},
+        trials=[trial(Candidate(base), 0.25, 1.5), failed],
+        forecasts=[(Candidate(base), Forecast("d", 2.0)), (Candidate(DEFAULT), Forecast("", 0.0))],
+        rankings=[(Candidate(base), (RankedNode(("b", "a"), 0.25, 3.0),))],
+        values=[(Candidate(base), 1.25)],
+        verified=[(Candidate(base), score(0.5))],
     )
-    for request, answer in answers:
-        state = state.with_answer(request, answer)
-    state = state.with_trial(failed)
     save_state(state, tmp_path / "s.json")
     result = load_state(tmp_path / "s.json", state.key)
     assert result == state
     assert result.trial(Candidate(base, ("x",))) == failed
-    assert all(result.answer(request) == answer for request, answer in answers)
-    assert result.answer(Measure(Candidate(DEFAULT))) is None
+    assert result_of(result.values, Candidate(base)) == 1.25
+    assert result_of(result.values, Candidate(DEFAULT)) is None
 
 
 def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
@@ -96,7 +94,7 @@ def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
 
 
 def test_a_state_with_any_number_changed_is_refused(tmp_path) -> None:
-    state = State({"model": "m"}).with_trial(trial(Candidate(DEFAULT), 0.25, 1.5))
+    state = State({"model": "m"}, [trial(Candidate(DEFAULT), 0.25, 1.5)])
     save_state(state, tmp_path / "s.json")
     text = (tmp_path / "s.json").read_text()
     numbers = list(re.finditer(r"(?<=: )[0-9.]+", text))
@@ -269,7 +267,7 @@ def test_a_trial_of_another_plan_than_its_settings_give_is_not_verified(profile,
     tuned(profile, target, files=files)
     key = json.loads(files.state.read_text())["key"]
     state = load_state(files.state, key)
-    other = State(state.key).with_trial(replace(state.trials[0], plan_digest="0"))
+    other = State(state.key, [replace(state.trials[0], plan_digest="0")])
     save_state(other, files.state)
     with pytest.raises(ConfigError, match=r"s\.json: was scored with another plan than its settings give"):
         tuned(profile, target, files=files)
@@ -315,12 +313,12 @@ def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, m
     assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
 
 
-def task_of(profile: Path, target: QualityTarget, settings=None):
-    return opened_task(DIGITS / "model.onnx", profile, load_recipe(None, settings or {}), target)
-
-
-def samples_of(task):
-    return read_samples(task.float_session, task.engine.prepared.model, TuningData(HELDOUT, LABELS))
+def tuning_run(profile: Path, settings=None) -> TuningRun:
+    path = DIGITS / "model.onnx"
+    prepared, session = open_prepared(path), open_session(str(path), "model")
+    samples = read_samples(session, prepared.model, TuningData(HELDOUT, LABELS))
+    engine = Engine(path, prepared, load_profile(profile), load_recipe(None, settings or {}))
+    return TuningRun(engine, QualityTarget(), session, Split(samples, samples, ""), State({}))
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
@@ -331,12 +329,12 @@ def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
         return screen_model(path, *rest, **named)
 
     monkeypatch.setattr("qprof_onnx.quantizer.search.trial.screen_model", counted)
-    task = task_of(profile, QualityTarget())
+    run = tuning_run(profile)
     names = [Candidate(Base(name)) for name in ("a", "b")]
-    first, second = try_candidates(task, names, samples_of(task))
+    first, second = run.try_candidates(names)
     assert len(runs) == 1
     assert replace(first, candidate=names[1]) == second
-    third = next(try_candidates(task, [Candidate(Base("c"))], samples_of(task), [first]))
+    (third,) = run.try_candidates([Candidate(Base("c"))])
     assert third.score == first.score
     assert len(runs) == 1
 
@@ -345,11 +343,11 @@ def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
     "settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}, {"min_output_sqnr": 0.0}]
 )
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
-    task = task_of(profile, QualityTarget())
+    engine = tuning_run(profile).engine
     for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
-        task.engine.planned(Candidate(Base(str(before), before)))
-    again = task.engine.planned(Candidate(Base("x", settings), ("head",)))
-    alone = task_of(profile, QualityTarget()).engine.planned(Candidate(Base("x", settings), ("head",)))
+        engine.planned(Candidate(Base(str(before), before)))
+    again = engine.planned(Candidate(Base("x", settings), ("head",)))
+    alone = tuning_run(profile).engine.planned(Candidate(Base("x", settings), ("head",)))
     assert again.plan == alone.plan
 
 
@@ -364,9 +362,9 @@ def test_trials_do_not_depend_on_how_many_run_side_by_side(profile) -> None:
 
 
 def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
-    task = task_of(profile, QualityTarget())
-    planned = task.engine.planned(Candidate(DEFAULT))
-    ranked = ranked_nodes(planned, samples_of(task))
+    run = tuning_run(profile)
+    planned = run.engine.planned(Candidate(DEFAULT))
+    ranked = ranked_nodes(planned, run.split.tuning)
     floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
     names = [name for one in ranked for name in one.nodes]
     assert set(names) == set(planned.plan.nodes) - floats
@@ -374,7 +372,7 @@ def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
     assert sum(one.noise for one in ranked) > 0.0
     worth = [one.noise / one.microseconds for one in ranked]
     assert worth == sorted(worth, reverse=True)
-    assert ranked == ranked_nodes(planned, samples_of(task), 3)
+    assert ranked == ranked_nodes(planned, run.split.tuning, 3)
 
 
 def test_parts_keep_order_and_lose_nothing() -> None:

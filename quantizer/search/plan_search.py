@@ -1,7 +1,6 @@
-"""The search strategy of a tuner: which plans it tries, and in which order. Pure: it asks for forecasts,
-trials, rankings and measurements and is sent them.
+"""The search strategy of `tune`: which plans are tried, in which order, and when the search ends.
 
-1. The default plan is tried. All settings (`Base`) are foreseen: their plans are made, and not run. When the
+1. The default plan is tried. All settings (`Base`) are forecast: their plans are made, and not run. When the
    default meets the target, only settings whose prediction is better by more than `TIE` are tried besides.
 2. Else the settings that are predicted to be as good are tried. When none meets the target, the nodes of
    the best are ranked by the noise that each microsecond of float would save, and left float rung by rung:
@@ -15,35 +14,19 @@ trials, rankings and measurements and is sent them.
    on the held-out samples. When it misses the target there, plans with less noise are scored on both halves,
    and then higher rungs, until one meets the target on both.
 
-The order depends only on what is sent, so an interrupted tuning can be resumed, and it is the same however
-many trials run side by side.
+Plans are made, run and measured by a `TuningRun`. The order depends only on what it returns, so an
+interrupted tuning can be resumed, and it is the same however many trials run side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..evaluation.metrics.score import Score
-from .candidates import (
-    TIE,
-    Base,
-    Candidate,
-    Forecast,
-    Foresee,
-    Measure,
-    RankedNode,
-    RankNodes,
-    Request,
-    Result,
-    Trial,
-    Try,
-    Verify,
-    best_of,
-    meets,
-)
+from .candidates import TIE, Base, Candidate, RankedNode, Trial, best_of, meets
+from .trial import TimeUpError, TuningRun
 
 FINALISTS = 3
 """Plans whose objective is measured, besides the default: predictions are off by 10 % in the median."""
@@ -63,58 +46,6 @@ FAIR, BEHIND = 2, 2.0
 
 LOOKS = 6
 """Plans that are scored on the held-out samples at most."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is searched for.
-
-    Attributes:
-        max_drop: percentage points that the score may drop.
-        is_measured: whether the objective has to be measured, and is predicted until then.
-    """
-
-    max_drop: float
-    is_measured: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a search ends with.
-
-    Attributes:
-        trials: all of them, in order.
-        chosen: the best; None when no plan could be run.
-        holdout: its score on the held-out samples.
-        looks: plans that were scored on the held-out samples.
-    """
-
-    trials: tuple[Trial, ...]
-    chosen: Trial | None
-    holdout: Score | None
-    looks: int
-
-
-Search = Generator[Request, Result, Outcome]
-_Steps = Generator[Request, Result, Any]
-
-
-class _TimeUpError(Exception):
-    """A request was answered with None."""
-
-
-def search(bases: Sequence[Base], goal: Goal) -> Search:
-    """Yield what is asked for, and take the answer by `send`; return the outcome.
-
-    Args:
-        bases: settings to start from, the default first.
-        goal: the quality target.
-    """
-    tuner = _Tuner(goal)
-    with suppress(_TimeUpError):
-        yield from tuner.explore(bases)
-    yield from tuner.choose()
-    return Outcome(tuple(tuner.trials), tuner.chosen, tuner.holdout, len(tuner.verified))
 
 
 def rungs(ranking: Sequence[RankedNode]) -> tuple[int, ...]:
@@ -156,35 +87,26 @@ def _names(ranking: Iterable[RankedNode]) -> tuple[str, ...]:
     return tuple(name for ranked in ranking for name in ranked.nodes)
 
 
-def _with(ranking: Iterable[RankedNode], names: Collection[str]) -> list[RankedNode]:
-    return [ranked for ranked in ranking if ranked.nodes[0] in names]
-
-
-def _distinct(bases: Sequence[Base], forecasts: Sequence[Forecast]) -> list[tuple[float, Candidate]]:
-    """Return the settings besides the first whose plans differ, with what is predicted, the best first."""
-    seen, found = {forecasts[0].plan_digest, ""}, []
-    for base, forecast in zip(bases[1:], forecasts[1:], strict=True):
-        if forecast.plan_digest not in seen:
-            seen.add(forecast.plan_digest)
-            found.append((forecast.objective, Candidate(base)))
-    return sorted(found, key=lambda pair: -pair[0])
-
-
 @dataclass(eq=False)
-class _Tuner:
-    """What is known so far.
+class PlanSearch:
+    """The search for a plan, and what it found.
 
     Attributes:
-        goal: the quality target.
-        trials: in order.
+        run: makes, runs and measures plans.
+        max_drop: percentage points that the score may drop.
+        is_measured: whether the objective has to be measured, and is predicted until then.
+        trials: all of them, in order.
         alike: the default, and the settings that are predicted to be as good.
         others: further settings with what is predicted of them, the best first.
         verified: scores on the held-out samples, by base name and nodes left float.
-        chosen, holdout: the best trial, and its score on the held-out samples.
+        chosen: the best trial; None when no plan could be run.
+        holdout: its score on the held-out samples.
         looks_at_holdout: whether a plan has to meet the target on the held-out samples too.
     """
 
-    goal: Goal
+    run: TuningRun
+    max_drop: float
+    is_measured: bool = False
     trials: list[Trial] = field(default_factory=list)
     alike: list[Candidate] = field(default_factory=list)
     others: list[tuple[float, Candidate]] = field(default_factory=list)
@@ -193,36 +115,50 @@ class _Tuner:
     holdout: Score | None = None
     looks_at_holdout: bool = False
 
-    def explore(self, bases: Sequence[Base]) -> _Steps:
+    def find(self, bases: Sequence[Base]) -> None:
+        """Search for the best plan that meets the target, from these settings, the default first."""
+        with suppress(TimeUpError):
+            self._explore(bases)
+        self._choose()
+
+    def _explore(self, bases: Sequence[Base]) -> None:
         """Steps 1 to 3."""
         default = Candidate(bases[0])
-        (first,) = yield from self._tried([default])
-        forecasts: tuple[Forecast, ...] = yield from _asked(Foresee(tuple(map(Candidate, bases))))
-        usual, distinct = forecasts[0].objective, _distinct(bases, forecasts)
-        better = [c for value, c in distinct if value > usual * (1.0 + TIE)]
+        (first,) = self._tried([default])
+        forecasts = self.run.forecasts([Candidate(base) for base in bases])
+        usual = forecasts[0].objective
+
+        # The other settings whose plans differ, the best first.
+        digests, distinct = {forecasts[0].plan_digest, ""}, list[tuple[float, Candidate]]()
+        for base, forecast in zip(bases[1:], forecasts[1:], strict=True):
+            if forecast.plan_digest not in digests:
+                digests.add(forecast.plan_digest)
+                distinct.append((forecast.objective, Candidate(base)))
+        distinct.sort(key=lambda pair: -pair[0])
         self.alike = [default, *(c for value, c in distinct if value >= usual * (1.0 - TIE))]
         self.others = [(value, c) for value, c in distinct if value < usual * (1.0 - TIE)]
-        if self._meets(first):
-            yield from self._tried(better)
-        elif not any((yield from self._passed(self.alike))):
-            found = yield from self._climb()
-            if found is not None and (found.predicted or 0.0) < usual * (1.0 - TIE):
-                yield from self._refine(found)
 
-    def _climb(self, above: int = 0) -> Generator[Request, Result, Trial | None]:
+        if self._meets(first):
+            self._tried([c for value, c in distinct if value > usual * (1.0 + TIE)])
+        elif not any(self._passed(self.alike)):
+            found = self._climb()
+            if found is not None and (found.predicted or 0.0) < usual * (1.0 - TIE):
+                self._refine(found)
+
+    def _climb(self, above: int = 0) -> Trial | None:
         """Leave nodes float, rung by rung, until the target is met; return the trial that meets it.
 
         Only rungs with more names than `above` are tried. None where no rung meets the target, or other
         settings do before.
         """
-        ranking = yield from self._ranking()
+        ranking = self._ranking()
         group = self.alike
         floats = [_names(ranking[:count]) for count in rungs(ranking)]
         for place, names in enumerate(names for names in floats if len(names) > above):
             if self.looks_at_holdout and len(self.verified) >= LOOKS:
                 return None
             group = [replace(c, keep_float=names) for c in group]
-            passed = yield from self._passed(group)
+            passed = self._passed(group)
             trials = [trial for c in group if (trial := self._trial(c)) is not None]
             if any(passed):
                 met = [trial for trial, good in zip(trials, passed, strict=True) if good]
@@ -231,143 +167,137 @@ class _Tuner:
                 least = min(trial.noise for trial in trials)
                 group = [t.candidate for t in trials if t.noise <= BEHIND * least]
             predicted = max(trial.predicted or 0.0 for trial in trials)
-            if (yield from self._try_others(predicted)):
+            if self._try_others(predicted):
                 return None
-        yield from self._try_others(0.0)
+        self._try_others(0.0)
         return None
 
-    def _ranking(self) -> Generator[Request, Result, tuple[RankedNode, ...]]:
+    def _ranking(self) -> tuple[RankedNode, ...]:
         """Return the ranked nodes of the settings with the least drop."""
         trials = [trial for c in self.alike if (trial := self._trial(c)) is not None]
-        start = best_of(trials, self.goal.max_drop)
-        if start is None:
-            return ()
-        ranking: tuple[RankedNode, ...] = yield from _asked(RankNodes(start.candidate))
-        return ranking
+        start = best_of(trials, self.max_drop)
+        return () if start is None else self.run.ranking(start.candidate)
 
-    def _try_others(self, predicted: float) -> Generator[Request, Result, bool]:
+    def _try_others(self, predicted: float) -> bool:
         """Try the settings with a better prediction, the best first; return whether one meets the target."""
         while self.others and self.others[0][0] >= predicted:
             _, candidate = self.others.pop(0)
-            if all((yield from self._passed([candidate]))):
+            if all(self._passed([candidate])):
                 return True
         return False
 
-    def _refine(self, found: Trial) -> _Steps:
+    def _refine(self, found: Trial) -> None:
         """Step 3."""
-        ranking = yield from self._ranking()
+        ranking = self._ranking()
         start, count = replace(found.candidate, keep_float=()), len(found.candidate.keep_float)
         counts = rungs(ranking)
         high = next(place for place in counts if len(_names(ranking[:place])) == count)
         low = max((place for place in counts if place < high), default=0)
 
-        def at(count: int) -> Candidate:
-            return replace(start, keep_float=_names(ranking[:count]))
-
+        # Finer steps below the rung.
         finer = between(low, high)
         low, high = -1, len(finer)
         while high - low > 1:
             places = thirds(low, high)
-            passed = yield from self._passed([at(finer[place]) for place in places])
-            met = [place for place, good in zip(places, passed, strict=True) if good]
+            steps = [replace(start, keep_float=_names(ranking[: finer[place]])) for place in places]
+            met = [place for place, good in zip(places, self._passed(steps), strict=True) if good]
             low, high = max([low, *(p for p in places if not met or p < met[0])]), min([high, *met])
-        kept = ranking[: finer[high]] if high < len(finer) else _with(ranking, found.candidate.keep_float)
-        yield from self._quantize_again(start, kept)
+        if high < len(finer):
+            kept = list(ranking[: finer[high]])
+        else:
+            kept = [ranked for ranked in ranking if ranked.nodes[0] in found.candidate.keep_float]
 
-    def _quantize_again(self, start: Candidate, kept: Sequence[RankedNode]) -> _Steps:
-        """Try to quantize each quarter of the nodes again, and then all quarters that may be."""
+        # Each quarter of the nodes is quantized again, and then all quarters that may be.
         if len(kept) < 2:
             return
         groups = quarters(kept)
-        passed = yield from self._passed([replace(start, keep_float=_names(group)) for group in groups])
-        allowed = [group for group, met in zip(groups, passed, strict=True) if met]
+        passed = self._passed([replace(start, keep_float=_names(group)) for group in groups])
+        allowed = [group for group, met_target in zip(groups, passed, strict=True) if met_target]
         left = [ranked for ranked in kept if all(ranked in group for group in allowed)]
         if len(allowed) > 1 and left:
-            yield from self._passed([replace(start, keep_float=_names(left))])
+            self._passed([replace(start, keep_float=_names(left))])
 
-    def choose(self) -> _Steps:
+    def _choose(self) -> None:
         """Step 4."""
-        for trial in self._finalists():
-            yield from self._measured(trial)
-        self.chosen = best_of(self.trials, self.goal.max_drop, TIE if self.goal.is_measured else 0.0)
+        if self.is_measured:
+            # One of each plan that meets the target, the best predictions, and the default.
+            met = list({t.plan_digest: t for t in reversed(self.trials) if self._meets(t)}.values())
+            finalists = sorted(met, key=lambda t: (-(t.predicted or 0.0), t.noise))[:FINALISTS]
+            default = self.trials[0] if self.trials else None
+            if default is not None and self._meets(default):
+                digests = {trial.plan_digest for trial in finalists}
+                finalists += [default] if default.plan_digest not in digests else []
+            for trial in finalists:
+                self._measure(trial)
+        self.chosen = best_of(self.trials, self.max_drop, TIE if self.is_measured else 0.0)
         if self.chosen is None:
             return
-        self.holdout = yield from self._verified(self.chosen.candidate)
+        self.holdout = self._verify(self.chosen.candidate)
         if not self._meets(self.chosen) or self._holds(self.chosen.candidate):
             return
         self.looks_at_holdout = True
         try:
-            found = yield from self._more_careful(self.chosen)
-        except _TimeUpError:
+            found = self._more_careful(self.chosen)
+        except TimeUpError:
             return
         if found is not None:
-            yield from self._measured(found)
+            self._measure(found)
             self.chosen = self._trial(found.candidate)
-            self.holdout = yield from self._verified(found.candidate)
+            self.holdout = self._verify(found.candidate)
 
-    def _finalists(self) -> list[Trial]:
-        """Return the trials to measure: one of each plan that meets the target, the best predictions, and
-        the default."""
-        if not self.goal.is_measured:
-            return []
-        met = list({t.plan_digest: t for t in reversed(self.trials) if self._meets(t)}.values())
-        best = sorted(met, key=lambda t: (-(t.predicted or 0.0), t.noise))[:FINALISTS]
-        first = [t for t in self.trials[:1] if self._meets(t)]
-        return [*best, *(t for t in first if all(t.plan_digest != b.plan_digest for b in best))]
-
-    def _more_careful(self, before: Trial) -> _Steps:
+    def _more_careful(self, before: Trial) -> Trial | None:
         """Return a trial with less noise that meets the target on both halves; None where there is none."""
         quieter = [t for t in self.trials if self._meets(t) and t.noise < before.noise]
         for trial in sorted(quieter, key=lambda t: (-(t.predicted or 0.0), t.noise))[: LOOKS // 2]:
-            if all((yield from self._passed([trial.candidate]))):
+            if all(self._passed([trial.candidate])):
                 return trial
         above = len(before.candidate.keep_float)
-        if not above and any((yield from self._passed(self.alike))):
-            return next(t for t in self.trials if self._is_verified(t))
-        found = yield from self._climb(above)
-        return found or next((t for t in self.trials if self._is_verified(t)), None)
+        if above or not any(self._passed(self.alike)):
+            found = self._climb(above)
+            if found is not None:
+                return found
+        return next((t for t in self.trials if self._is_verified(t)), None)
 
     def _is_verified(self, trial: Trial) -> bool:
         """Whether a trial meets the target on both halves."""
         known = _key(trial.candidate) in self.verified
         return known and self._meets(trial) and self._holds(trial.candidate)
 
-    def _measured(self, trial: Trial) -> _Steps:
+    def _measure(self, trial: Trial) -> None:
         """Measure the objective of a trial, where it has to be."""
-        if self.goal.is_measured and trial.value is None:
-            value = yield Measure(trial.candidate)
-            assert isinstance(value, float)
+        if self.is_measured and trial.value is None:
+            value = self.run.measured_objective(trial.candidate)
             self.trials[self.trials.index(trial)] = replace(trial, value=value)
 
-    def _tried(self, candidates: Sequence[Candidate]) -> Generator[Request, Result, list[Trial]]:
+    def _tried(self, candidates: Sequence[Candidate]) -> list[Trial]:
         new = [c for c in candidates if self._trial(c) is None]
         if new:
-            self.trials += yield from _asked(Try(tuple(new)))
+            self.trials += self.run.try_candidates(new)
         return [trial for c in candidates if (trial := self._trial(c)) is not None]
 
-    def _passed(self, candidates: Sequence[Candidate]) -> Generator[Request, Result, list[bool]]:
+    def _passed(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Return of each candidate whether it meets the target, on the held-out samples too if it has to."""
-        passed = [self._meets(trial) for trial in (yield from self._tried(candidates))]
+        passed = [self._meets(trial) for trial in self._tried(candidates)]
         for place, candidate in enumerate(candidates):
             if self.looks_at_holdout and passed[place]:
                 known = len(self.verified) < LOOKS or _key(candidate) in self.verified
                 if known:
-                    yield from self._verified(candidate)
+                    self._verify(candidate)
                 passed[place] = known and self._holds(candidate)
         return passed
 
-    def _verified(self, candidate: Candidate) -> Generator[Request, Result, Score]:
+    def _verify(self, candidate: Candidate) -> Score:
+        """Return the score of a candidate on the held-out samples."""
         if _key(candidate) not in self.verified:
-            score = yield Verify(candidate)
-            assert isinstance(score, Score)
-            self.verified[_key(candidate)] = score
+            self.verified[_key(candidate)] = self.run.held_out_score(candidate)
         return self.verified[_key(candidate)]
 
     def _holds(self, candidate: Candidate) -> bool:
-        return self.verified[_key(candidate)].drop <= self.goal.max_drop
+        """Whether a candidate that was scored on the held-out samples meets the target there."""
+        return self.verified[_key(candidate)].drop <= self.max_drop
 
     def _meets(self, trial: Trial) -> bool:
-        return meets(trial, self.goal.max_drop)
+        return meets(trial, self.max_drop)
 
     def _trial(self, candidate: Candidate) -> Trial | None:
         return next((t for t in self.trials if t.candidate == candidate), None)
@@ -375,10 +305,3 @@ class _Tuner:
 
 def _key(candidate: Candidate) -> tuple[str, tuple[str, ...]]:
     return candidate.base.name, candidate.keep_float
-
-
-def _asked(request: Request) -> Generator[Request, Result, Any]:
-    result = yield request
-    if result is None:
-        raise _TimeUpError
-    return result
