@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from ..model.loading import read_model
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import Kind
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
@@ -45,7 +46,7 @@ from ..planning.plan_model import (
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
-from ..search.closed_loop import can_be_checked, checked_on_samples
+from ..search.closed_loop import can_run_on_samples, plan_held_on_samples
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, Subject, check_speed
@@ -54,10 +55,10 @@ from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .results import Made, QuantizeResult, summarize
 
-SPARED = 1000
-"""Part of a size that is not worth another plan."""
+SIZE_TOLERANCE = 1000
+"""One part in this many of the size that was asked for is not worth another plan."""
 
-CHECKED = 16
+ESTIMATE_CHECK_SAMPLES = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
 
 
@@ -100,19 +101,64 @@ def write_quantized(
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
     check_outputs([output, save_plan, checkpoint], read)
     prepared = open_prepared(path)
-    files = _Files(path, Path(output), save_plan, read)
+    write = partial(_write, prepared, model=path, output=Path(output), save_plan=save_plan, read=read)
     if plan is not None:
-        opened = open_plan(prepared, read_plan(plan), plan_name(plan))
-        return _write(prepared, opened, files, recipe)
-    chosen = recipe or load_recipe()
+        return write(open_plan(prepared, read_plan(plan), plan_name(plan)), recipe=recipe)
+
+    # What the plan is made from.
+    recipe = recipe or load_recipe()
+    config, notes = recipe.config, tuple[str, ...]()
+    if profile is not None:
+        measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
+        notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
+    elif config.mode in DATA_FREE:
+        measured = Profile(prepared.identity, DataId(), {})
+    else:
+        raise ConfigError(
+            f"{path}: mode {config.mode} needs a profile or samples: give --data DIR, which "
+            "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
+            "makes; or ask for what needs neither: --as int8-dynamic, weight-only-8 or weight-only-4"
+        )
+    facts = model_facts(prepared, measured, recipe, notes)
+    rounds = config.rounding in WITH_SAMPLES
+    if rounds and data is None:
+        raise ConfigError(
+            f"rounding {config.rounding}: needs samples, as for calibration; give them with "
+            "--data DIR, or choose rounding nearest, which needs none"
+        )
+
+    # The first plan: of the size that was asked for, and one that runs, before steps that take their time.
+    first: PlannedModel | None = None
+    if config.has_size:
+        first, facts = _plan_of_written_size(facts)
+    if speed is not None or data is not None:
+        first, facts = plan_that_runs(facts, path)
+    first_facts = facts
+    check_runs = check is not None and can_run_on_samples(recipe, check)
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
-        planned = first if first is not None and facts is known else plan_from(facts)
-        found: SpeedCheck | None = None
-        if check is not None and can_be_checked(chosen, check):
-            facts, planned = _held(facts, planned, path, check)
-        if speed is not None:
-            planned, found = _faster(planned, facts, path, speed)
+        planned = first if first is not None and facts is first_facts else plan_from(facts)
+
+        # Outputs near enough to float, as measured on calibration samples.
+        if check is not None and check_runs:
+            held: tuple[PlanningFacts, PlannedModel] | None = None
+            step = "run on calibration samples (outputs may be further from float than estimated)"
+            with left_out_steps() as left_out, improvement(step):
+                held = plan_held_on_samples(facts, planned, path, check)
+            facts, planned = held or (facts, with_notes(planned, left_out))
+
+        # The fastest plan that is found; a gate is never left out.
+        speed_check: SpeedCheck | None = None
+        if speed is not None and speed.min_speedup is not None:
+            planned, speed_check = check_speed(Subject(path, facts), planned, speed)
+        elif speed is not None:
+            faster: tuple[PlannedModel, SpeedCheck | None] | None = None
+            step = "check of speed (the model may be slower than float)"
+            with left_out_steps() as left_out, improvement(step, PlanError):
+                faster = check_speed(Subject(path, facts), planned, speed)
+            planned, speed_check = faster or (with_notes(planned, left_out), None)
+
+        # Rounding with samples, and the samples on which the estimate is held against the written model.
         samples: Samples | None = None
         if rounds:
             assert data is not None
@@ -120,34 +166,20 @@ def write_quantized(
             kept = None if checkpoint is None else Path(checkpoint)
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:
-            samples = model_samples(speed.data, prepared.model, CHECKED, notes=False)
-        return _write(prepared, planned, files, chosen, facts=facts, check=found, samples=samples or ())
+            samples = model_samples(speed.data, prepared.model, ESTIMATE_CHECK_SAMPLES, notes=False)
+        return write(planned, recipe=recipe, facts=facts, speed=speed_check, samples=samples or ())
 
-    measured, notes = _profile_for(prepared, profile, chosen, path, accept_retrained)
-    facts = model_facts(prepared, measured, chosen, notes)
-    rounds = chosen.config.rounding in WITH_SAMPLES
-    if rounds and data is None:
-        raise ConfigError(
-            f"rounding {chosen.config.rounding}: needs samples, as for calibration; give them with "
-            "--data DIR, or choose rounding nearest, which needs none"
-        )
-    first: PlannedModel | None = None
-    if chosen.config.has_size:
-        first, facts = _of_written_size(facts)
-    if speed is not None or data is not None:  # before steps that take their time
-        first, facts = plan_that_runs(facts, path)
-    known = facts
     result = with_fallback_nodes(facts, attempt)
     if checkpoint is not None:
         remove_checkpoint(Path(checkpoint))
     return result
 
 
-def _of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
+def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
     """Return the plan whose model takes no more than `fit_size` says, and the facts that it is made from.
 
-    How far the estimate of the planner is off is told by what would be written: with 4 bits throughout
-    first, and then as planned, as long as that is too large, or leaves more than it was thought to.
+    What would be written says how far the estimate of the planner is off: with 4 bits throughout first, and
+    then as planned, as long as that is too large, or leaves more than it was thought to.
     """
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
 
@@ -163,7 +195,7 @@ def _of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]
         size = written(planned)
         if size <= limit:
             found, exact = (planned, sized), size - estimated_size(facts, planned.plan)
-            if error - exact <= limit / SPARED:
+            if error - exact <= limit / SIZE_TOLERANCE:
                 return found
             error = exact
         elif found is not None:
@@ -172,77 +204,17 @@ def _of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]
             error += size - limit
 
 
-def _profile_for(
-    prepared: PreparedModel,
-    source: ProfileLike | None,
-    recipe: Recipe,
-    model_path: Path,
-    accept_retrained: bool,
-) -> tuple[Profile, tuple[str, ...]]:
-    """Return what a plan is made from, and remarks about it; an empty profile where the mode needs none."""
-    if source is not None:
-        profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
-        return profile, missing_notes(profile, prepared.graph, Path(profile_name(source)).name)
-    if recipe.config.mode not in DATA_FREE:
-        raise ConfigError(
-            f"{model_path}: mode {recipe.config.mode} needs a profile or samples: give --data DIR, which "
-            "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
-            "makes; or ask for what needs neither: --as int8-dynamic, weight-only-8 or weight-only-4"
-        )
-    return Profile(prepared.identity, DataId(), {}), ()
-
-
-def _held(
-    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike
-) -> tuple[PlanningFacts, PlannedModel]:
-    """Return the plan whose outputs hold as measured, with the facts that it is made from."""
-    step = "run on calibration samples (outputs may be further from float than estimated)"
-    with left_out_steps() as left_out, improvement(step):
-        return checked_on_samples(facts, planned, model, data)
-    return facts, with_notes(planned, left_out)
-
-
-def _faster(
-    planned: PlannedModel, facts: PlanningFacts, model: Path, options: SpeedCheckOptions
-) -> tuple[PlannedModel, SpeedCheck | None]:
-    """Return the fastest plan that is found, and what was measured; None where that fails."""
-    subject = Subject(model, facts)
-    if options.min_speedup is not None:  # a gate is never left out
-        return check_speed(subject, planned, options)
-    step = "check of speed (the model may be slower than float)"
-    with left_out_steps() as left_out, improvement(step, PlanError):
-        return check_speed(subject, planned, options)
-    return with_notes(planned, left_out), None
-
-
-@dataclass(frozen=True)
-class _Files:
-    """The float model, where quantized model and plan go, and all that is read."""
-
-    model: Path
-    output: Path
-    plan: str | os.PathLike[str] | None
-    read: FilesRead
-
-
-def _is_float(plan: QuantPlan) -> bool:
-    """Whether a plan leaves all of a model as it is."""
-    changed = plan.adjustments.equalization or plan.adjustments.biases or plan.tensors
-    return (
-        not changed
-        and plan.config.io == "float"
-        and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
-    )
-
-
 def _write(
     prepared: PreparedModel,
     planned: PlannedModel,
-    files: _Files,
-    recipe: Recipe | None,
     *,
+    model: Path,
+    output: Path,
+    save_plan: str | os.PathLike[str] | None,
+    read: FilesRead,
+    recipe: Recipe | None,
     facts: PlanningFacts | None = None,
-    check: SpeedCheck | None = None,
+    speed: SpeedCheck | None = None,
     samples: Iterable[Sample] = (),
 ) -> QuantizeResult:
     """Lower the plan, write the files, together or not at all, and hold the estimated SQNR of the outputs
@@ -251,50 +223,58 @@ def _write(
     Args:
         prepared: the float model.
         planned: its plan.
-        files: what is written.
+        model: file of the float model.
+        output, save_plan: where quantized model and plan are written.
+        read: all that is read.
         recipe: settings and target; None for those of a plan that was read.
         facts: what the plan was made from; None for one that was read.
-        check: of its speed.
+        speed: what was found where speed was asked about.
         samples: that it was rounded or timed with.
     """
-    lowered = lower(planned.model, planned.plan)
-    if prepared.read is None and _is_float(planned.plan):  # preparing brings nothing either
-        given = read_model(files.model).model
-        given.metadata_props.update(lowered.model.metadata_props)
-        lowered = replace(lowered, model=given)
+    plan = planned.plan
+    lowered = lower(planned.model, plan)
+    unchanged = (
+        prepared.read is None  # preparing brings nothing either
+        and not (plan.adjustments.equalization or plan.adjustments.biases or plan.tensors)
+        and plan.config.io == "float"
+        and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
+    )
+    if unchanged:
+        original = read_model(model).model
+        original.metadata_props.update(lowered.model.metadata_props)
+        lowered = replace(lowered, model=original)
     elif prepared.narrow is not None:
         lowered = replace(lowered, model=narrow_constants(lowered.model, prepared.narrow))
-    model = lowered.model
     elements: dict[str, float] = {}  # of each tensor in a sample
     if facts is not None:
         counted = max(1, facts.measured.data.samples)
         elements = {name: tensor.count / counted for name, tensor in facts.measured.items()}
     with (
         blamed_on_nodes(planned, lowered),
-        replacing_together(FilesRead((files.model,)).weights) as batch,
+        replacing_together(FilesRead((model,)).weights) as batch,
     ):
-        remarks = check_target(model, planned.plan, recipe, str(files.output))
+        remarks = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
-        written = write_checked(model, files.output, files.model, elements, external=external, batch=batch)
-        notes = dict.fromkeys([*planned.plan.notes, *lowered.notes, *remarks, *written.notes])
-        plan = replace(planned.plan, notes=tuple(notes))
-        if files.plan is not None:
-            write_plan(plan, files.plan, batch)
+        written = write_checked(lowered.model, output, model, elements, external=external, batch=batch)
+        notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
+        plan = replace(plan, notes=tuple(notes))
+        if save_plan is not None:
+            write_plan(plan, save_plan, batch)
         estimates: tuple[EstimateCheck, ...] = ()
         with improvement("estimates held against the written model"):
             expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
-            if expected and (first := tuple(islice(samples, CHECKED))):
-                estimates = check_estimates(expected, measured_sqnr(files.model, written.file, first))
+            if expected and (first := tuple(islice(samples, ESTIMATE_CHECK_SAMPLES))):
+                estimates = check_estimates(expected, measured_sqnr(model, written.file, first))
     return QuantizeResult(
         plan,
-        files.output,
+        output,
         summarize(plan),
         (*plan.notes, *too_good_texts(estimates)),
-        model_bytes(files.model),
+        model_bytes(model),
         written.size,
-        check,
+        speed,
         estimates,
-        model=model,
-        read=files.read,
+        model=lowered.model,
+        read=read,
         made=Made(planned, facts),
     )

@@ -140,7 +140,7 @@ def _worst(shifts: Sequence[OutputShift]) -> float:
     return max((shift.excess for shift in shifts), default=0.0)
 
 
-def can_be_checked(recipe: Recipe, data: DataLike) -> bool:
+def can_run_on_samples(recipe: Recipe, data: DataLike) -> bool:
     """Return whether a model is run on samples before it is called done: not where the user says how noisy
     outputs may be, nor on random samples, nor where what runs here is other arithmetic than the target's."""
     config = recipe.config
@@ -158,7 +158,7 @@ def _saturates(recipe: Recipe) -> bool:
     return recipe.config.weight_type == "int8" and bool(alarm)
 
 
-def checked_on_samples(
+def plan_held_on_samples(
     facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike
 ) -> tuple[PlanningFacts, PlannedModel]:
     """Return the plan whose outputs hold as measured, or the best that was found, with what was measured.

@@ -1,6 +1,6 @@
 """qprof, with the seconds that running its plan on samples took: `python with_loop_seconds.py FILE.json ...`.
 
-FILE.json gets what `closed_loop.checked_on_samples` took in all, of the clock and of the processor, and how
+FILE.json gets what `closed_loop.plan_held_on_samples` took in all, of the clock and of the processor, and how
 often it was called; the words behind it are those of the command `qprof`.
 """
 
@@ -32,7 +32,7 @@ def timed(function: Callable[..., Any], taken: dict[str, float]) -> Callable[...
 
 def main() -> None:
     file, taken = Path(sys.argv.pop(1)), {"seconds": 0.0, "processor": 0.0, "calls": 0}
-    name = "checked_on_samples"
+    name = "plan_held_on_samples"
     setattr(from_profile, name, timed(getattr(from_profile, name), taken))
     try:
         run()

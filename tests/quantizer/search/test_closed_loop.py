@@ -66,7 +66,7 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
     facts = replace(model_facts(open_prepared(path), profile, asked), quieter={"logits": 10.0})
     planned = plan_from(facts)
-    _, bolder = closed_loop.checked_on_samples(facts, planned, path, DIGITS / "calibration")
+    _, bolder = closed_loop.plan_held_on_samples(facts, planned, path, DIGITS / "calibration")
     assert bolder.plan.origin.checks[0].value <= closed_loop.ROOM * bolder.plan.origin.checks[0].limit
     kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
     assert kinds[1] < kinds[0]
