@@ -210,7 +210,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
         *(line for output in outputs for line in _remarks(output, verbose)),
         *(_worst_samples(result) if verbose or result.tokens is None else ()),
         f"compared   {pair} on {result.samples} samples{_where(result)}",
-        *(f"{failure.result.upper():10} {failure_text(failure)}" for failure in result.failures),
+        *(f"{failure.result.upper():10} {failure_line(failure)}" for failure in result.failures),
         *(f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in remarks),
     ]
@@ -339,30 +339,17 @@ def _sizes(result: Evaluation) -> str:
     return f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}"
 
 
-def failure_text(failure: GateFailure) -> str:
-    """Return a limit that was not met: its option, what was measured, and how far off that is."""
-    unit, where = failure.unit, f"{failure.where}: " if failure.where else ""
+def failure_line(failure: GateFailure) -> str:
+    """Return the option of a limit that was not met, and how far off the model is."""
+    from ...quantizer.evaluation.gates import failure_text
+
     if failure.demand.startswith("baseline_"):
-        what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
-        known = failure.measured is not None
-        measured = f"{failure.measured:.6g} {unit}" if known else "could not be measured"
-        slack = f"with its slack {failure.limit:.6g}"
-        return f"--baseline: {where}{what} {measured}, {failure.reason}; {slack}"
-    option = "--" + failure.demand.replace("_", "-")
-    if failure.measured is None or (failure.demand in DROPS and failure.reason):
-        return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
-    reason = f" ({failure.reason})" if failure.reason else ""
-    return (
-        f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
-        f"{reason}"
-    )
+        return f"--baseline: {failure_text(failure)}"
+    return f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"
 
 
-DROPS = ("max_accuracy_drop", "max_drop")
-"""Limits that are held against the upper end of an interval, which more rows narrow."""
-
-QUALITY = (*DROPS, "min_sqnr", "min_group_sqnr", "min_score", "baseline_score", "baseline_sqnr")
-"""Limits that are not met for noise."""
+NOT_FOR_NOISE = ("min_speedup", "max_size", "baseline_speedup", "baseline_size")
+"""Limits whose failure is no sign of too much noise."""
 
 
 def evaluation_findings(result: Evaluation) -> dict[str, Any]:
@@ -372,6 +359,8 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
     a float model and its quantized form; "few_rows" whether limits fail for want of rows alone; "noisy"
     whether one fails for noise.
     """
+    from ...quantizer.evaluation.gates import DROPS
+
     scored = result.score or result.accuracy
     at_chance = scored is not None and scored.is_at_chance
     few = [f for f in result.failures if f.demand in DROPS and f.result == "not proven" and not at_chance]
@@ -380,5 +369,5 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
         "gated": result.gated,
         "doubtful": bool(result.doubts),
         "few_rows": bool(few) and len(few) == len(result.failures),
-        "noisy": any(f.demand in QUALITY and f.result == "failed" for f in result.failures),
+        "noisy": any(f.demand not in NOT_FOR_NOISE and f.result == "failed" for f in result.failures),
     }

@@ -140,7 +140,7 @@ def command(
     if report is not None:
         from ...quantizer.report.report import quantization_report
 
-        page = quantization_report(result, model, profile, recipe, given=shown_arguments())
+        page = quantization_report(result, model, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
     add_finding(**findings(result))
     if as_json:
@@ -275,7 +275,7 @@ SLOWER = 0.995
 
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
-    from .evaluate import failure_text
+    from .evaluate import failure_line
 
     now, made_up = speed.after, ", on made-up samples" if speed.options.data is None else ""
     yield (
@@ -297,12 +297,12 @@ def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> I
     if speed.slower:
         yield "ALARM", f"float is faster: {'; '.join(speed.reasons)}"
     for failure in speed.failures:
-        yield failure.result.upper(), failure_text(failure)
+        yield failure.result.upper(), failure_line(failure)
 
 
 def _verdict(result: QuantizeResult, arguments: Sequence[str], verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the verdict: the task first, then size, speed, share of int8, one cause, one thing to try."""
-    from .evaluate import failure_text
+    from .evaluate import failure_line
 
     judged = result.judged
     assert judged is not None
@@ -321,7 +321,7 @@ def _verdict(result: QuantizeResult, arguments: Sequence[str], verbose: bool) ->
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
-    yield from ((failure.result.upper(), failure_text(failure)) for failure in evaluation.failures)
+    yield from ((failure.result.upper(), failure_line(failure)) for failure in evaluation.failures)
     yield from (("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"

@@ -19,7 +19,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ..evaluation.gates import GateFailure, judged
+from ..evaluation.gates import GateFailure, limit_failures
 from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
@@ -315,11 +315,11 @@ def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) 
             # NaN and Inf are counted where nothing else of a tensor is left; no other measure is.
             empty = tensor.is_empty and not (measure == "non_finite" and tensor.non_finite)
             doubt = "NEW has no finite elements of it" if empty else ""
-            found += judged(demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor)
+            found += limit_failures(demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor)
         if vanished_fails:
             for name in drift.vanished:
-                found += judged(demand, limit, None, doubt="NEW does not hold it", where=name)
+                found += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
         if not drift.tensors:
-            found += judged(demand, limit, None, doubt="no tensor could be compared")
+            found += limit_failures(demand, limit, None, doubt="no tensor could be compared")
         failures += sorted(found, key=lambda failure: -failure.missing)
     return tuple(failures)

@@ -12,7 +12,7 @@ import msgspec
 
 from ...profiles.base.errors import ConfigError
 from .evaluate import Evaluation, Subject
-from .gates import GateFailure, judged
+from .gates import GateFailure, limit_failures
 from .options import Slack
 
 Number: TypeAlias = float | Literal["inf", "-inf", "nan"] | None
@@ -122,7 +122,7 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         limit = then - allowed if better else then + allowed
         unit = "%" if now.score is None else now.score.unit
         has = f"{name} has {then:.6g}"
-        yield from judged("baseline_score", limit, score, reason=has, unit=unit, is_least=better)
+        yield from limit_failures("baseline_score", limit, score, reason=has, unit=unit, is_least=better)
     before = {o.name: o.difference for o in earlier.outputs}
     for output in now.outputs:
         figure = before.get(output.name)
@@ -132,7 +132,7 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         wanted = float(figure.sqnr)
         alike = output.difference is not None and not output.shape_mismatches
         measured = output.difference.sqnr if output.difference is not None and alike else None
-        yield from judged(
+        yield from limit_failures(
             "baseline_sqnr",
             wanted - slack.sqnr,
             measured,
@@ -141,17 +141,19 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         )
     if not compared:
         doubt = f"{name} has no score and no output that this evaluation has"
-        yield from judged("baseline_score", 0.0, None, doubt=doubt)
+        yield from limit_failures("baseline_score", 0.0, None, doubt=doubt)
     size = earlier.quantized_bytes
     largest = size * (1.0 + slack.size / 100.0)
-    yield from judged("baseline_size", largest, float(now.quantized_bytes), reason=f"{name} has {size:.6g}")
+    yield from limit_failures(
+        "baseline_size", largest, float(now.quantized_bytes), reason=f"{name} has {size:.6g}"
+    )
     fast = None if earlier.latency is None else earlier.latency.speedup
     if now.latency is None or earlier.latency is None or fast is None:
         return
     if now.latency.threads == earlier.latency.threads:
         slowest = float(fast) * (1.0 - slack.speedup / 100.0)
         has = f"{name} has {float(fast):.6g}"
-        yield from judged("baseline_speedup", slowest, now.latency.speedup, reason=has)
+        yield from limit_failures("baseline_speedup", slowest, now.latency.speedup, reason=has)
 
 
 def _scores(now: Evaluation, earlier: Baseline) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""Every gate there is, and the one rule that judges them: what is not shown to be kept does not pass.
+"""Every gate, and the one rule for all of them: a limit that is not shown to be kept is not passed.
 
 A limit is held against the worse end of what was measured: the upper end of a drop's 95 % interval, the lower
 quartile of the rounds of a speed, the worst output or tensor. It then has one of three results:
@@ -10,7 +10,7 @@ not proven  anything else: too few rows, a truth that does not fit, outputs of a
             could be compared, NaN. The command ends with exit code 1 as after a failed one
 ==========  ===============================================================================================
 
-The limits of `evaluate` are judged here, those of `diff` in `api.drift`, by the same table and rule.
+The limits of `evaluate` are checked here, those of `diff` in `api.drift`, by the same table and rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
 from .accuracy import Accuracy
-from .compare import Difference, OutputResult
+from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
 from .options import Gate
@@ -74,6 +74,9 @@ GATES: Mapping[str, GateKind] = {
 }
 """Every gate, by its field in `Gate`, `Slack` or `DriftLimits`. A new one is one entry here."""
 
+DROPS = ("max_accuracy_drop", "max_drop")
+"""Limits on the upper end of an interval, which more rows narrow."""
+
 
 @dataclass(frozen=True)
 class GateFailure:
@@ -83,7 +86,7 @@ class GateFailure:
         demand: key of `GATES`.
         where: the output (and channels) that it is about; "" for the whole model.
         measured: the worse end of what was measured; None where there is no number.
-        limit: what it is held against.
+        limit: the limit that was given.
         missing: how far `measured` is from `limit`, in the unit of the limit; inf without a number.
         reason: why, where the numbers do not say it; else "".
         unit: of the limit.
@@ -100,7 +103,22 @@ class GateFailure:
     result: Result = "failed"
 
 
-def judged(
+def failure_text(failure: GateFailure) -> str:
+    """Return where a limit is not kept and by how much; the reader sees the limit itself beside it."""
+    where = f"{failure.where}: " if failure.where else ""
+    digits = ".2f" if failure.unit else ".4g"  # distances of drift have no unit, and are small
+    measured, unit = failure.measured, failure.unit
+    if failure.demand.startswith("baseline_"):
+        what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
+        figure = "could not be measured" if measured is None else f"{measured:.6g} {unit}".rstrip()
+        return f"{where}{what} {figure}, {failure.reason}; with its slack {failure.limit:.6g}"
+    if measured is None or (failure.demand in DROPS and failure.reason):
+        return f"{where}{failure.reason or 'nothing could be compared'}"
+    figure, missing = (f"{value:{digits}} {unit}".rstrip() for value in (measured, failure.missing))
+    return f"{where}{figure}, {missing} off{f' ({failure.reason})' if failure.reason else ''}"
+
+
+def limit_failures(
     demand: str,
     limit: float,
     measured: float | None,
@@ -112,7 +130,7 @@ def judged(
     unit: str = "",
     is_least: bool | None = None,
 ) -> Iterator[GateFailure]:
-    """Yield a failure where a limit is not shown to be kept: the rule of this module.
+    """Yield a failure where a limit is not shown to be kept, and nothing where it is: the rule of this module.
 
     Args:
         demand: key of `GATES`.
@@ -128,10 +146,10 @@ def judged(
     def is_kept(figure: float | None) -> bool:  # NaN keeps no limit
         return figure is not None and (figure >= limit if least else figure <= limit)
 
-    held = measured if worst is None else worst
-    if is_kept(held) and not doubt:
+    worse_end = measured if worst is None else worst
+    if is_kept(worse_end) and not doubt:
         return
-    number = None if doubt or held is None or math.isnan(held) else held
+    number = None if doubt or worse_end is None or math.isnan(worse_end) else worse_end
     is_worse = not doubt and measured is not None and not math.isnan(measured) and not is_kept(measured)
     yield GateFailure(
         demand=demand,
@@ -192,26 +210,24 @@ def failures_of(
     if gate.min_speedup is not None:
         failures += speed_failures(gate.min_speedup, latency)
     if gate.max_size is not None:
-        failures += judged("max_size", gate.max_size, float(size))
+        failures += limit_failures("max_size", gate.max_size, float(size))
     return tuple(failures)
 
 
 def _sqnr(demand: str, limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterator[GateFailure]:
-    """Judge the SQNR of each float output, or of its groups of channels.
+    """Check the SQNR of each float output, or of its groups of channels.
 
-    An output that is 0 in both models throughout shows nothing, but another one may.
+    An output that is 0 in both models on all samples proves nothing, but another output may.
     """
-    shown = False
+    has_proof = False
     for output in (output for output in outputs if output.is_float):
         where = f"output '{output.name}'"
-        if output.shape_mismatches:
-            doubt = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
-            yield from judged(demand, limit, None, doubt=doubt, where=where)
-            shown = True
-            continue
-        if output.difference is None:
-            yield from judged(demand, limit, None, doubt="nothing could be compared", where=where)
-            shown = True
+        if output.shape_mismatches or output.difference is None:
+            doubt = "nothing could be compared"
+            if output.shape_mismatches:
+                doubt = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
+            yield from limit_failures(demand, limit, None, doubt=doubt, where=where)
+            has_proof = True
             continue
         groups = [("", output.difference)]
         if demand == "min_group_sqnr" and output.channels is not None:
@@ -220,68 +236,73 @@ def _sqnr(demand: str, limit: float, outputs: Sequence[OutputResult], samples: i
                 (f", channels {g.text}" if several else "", g.difference) for g in output.channels.groups
             ]
         for channels, difference in groups:
-            doubt = _no_signal(difference)
-            shown = shown or bool(doubt) or difference.max_abs_value > 0.0
-            yield from judged(demand, limit, difference.sqnr, doubt=doubt, where=where + channels)
-    if not shown:
-        yield from judged(demand, limit, None, doubt="both models put out nothing but 0 or nothing at all")
+            doubt = ""
+            if difference.non_finite:
+                doubt = f"{difference.non_finite} elements are NaN or Inf in one of the models only"
+            elif difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
+                doubt = "the float model puts out nothing but 0 there"
+            has_proof = has_proof or bool(doubt) or difference.max_abs_value > 0.0
+            yield from limit_failures(demand, limit, difference.sqnr, doubt=doubt, where=where + channels)
+    if not has_proof:
+        doubt = "both models put out nothing but 0 or nothing at all"
+        yield from limit_failures(demand, limit, None, doubt=doubt)
 
 
-def _no_signal(difference: Difference) -> str:
-    """Return why a difference has no SQNR; "" where it has one, or both tensors are 0."""
-    if difference.non_finite:
-        return f"{difference.non_finite} elements are NaN or Inf in one of the models only"
-    if difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
-        return "the float model puts out nothing but 0 there"
-    return ""
-
-
-def _drop(demand: str, limit: float, found: Accuracy | Score | None) -> Iterator[GateFailure]:
-    if found is None:
-        yield from judged(demand, limit, None, doubt="nothing was scored")
+def _drop(demand: str, limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure]:
+    """Check a drop by the upper end of its interval; say how many rows would prove the limit to be kept."""
+    if scores is None:
+        yield from limit_failures(demand, limit, None, doubt="nothing was scored")
         return
-    counted = "rows" if isinstance(found, Accuracy) else "scored"
-    unit = found.drop_unit if isinstance(found, Score) else GATES[demand].unit
-    lost = f"{abs(found.drop):.2f} {unit} {'gained' if found.drop < -0.005 else 'lost'}"
+    counted = "rows" if isinstance(scores, Accuracy) else "scored"
+    unit = scores.drop_unit if isinstance(scores, Score) else GATES[demand].unit
+    lost = f"{abs(scores.drop):.2f} {unit} {'gained' if scores.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
-    if found.is_at_chance:
-        doubt = _unfit_truth(found)
-    elif not math.isfinite(found.drop):
+    if scores.is_at_chance:
+        doubt = _unfit_truth(scores)
+    elif not math.isfinite(scores.drop):
         doubt = "one of the scores is no number"
-    elif found.drop > limit:
-        interval = f"95 % interval {found.drop_low:.2f} to {found.drop_high:.2f}"
-        reason = f"{lost}, {interval} on {found.rows} {counted}"
-    elif found.drop_low == -math.inf:
-        doubt = f"{found.rows} {counted} are too few to tell whether the truth belongs to them"
+    elif scores.drop > limit:
+        interval = f"95 % interval {scores.drop_low:.2f} to {scores.drop_high:.2f}"
+        reason = f"{lost}, {interval} on {scores.rows} {counted}"
+    elif scores.drop_low == -math.inf:
+        doubt = f"{scores.rows} {counted} are too few to tell whether the truth belongs to them"
     else:
-        rows = found.rows_to_show(limit)
+        rows = scores.rows_to_show(limit)
         enough = "" if rows is None else f"; about {rows} would, if they differ as often"
         reason = (
-            f"{lost}, but {found.rows} {counted} cannot show that it is at most {limit:g} (up to "
-            f"{found.drop_high:.2f}){enough}"
+            f"{lost}, but {scores.rows} {counted} cannot show that it is at most {limit:g} (up to "
+            f"{scores.drop_high:.2f}){enough}"
         )
-    more = unit if isinstance(found, Score) else ""
-    yield from judged(demand, limit, found.drop, worst=found.drop_high, doubt=doubt, reason=reason, unit=more)
+    yield from limit_failures(
+        demand, limit, scores.drop, worst=scores.drop_high, doubt=doubt, reason=reason, unit=unit
+    )
 
 
 def _score(limit: float, score: Score | None) -> Iterator[GateFailure]:
+    """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
     if score is None:
-        yield from judged("min_score", limit, None, doubt="nothing was scored")
+        yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
         return
-    doubt = _unfit_truth(score) if score.is_at_chance else ""
     least = score.higher_is_better
-    reason = f"the float model has {score.float_score:.6g}" + ("" if least else "; a lower score is better")
-    found = score.quantized_score
-    yield from judged("min_score", limit, found, doubt=doubt, reason=reason, unit=score.unit, is_least=least)
+    yield from limit_failures(
+        "min_score",
+        limit,
+        score.quantized_score,
+        doubt=_unfit_truth(score) if score.is_at_chance else "",
+        reason=f"the float model has {score.float_score:.6g}"
+        + ("" if least else "; a lower score is better"),
+        unit=score.unit,
+        is_least=least,
+    )
 
 
 def speed_failures(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
-    """Judge a speedup; of fewer rounds than a quartile needs nothing is known."""
+    """Check a speedup by its lower quartile, which fewer than MIN_ROUNDS rounds do not have."""
     if latency is None:
-        yield from judged("min_speedup", limit, None, doubt="latency was not measured")
+        yield from limit_failures("min_speedup", limit, None, doubt="latency was not measured")
         return
     few = latency.rounds < MIN_ROUNDS
-    yield from judged(
+    yield from limit_failures(
         "min_speedup",
         limit,
         latency.speedup,
@@ -297,10 +318,11 @@ WORTHLESS = (
     "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
     "--preprocess belong to this model?"
 )
-"""Remark on truth that judges nothing."""
+"""Remark on a truth that cannot tell a good model from a bad one."""
 
-LEAST_RIGHT, LEAST_SCORE = 50.0, 10.0
-"""Percent of right rows, and of another score, below which a float model's own is more likely a mistake."""
+MIN_RIGHT_PERCENT, MIN_SCORE_PERCENT = 50.0, 10.0
+"""Percent of right rows, and of another score, below which the float model's own result is more likely a
+mistake in labels or preprocessing."""
 
 
 def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[str, ...]:
@@ -310,41 +332,40 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
         accuracy, score: of both models; the score counts where there is one.
         counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
     """
-    found = score or accuracy
-    if found is None:
+    scores = score or accuracy
+    if scores is None:
         return ()
-    if found.is_at_chance:
-        return (_unfit_truth(found),)
-    if isinstance(found, Accuracy):
-        return (_few_right(found, found.float_percent),) if found.float_percent < LEAST_RIGHT else ()
-    right = found.float_score if found.higher_is_better else 100.0 - found.float_score
-    if found.unit != "%" or right >= (LEAST_RIGHT if counts_rows else LEAST_SCORE):
+    if scores.is_at_chance:
+        return (_unfit_truth(scores),)
+    if isinstance(scores, Accuracy):
+        return (_few_right(scores, scores.float_percent),) if scores.float_percent < MIN_RIGHT_PERCENT else ()
+    right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
+    if scores.unit != "%" or right >= (MIN_RIGHT_PERCENT if counts_rows else MIN_SCORE_PERCENT):
         return ()
     if counts_rows:
-        return (_few_right(found, right),)
+        return (_few_right(scores, right),)
     return (
         f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
         "that it was trained for",
     )
 
 
-def _unfit_truth(found: Accuracy | Score) -> str:
-    """Return what stands against the truth of a float model that is at chance."""
-    if isinstance(found, Accuracy):
-        return _few_right(found, found.float_percent) if found.float_right else WORTHLESS
-    if found.unit == "%" and (
-        found.float_score <= 0.0 if found.higher_is_better else found.float_score >= 100.0
-    ):
+def _unfit_truth(scores: Accuracy | Score) -> str:
+    """Return what speaks against the truth where the float model is at chance."""
+    if isinstance(scores, Accuracy):
+        return _few_right(scores, scores.float_percent) if scores.float_right else WORTHLESS
+    worst = scores.float_score <= 0.0 if scores.higher_is_better else scores.float_score >= 100.0
+    if scores.unit == "%" and worst:
         return WORTHLESS
     return (
-        f"the float model scores {found.float_score:.6g} with the truth of its rows, and {found.chance:.6g} "
+        f"the float model scores {scores.float_score:.6g} with the truth of its rows, and {scores.chance:.6g} "
         "with that of other rows: do labels, their order and numbers, and --preprocess belong to this model?"
     )
 
 
-def _few_right(found: Accuracy | Score, right: float) -> str:
-    chance = f" (chance {found.chance:.3g} %)" if found.chance else ""
+def _few_right(scores: Accuracy | Score, right: float) -> str:
+    chance = f" (chance {scores.chance:.3g} %)" if scores.chance else ""
     return (
-        f"the float model is right on only {right:.0f} % of {found.rows} rows{chance}: are labels in the "
+        f"the float model is right on only {right:.0f} % of {scores.rows} rows{chance}: are labels in the "
         "model's order, and preprocessing as in training?"
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.options import options_of
@@ -17,7 +17,7 @@ from ..api.options import DriftLimits
 from ..api.results import QuantizeResult
 from ..costs.predicted import total_microseconds
 from ..evaluation.evaluate import Evaluation
-from ..evaluation.gates import GATES, GateFailure
+from ..evaluation.gates import GATES, GateFailure, failure_text
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import score_text
 from ..evaluation.options import Gate
@@ -29,21 +29,26 @@ from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..search.grades import FAIR_DB, ORDER, Grade, grade_of, needed_sqnr, output_grades
 from ..search.node_costs import TimedNodes
 from ..search.quality import saved_bytes
-from ..search.speed_check import SpeedCheck
 from ..search.tune import TuneResult
 from ..search.verdict import Verdict as Judgement
 from .content import (
     DriftRecord,
     Fact,
+    FloatGroupRecord,
     GateResult,
+    NodeRecord,
     NoiseBudget,
     OutputQuality,
     Report,
+    RunTime,
     SampleRecord,
+    SharedGroup,
     Size,
     Speed,
     TaskScore,
     TensorDriftRecord,
+    TensorNoiseRecord,
+    TensorRecord,
     TrialRecord,
     Verdict,
     WhatIf,
@@ -61,9 +66,7 @@ from .estimates import (
     tensor_records,
 )
 from .figures import decibel_text
-from .suggestions import Files, suggestions, tried_changes, with_commands
-
-T = TypeVar("T")
+from .suggestions import FileNames, suggestions, tried_changes, with_commands
 
 
 @dataclass(frozen=True)
@@ -87,66 +90,97 @@ class Results:
     timed: TimedNodes | None = None
 
 
-@dataclass(frozen=True)
-class Names:
-    """How files are named in titles and commands.
-
-    Attributes:
-        model, profile, output: of the files of `qprof quantize`; "" for one that there is not.
-        given: words of the command line that quantized and judged a model; () for another report.
-    """
-
-    model: str = ""
-    profile: str = ""
-    output: str = ""
-    given: tuple[str, ...] = ()
-
-
-def make_report(analysis: Analysis | None, results: Results, names: Names) -> Report:
+def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
     """Return what a report says.
+
+    A section that fails by a fault of qprof is left empty, with a note.
 
     Args:
         analysis: of a plan; None for a report of results alone.
         results: of commands.
-        names: of the files.
+        names: of the files, for titles and commands.
     """
-    plan, timed = _plan(analysis, results), results.timed
-    check = None if results.quantization is None else results.quantization.speed
-    if timed is None and check is not None:
-        timed = check.timed
-    noise, speed = None, measured_speed(results)
-    files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
+    evaluation, quantization, tuning = results.evaluation, results.quantization, results.tuning
+    plan = None if quantization is None else quantization.plan
+    timed = results.timed
+    if timed is None and quantization is not None and quantization.speed is not None:
+        timed = quantization.speed.timed
+    speed, noise = _measured_speed(results), None
+    budgets: tuple[NoiseBudget, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    times: tuple[RunTime, ...] = ()
+    changes: tuple[WhatIf, ...] = ()
+    at_tensors: tuple[TensorNoiseRecord, ...] = ()
+    tensors: tuple[TensorRecord, ...] = ()
+    groups: tuple[FloatGroupRecord, ...] = ()
+    samples: tuple[SampleRecord, ...] = ()
+    shared: tuple[SharedGroup, ...] = ()
     with left_out_steps() as left_out:
-        with improvement("report: noise"):
-            noise = None if analysis is None else analysis.noise
-        budgets = section("noise of the outputs", lambda: () if noise is None else noise_budgets(noise))
-        worst = budgets[0] if budgets else None
-        nodes = section("nodes", lambda: () if analysis is None else node_records(analysis, worst, timed))
-        times = section("times", lambda: () if analysis is None else tuple(run_times(analysis, timed)))
-        with improvement("report: predicted speed"):
-            speed = speed or _predicted_speed(analysis)
-        changes = section(
-            "what to try", lambda: () if analysis is None else _changes(analysis, worst, results, files)
-        )
-        at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers))
-        tensors = section("tensors", lambda: () if analysis is None else tensor_records(analysis))
-        groups = section("float nodes", lambda: () if plan is None else float_groups(plan, nodes))
-        samples = section("samples", lambda: _samples(analysis, results))
-        shared = section("shared scales", lambda: () if plan is None else shared_groups(plan))
+        if analysis is not None:
+            plan = analysis.plan
+            with improvement("report: noise"):
+                noise = analysis.noise
+            with improvement("report: noise of the outputs"):
+                budgets = () if noise is None else noise_budgets(noise)
+            worst = budgets[0] if budgets else None
+            with improvement("report: nodes"):
+                nodes = node_records(analysis, worst, timed)
+            with improvement("report: times"):
+                times = tuple(run_times(analysis, timed))
+            with improvement("report: predicted speed"):
+                speed = speed or _predicted_speed(analysis)
+            with improvement("report: what to try"):
+                changes = _changes(analysis, worst, results, names)
+        with improvement("report: noise of tensors"):
+            at_tensors = tensor_noise(analysis, results.layers)
+        with improvement("report: tensors"):
+            tensors = () if analysis is None else tensor_records(analysis)
+        with improvement("report: float nodes"):
+            groups = () if plan is None else float_groups(plan, nodes)
+        with improvement("report: samples"):
+            samples = _samples(analysis, evaluation)
+        with improvement("report: shared scales"):
+            shared = () if plan is None else shared_groups(plan)
     limits = None if noise is None else noise.limits
-    outputs, gates = outputs_of(plan, results.evaluation, limits), tuple(_gates(results))
-    notes = [*(() if plan is None else plan.notes), *notes_of(results), *left_out]
+    outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
+    task = None if evaluation is None else _task_score(evaluation)
+    if quantization is not None and quantization.verdict is not None:
+        verdict = _held_out_verdict(quantization.verdict, gates)
+    else:
+        grade = _estimated_grade(outputs)
+        if evaluation is not None and limits is not None:
+            drop = evaluation.score or evaluation.accuracy
+            grade = grade_of(output_grades(evaluation.outputs, limits), drop)
+        doubts = () if evaluation is None else evaluation.doubts
+        verdict = _verdict(grade, outputs, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
+    if evaluation is not None:
+        title = f"{evaluation.float_model} → {evaluation.quantized_model}"
+    elif names.model:
+        model = Path(names.model).name
+        title = f"{model} → {Path(names.output).name}" if names.output else model
+    elif results.drift:
+        title = f"{results.drift[-1].new_profile} against {results.drift[-1].old_profile}"
+    else:
+        title = "model" if tuning is None else tuning.model
+    counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
+    notes = [*(() if plan is None else plan.notes)]
+    if quantization is not None:
+        notes += quantization.notes
+    if evaluation is not None:
+        notes += [*evaluation.doubts, *evaluation.remarks]
+    if results.layers is not None:
+        notes += results.layers.remarks
     return Report(
-        title=_title(names, results),
+        title=title,
         tool=tool_name(),
-        verdict=_verdict(results, limits, (outputs, gates, speed, budgets)),
-        task=None if results.evaluation is None else task_of(results.evaluation),
+        verdict=verdict,
+        task=task,
         size=_size(analysis, results),
         speed=speed,
         int8_share=int8_share(nodes),
-        kinds={} if plan is None else _kinds(plan),
+        kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
-        facts=() if results.evaluation is None else tuple(facts_of(results.evaluation)),
+        facts=() if evaluation is None else tuple(_facts(evaluation)),
         gates=gates,
         what_ifs=changes,
         noise=budgets,
@@ -157,98 +191,45 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         float_groups=groups,
         samples=samples,
         shared=shared,
-        drift=tuple(map(drift_record, results.drift)),
-        trials=() if results.tuning is None else tuple(trials_of(results.tuning)),
-        notes=tuple(dict.fromkeys(notes)),
+        drift=tuple(map(_drift_record, results.drift)),
+        trials=() if tuning is None else tuple(_trials(tuning)),
+        notes=tuple(dict.fromkeys([*notes, *left_out])),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
 
 
-def section(name: str, make: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
-    """Return a section of a report; an empty one, and a note, where it fails by a fault of qprof."""
-    with improvement(f"report: {name}"):
-        return make()
-    return ()
-
-
-def _verdict(
-    results: Results,
-    limits: NoiseLimits | None,
-    known: tuple[tuple[OutputQuality, ...], tuple[GateResult, ...], Speed | None, tuple[NoiseBudget, ...]],
-) -> Verdict:
-    if results.quantization is not None and results.quantization.verdict is not None:
-        return judged_verdict(results.quantization.verdict, known[1])
-    grade = None
-    if results.evaluation is not None and limits is not None:
-        grade = measured_grade(results.evaluation, limits)
-    if results.evaluation is None:
-        return verdict_of(*known, grade)
-    return verdict_of(*known, grade, task=task_of(results.evaluation), doubts=results.evaluation.doubts)
-
-
-def _samples(analysis: Analysis | None, results: Results) -> tuple[SampleRecord, ...]:
+def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
     """Return the samples on which the models differ most, then those that make the extremes."""
-    measured = () if results.evaluation is None else results.evaluation.worst_samples
-    shown = {} if results.evaluation is None else {one.sample: one for one in results.evaluation.excerpts}
-    lowest = {one.sample: one.sqnr for one in measured}
-    extreme = () if analysis is None else sample_records(analysis)
-    ends = {record.sample: record for record in extreme}
-    first = (
-        replace(ends.get(name, SampleRecord(name, 0, 0)), sqnr=sqnr, excerpt=shown.get(name))
-        for name, sqnr in lowest.items()
-    )
-    return (*first, *(record for record in extreme if record.sample not in lowest))
+    extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
+    if evaluation is None:
+        return tuple(extreme.values())
+    excerpts = {excerpt.sample: excerpt for excerpt in evaluation.excerpts}
+    most_different = {
+        one.sample: replace(
+            extreme.get(one.sample, SampleRecord(one.sample, 0, 0)),
+            sqnr=one.sqnr,
+            excerpt=excerpts.get(one.sample),
+        )
+        for one in evaluation.worst_samples
+    }
+    others = (record for name, record in extreme.items() if name not in most_different)
+    return (*most_different.values(), *others)
 
 
 def _changes(
-    analysis: Analysis, worst: NoiseBudget | None, results: Results, files: Files
+    analysis: Analysis, worst: NoiseBudget | None, results: Results, names: FileNames
 ) -> tuple[WhatIf, ...]:
     """Return what to try: what was tried on samples first, then what is estimated."""
-    found = suggestions(analysis, worst)
+    estimated = suggestions(analysis, worst)
     verdict = None if results.quantization is None else results.quantization.verdict
-    tried = () if verdict is None else tuple(tried_changes(verdict))
-    known = {frozenset(change.options) for change in tried}
-    if verdict is not None and verdict.applied is not None and files.given:
-        files = replace(files, given=(*files.given, *verdict.applied.options))
-    changes = (*tried, *(change for change in found if frozenset(change.options) not in known))
-    return with_commands(analysis.plan, files, changes)
-
-
-def _plan(analysis: Analysis | None, results: Results) -> QuantPlan | None:
-    if analysis is not None:
-        return analysis.plan
-    return None if results.quantization is None else results.quantization.plan
-
-
-def _title(names: Names, results: Results) -> str:
-    if results.evaluation is not None:
-        return f"{results.evaluation.float_model} → {results.evaluation.quantized_model}"
-    if names.model:
-        model = Path(names.model).name
-        return f"{model} → {Path(names.output).name}" if names.output else model
-    if results.drift:
-        return f"{results.drift[-1].new_profile} against {results.drift[-1].old_profile}"
-    return "model" if results.tuning is None else results.tuning.model
-
-
-def _named_output(model: str) -> str:
-    return f"{Path(model).stem}.int8.onnx" if model else "model.int8.onnx"
-
-
-def _kinds(plan: QuantPlan) -> dict[str, int]:
-    counts = Counter(node.kind for node in plan.nodes.values())
-    return {kind.value: counts[kind] for kind in Kind if counts[kind]}
-
-
-def _gates(results: Results) -> Iterator[GateResult]:
-    if results.evaluation is not None:
-        yield from evaluation_gates(results.evaluation)
-    if results.quantization is not None and results.quantization.speed is not None:
-        yield from speed_gates(results.quantization.speed)
-    if results.tuning is not None:
-        yield from tuning_gates(results.tuning)
-    for report in results.drift:
-        yield from drift_gates(report)
+    if verdict is None:
+        return with_commands(analysis.plan, names, estimated)
+    tried = tuple(tried_changes(verdict))
+    tried_options = {frozenset(change.options) for change in tried}
+    if verdict.applied is not None and names.command_line:
+        names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
+    untried = (change for change in estimated if frozenset(change.options) not in tried_options)
+    return with_commands(analysis.plan, names, (*tried, *untried))
 
 
 def _size(analysis: Analysis | None, results: Results) -> Size | None:
@@ -289,13 +270,12 @@ def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Resu
         data = analysis.measured.data
         yield Fact("profile", profile_digest(analysis.measured))
         yield Fact("calibration data", f"{data.samples} samples, digest {data.digest}")
-        made = plan is not None and plan.origin.profile not in ("", profile_digest(analysis.measured))
-        if made:
+        if plan is not None and plan.origin.profile not in ("", profile_digest(analysis.measured)):
             yield Fact("remark", "the plan was made from another profile than the one shown here")
     if results.evaluation is not None and results.evaluation.provenance is not None:
-        found = results.evaluation.provenance
-        yield Fact("quantized model made by", found.tool)
-        yield Fact("quantized model's plan", found.plan)
+        provenance = results.evaluation.provenance
+        yield Fact("quantized model made by", provenance.tool)
+        yield Fact("quantized model's plan", provenance.plan)
 
 
 # What a report takes over from the results of commands: outputs, gates, drift, trials --------------------
@@ -304,24 +284,22 @@ MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
 
 
-def outputs_of(
+def _outputs(
     plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
 ) -> tuple[OutputQuality, ...]:
     """Return how near the outputs are, as estimated and as measured; the lowest SQNR first."""
     needed = {} if limits is None else needed_sqnr(limits)
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin
-    expected = (
-        {}
-        if origin is None
-        else {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
-    )
+    expected = {}
+    if origin is not None:
+        expected = {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
     measured = {} if evaluation is None else {o.name: o for o in evaluation.outputs}
-    found = []
+    outputs = []
     for name in dict.fromkeys([*measured, *expected]):
         e, m = expected.get(name), measured.get(name)
         difference = None if m is None else m.difference
-        found.append(
+        outputs.append(
             OutputQuality(
                 name=name,
                 estimated=None if e is None else e.estimated,
@@ -334,10 +312,10 @@ def outputs_of(
                 needed=float(needed[name]) if name in needed else None,
             )
         )
-    return tuple(sorted(found, key=lambda output: output.sqnr))
+    return tuple(sorted(outputs, key=lambda output: output.sqnr))
 
 
-def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
+def _facts(evaluation: Evaluation) -> Iterator[Fact]:
     """Yield what an evaluation says besides outputs, sizes and latency."""
     yield Fact("samples", str(evaluation.samples))
     a = evaluation.accuracy
@@ -352,7 +330,7 @@ def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
     yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
 
 
-def task_of(evaluation: Evaluation) -> TaskScore | None:
+def _task_score(evaluation: Evaluation) -> TaskScore | None:
     """Return what labels or a metric say of both models; None without either."""
     a, score = evaluation.accuracy, evaluation.score
     if score is not None:
@@ -372,76 +350,47 @@ def _signed(change: float) -> str:
     return f"{round(change, 2) + 0.0:+.2f}"  # no change has no minus
 
 
-def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:
-    """Yield the limits of an evaluation, kept or not, and the baseline."""
-    gate, known = evaluation.gate, set()
-    for field in fields(gate):
-        limit = getattr(gate, field.name)
-        known.add(field.name)
+def _gates(results: Results) -> Iterator[GateResult]:
+    """Yield all limits that were given, kept or not: of an evaluation, of speed, a tuning, and drift."""
+    evaluation, tuning = results.evaluation, results.tuning
+    if evaluation is not None:
+        yield from _limits(evaluation.gate, evaluation.failures)
+        if evaluation.baseline:
+            names = {field.name for field in fields(Gate)}
+            worse = [failure for failure in evaluation.failures if failure.demand not in names]
+            texts = tuple(map(failure_text, worse))
+            yield GateResult(f"--baseline {evaluation.baseline}", None, "", _gate_result(worse), texts)
+        if evaluation.doubts and evaluation.gated:
+            yield GateResult("doubts about the models", None, "", "not proven", evaluation.doubts)
+    check = None if results.quantization is None else results.quantization.speed
+    if check is not None:
+        yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
+    if tuning is not None:
+        why = () if tuning.target_met else tuple(tuning.limits) or ("no plan met it",)
+        yield GateResult("--max-drop", tuning.target.max_drop, "percentage points", tuning.gate, why)
+    for drift in results.drift:
+        for gate in _limits(drift.limits, drift.failures):
+            yield replace(gate, subject=drift.new_profile)
+
+
+def _limits(limits: Gate | DriftLimits, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
+    """Yield the limits that were given, each with where it is not kept."""
+    for name, option in {**options_of(Gate), **options_of(DriftLimits)}.items():
+        limit = getattr(limits, name, None)
         if limit is not None:
-            failed = [f for f in evaluation.failures if f.demand == field.name]
-            yield gate_result(field.name, limit, failed)
-    others = [f for f in evaluation.failures if f.demand not in known]
-    if evaluation.baseline:
-        name = f"--baseline {evaluation.baseline}"
-        yield GateResult(name, None, "", _result_of(others), tuple(map(failure_text, others)))
-    if evaluation.doubts and evaluation.gated:
-        yield GateResult("doubts about the models", None, "", "not proven", evaluation.doubts)
+            missed = [failure for failure in failures if failure.demand == name]
+            unit = next((failure.unit for failure in missed if failure.unit), GATES[name].unit)
+            yield GateResult(option.flag, limit, unit, _gate_result(missed), tuple(map(failure_text, missed)))
 
 
-def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateResult:
-    """Return one limit with where it is not kept."""
-    unit = next((f.unit for f in failures if f.unit), GATES[demand].unit)
-    texts = tuple(map(failure_text, failures))
-    return GateResult(option_of(demand), limit, unit, _result_of(failures), texts)
-
-
-def _result_of(failures: list[GateFailure]) -> Literal["passed", "failed", "not proven"]:
-    """Return what one gate comes to: an output that was measured to be worse decides over what was not."""
+def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed", "not proven"]:
+    """Return what one gate comes to: an output that was measured to be worse decides over an unproven one."""
     if any(failure.result == "failed" for failure in failures):
         return "failed"
     return "not proven" if failures else "passed"
 
 
-def option_of(demand: str) -> str:
-    """Return the option of a limit."""
-    return {**options_of(Gate), **options_of(DriftLimits)}[demand].flag
-
-
-def failure_text(failure: GateFailure) -> str:
-    """Return where a limit is not kept, and by how much."""
-    where = f"{failure.where}: " if failure.where else ""
-    if failure.measured is None:
-        return f"{where}{failure.reason or 'nothing could be compared'}"
-    if failure.result == "not proven" and failure.reason:
-        return f"{where}{failure.reason}"
-    reason = f" ({failure.reason})" if failure.reason else ""
-    measured = f"{failure.measured:.4g} {failure.unit}".strip()
-    return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
-
-
-def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
-    """Yield the quality target of a tuning."""
-    why = () if result.target_met else tuple(result.limits) or ("no plan met it",)
-    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.gate, why)
-
-
-def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
-    """Yield the limit on speed of a quantization."""
-    if check.options.min_speedup is not None:
-        yield gate_result("min_speedup", check.options.min_speedup, list(check.failures))
-
-
-def drift_gates(report: DriftReport) -> Iterator[GateResult]:
-    """Yield the limits on the drift of one newer profile."""
-    for field in fields(DriftLimits):
-        limit = getattr(report.limits, field.name)
-        if limit is not None:
-            failed = [f for f in report.failures if f.demand == field.name]
-            yield replace(gate_result(field.name, limit, failed), subject=report.new_profile)
-
-
-def drift_record(report: DriftReport) -> DriftRecord:
+def _drift_record(report: DriftReport) -> DriftRecord:
     """Return a newer profile as a record, the tensors that drifted most first."""
     failing = {failure.where for failure in report.failures}
     return DriftRecord(
@@ -457,7 +406,7 @@ def drift_record(report: DriftReport) -> DriftRecord:
     )
 
 
-def trials_of(result: TuneResult) -> Iterator[TrialRecord]:
+def _trials(result: TuneResult) -> Iterator[TrialRecord]:
     """Yield the trials of a tuning, in order."""
     for at, trial in enumerate(result.trials):
         yield TrialRecord(
@@ -471,7 +420,7 @@ def trials_of(result: TuneResult) -> Iterator[TrialRecord]:
         )
 
 
-def measured_speed(results: Results) -> Speed | None:
+def _measured_speed(results: Results) -> Speed | None:
     """Return the time of both models where it was measured."""
     latency, where = None, ""
     if results.evaluation is not None and results.evaluation.latency is not None:
@@ -492,18 +441,6 @@ def measured_speed(results: Results) -> Speed | None:
     )
 
 
-def notes_of(results: Results) -> tuple[str, ...]:
-    """Return the remarks of all results, each once."""
-    found: list[str] = []
-    if results.quantization is not None:
-        found += results.quantization.notes
-    if results.evaluation is not None:
-        found += [*results.evaluation.doubts, *results.evaluation.remarks]
-    if results.layers is not None:
-        found += results.layers.remarks
-    return tuple(dict.fromkeys(found))
-
-
 # What to think of a model, in one word and one sentence --------------------------------------------------
 
 GOOD_DB = 30.0
@@ -513,46 +450,37 @@ DOMINANT = 0.2
 """Share of all noise from which one node is named as its cause."""
 
 
-def judged_verdict(found: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
-    """Return the verdict of `quantize --data` as the report has it."""
-    words = found.sentence.partition(": ")[2]
-    causes = [*found.alarms, *([found.cause] if found.cause else []), *found.remarks]
-    sentence = "; ".join([*_failed(gates), words])
-    return Verdict(_level(found.grade, gates), sentence, tuple(causes), found.grade)
+def _held_out_verdict(judgement: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
+    """Return the verdict of `quantize --data`, which stands, as a report has it."""
+    words = judgement.sentence.partition(": ")[2]
+    causes = [*judgement.alarms, *([judgement.cause] if judgement.cause else []), *judgement.remarks]
+    sentence = "; ".join([*_missed_gates(gates), words])
+    return Verdict(_level(judgement.grade, gates), sentence, tuple(causes), judgement.grade)
 
 
-def measured_grade(evaluation: Evaluation, limits: NoiseLimits) -> Grade:
-    """Return the grade of a model by an evaluation."""
-    drop = evaluation.score or evaluation.accuracy
-    return grade_of(output_grades(evaluation.outputs, limits), drop)
-
-
-def verdict_of(
+def _verdict(
+    grade: Grade,
     outputs: tuple[OutputQuality, ...],
     gates: tuple[GateResult, ...],
+    *,
     speed: Speed | None,
     budgets: tuple[NoiseBudget, ...],
-    measured: Grade | None,
-    *,
-    task: TaskScore | None = None,
-    doubts: tuple[str, ...] = (),
+    task: TaskScore | None,
+    doubts: tuple[str, ...],
 ) -> Verdict:
-    """Return the verdict of a report.
+    """Return the verdict of a report without held-out samples.
 
-    Where it was judged on held-out samples that verdict stands. Elsewhere the outputs are graded by what was
-    measured and, where nothing was, by what is estimated, with the same limits. A gate that failed is told
-    before the grade, and does not change it.
+    A gate that failed is named before the grade, and does not change it.
 
     Args:
+        grade: of the outputs, as measured, or as estimated where nothing was measured.
         outputs: the one with the lowest SQNR first.
         gates: limits, kept or not.
         speed: of both models; None where it is not known.
         budgets: where the noise comes from, in the same order.
-        measured: the grade by an evaluation; None without one, or without limits to grade by.
-        task: the score of both models, which is told before the outputs; None for none.
+        task: the score of both models, which stands before the outputs; None for none.
         doubts: signs that something is wrong with the models.
     """
-    grade = _estimated_grade(outputs) if measured is None else measured
     causes = list(doubts)
     if budgets and grade != "good":
         part = budgets[0].parts[0]
@@ -561,7 +489,15 @@ def verdict_of(
     if speed is not None and speed.is_slower:
         causes.append(f"the quantized model is slower than the float one ({speed.how})")
         grade = "fair" if grade == "good" else grade
-    words = [*_failed(gates), *([] if task is None else [task.words]), *_quality(outputs)]
+    words = [*_missed_gates(gates), *([] if task is None else [task.words])]
+    worst = outputs[0] if outputs else None
+    if worst is not None and (worst.measured is not None or worst.estimated is not None):
+        verb = "needs" if worst.kind.startswith("a") else "need"
+        needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
+        keeps = f"keeps {decibel_text(worst.measured)}"
+        if worst.measured is None:
+            keeps = f"is expected to keep {worst.estimated:.1f}"
+        words.append(f"output '{worst.name}' {keeps} dB{needs}")
     if speed is not None and not speed.is_unclear:
         words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
     sentence = "; ".join(words) or "nothing was measured or estimated"
@@ -577,37 +513,21 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
     return grade
 
 
-def _failed(gates: tuple[GateResult, ...]) -> list[str]:
-    words = []
+def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:
+    """Yield the names of the gates that failed, and of those that are not proven; their limits, and what was
+    measured, stand beside the gates."""
     for result in ("failed", "not proven"):
-        missed = [gate for gate in gates if gate.result == result]
-        if len(missed) == 1 and len(missed[0].failures) == 1:
-            words.append(missed[0].failures[0])
-        elif missed:
-            words.append(f"{len(missed)} of {len(gates)} gates {result}")
-    return words
+        names = dict.fromkeys(gate.name for gate in gates if gate.result == result)
+        if names:
+            yield f"{', '.join(names)} {result}"
 
 
 def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
-    """Return the grade of the worst output by its SQNR alone."""
-    grades = [_by_sqnr(output) for output in outputs if output.sqnr < math.inf or output.measured]
+    """Return the grade of the worst output by its SQNR alone; an estimate of inf says nothing."""
+    grades: list[Grade] = []
+    for output in outputs:
+        if output.sqnr < math.inf or output.measured:
+            needed = GOOD_DB if output.needed is None else output.needed
+            is_fair = output.sqnr >= needed - FAIR_DB
+            grades.append("good" if output.sqnr >= needed else "fair" if is_fair else "poor")
     return max(grades, key=lambda grade: ORDER[grade], default="none")
-
-
-def _by_sqnr(output: OutputQuality) -> Grade:
-    needed, sqnr = GOOD_DB if output.needed is None else output.needed, output.sqnr
-    return "good" if sqnr >= needed else "fair" if sqnr >= needed - FAIR_DB else "poor"
-
-
-def _quality(outputs: tuple[OutputQuality, ...]) -> list[str]:
-    """Return the lowest SQNR of an output in words, with what it needs."""
-    if not outputs:
-        return []
-    worst = outputs[0]
-    verb = "needs" if worst.kind.startswith("a") else "need"
-    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
-    if worst.measured is not None:
-        return [f"output '{worst.name}' keeps {decibel_text(worst.measured)} dB{needs}"]
-    if worst.estimated is None:
-        return []
-    return [f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}"]

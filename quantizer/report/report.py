@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -36,13 +35,14 @@ from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..search import tune as tuning
 from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.target import Recipe
-from .assemble import Names, Results, make_report
+from .assemble import Results, make_report
 from .content import Report
 from .estimates import Analysis, analyse
 from .estimates import recipe_of as recipe_of_plan
+from .suggestions import FileNames
 
-MOST_FILES = 30
-"""YAML files beside a quantized model that are looked at for its plan and its profile."""
+MAX_YAML_FILES = 30
+"""YAML files beside a quantized model that are searched for its plan and its profile."""
 
 
 def report(
@@ -83,7 +83,8 @@ def report(
     timed = others.pop("measure_layers", False)
     if timed and data is None:
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
-    profile = _kept_profile(result) if profile is None else profile
+    if profile is None and isinstance(result, QuantizeResult) and result.judged is not None:
+        profile = result.judged.profile or None
     with notes_once(), model_file(model) as path:
         if data is None and isinstance(result, QuantizeResult):
             return quantization_report(result, path, profile, recipe)
@@ -102,54 +103,59 @@ def report(
         if quantized is None and gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)
-        evaluation = layers = nodes = None
-        name = ""
+        evaluation = layers = node_costs = None
+        quantized_name = ""
         if quantized is not None and data is not None:
-            how = evaluation_options(others)
+            measuring = evaluation_options(others)
             samples = samples_of(data, others.get("transform"), others.get("preprocess"))
-            on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
+            on_cpu = (
+                measuring.runtime == "onnxruntime"
+                and check_provider(measuring.provider) == "CPUExecutionProvider"
+            )
             if timed and not on_cpu:
                 raise ConfigError(
                     "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the "
                     "times out"
                 )
-            classes = not reads_truth(how.metric)
+            classes = not reads_truth(measuring.metric)
             with quantized_file(quantized) as file, labels_file(labels, classes=classes) as truth:
-                name, progress = str(file), others.get("progress")
+                quantized_name = str(file)
                 evaluation = evaluate(
-                    path, file, samples, labels=truth, gate=gate, measuring=how, progress=progress
+                    path,
+                    file,
+                    samples,
+                    labels=truth,
+                    gate=gate,
+                    measuring=measuring,
+                    progress=others.get("progress"),
                 )
-                layers = compare_layers(path, file, samples, plan=plan, measuring=replace(how, metric=None))
+                without_metric = replace(measuring, metric=None)
+                layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
                 if timed:
-                    nodes = _timed_nodes(analysis, file, samples, how, evaluation.latency)
+                    node_costs = _timed_nodes(analysis, file, samples, measuring, evaluation.latency)
         settings = recipe_of_plan(analysis.plan, recipe)
-        nights = tuple(
+        drift = tuple(
             compare_profiles(profile, new, recipe=settings, model_path=path)
             for new in others.get("history", ())
         )
-        names = Names(str(path), profile_name(profile), name)
-        return make_report(analysis, Results(evaluation, layers, drift=nights, timed=nodes), names)
+        names = FileNames(str(path), profile_name(profile), quantized_name)
+        return make_report(analysis, Results(evaluation, layers, drift=drift, timed=node_costs), names)
 
 
 def _timed_nodes(
-    analysis: Analysis, quantized: Path, data: DataLike, how: EvaluationOptions, latency: Latency | None
+    analysis: Analysis, quantized: Path, data: DataLike, measuring: EvaluationOptions, latency: Latency | None
 ) -> TimedNodes:
     """Return what the nodes of a plan take in the prepared model and in the quantized one, in turns."""
     prepared, plan = analysis.prepared, analysis.plan
-    read = model_samples(data, prepared.model, min(how.limit or QUICK.samples, QUICK.samples), notes=False)
-    samples = [sample.arrays for sample in read]
+    limit = min(measuring.limit or QUICK.samples, QUICK.samples)
+    samples = [sample.arrays for sample in model_samples(data, prepared.model, limit, notes=False)]
     names = lower(open_plan(prepared, plan).model, plan).names
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(prepared.model, Path(folder, "float.onnx"))
         models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized}
-        floats, executed = node_times(models, samples, threads=how.threads)
+        floats, executed = node_times(models, samples, threads=measuring.threads)
     costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
     return TimedNodes(costs, relative_size(samples, analysis.measured), latency)
-
-
-def _kept_profile(result: QuantizeResult | TuneResult | PlanLike) -> str | os.PathLike[str] | None:
-    judged = result.judged if isinstance(result, QuantizeResult) else None
-    return None if judged is None else judged.profile or None
 
 
 def quantization_report(
@@ -158,7 +164,7 @@ def quantization_report(
     profile: ProfileLike | None,
     recipe: Recipe | None = None,
     *,
-    given: tuple[str, ...] = (),
+    command_line: tuple[str, ...] = (),
 ) -> Report:
     """Return the report of a quantization; without a profile one of sizes and reasons alone.
 
@@ -167,13 +173,17 @@ def quantization_report(
         model: the float model.
         profile: None for the one that was kept beside the quantized model, if one was.
         recipe: target and settings, if they were given.
-        given: words of the command line; commands to try repeat those that had the model judged.
+        command_line: its words, which commands to try repeat where samples were held out.
     """
     judged = result.judged
     if profile is None and judged is not None and judged.profile:
         profile = judged.profile
-    name = "" if profile is None else profile_name(profile)
-    names = Names(str(model), name, str(result.model_path or ""), () if judged is None else given)
+    names = FileNames(
+        str(model),
+        "" if profile is None else profile_name(profile),
+        str(result.model_path or ""),
+        () if judged is None else command_line,
+    )
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
     evaluation = None if judged is None else judged.evaluation
     return make_report(analysis, Results(evaluation, quantization=result), names)
@@ -182,14 +192,14 @@ def quantization_report(
 def evaluation_report(
     evaluation: Evaluation, model: str | Path, quantized: str | Path
 ) -> tuple[Report, tuple[str, ...]]:
-    """Return the report of an evaluation, and remarks about the files that were found for it.
+    """Return the report of an evaluation, and remarks about the files that it was made with.
 
-    Plan and profile are looked for among the YAML files beside the quantized model, by the digests that it
+    Plan and profile are searched among the YAML files beside the quantized model, by the digests that it
     holds; without them the report has no estimates.
     """
-    plan, profile, remarks = files_of(Path(quantized), model)
+    plan, profile, remarks = _files_beside(Path(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
-    names = Names(str(model), "" if profile is None else str(profile), str(quantized))
+    names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
     return make_report(analysis, Results(evaluation=evaluation), names), remarks
 
 
@@ -202,49 +212,39 @@ def tuning_report(
 ) -> Report:
     """Return the report of a tuning, with the estimates of the chosen plan where it is given."""
     analysis = None if plan is None else analyse(model, plan, profile, recipe)
-    return make_report(analysis, Results(tuning=result), Names(str(model), profile_name(profile)))
+    return make_report(analysis, Results(tuning=result), FileNames(str(model), profile_name(profile)))
 
 
 def drift_report(result: DriftReport) -> Report:
     """Return the report of a comparison of two profiles."""
-    return make_report(None, Results(drift=(result,)), Names())
+    return make_report(None, Results(drift=(result,)), FileNames())
 
 
-def files_of(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[str, ...]]:
+def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[str, ...]]:
     """Return the plan and the profile of a quantized model from the YAML files beside it, and remarks."""
     provenance = read_provenance(load_model(quantized))
     if provenance is None:
-        return (
-            None,
-            None,
-            ("the quantized model does not say what it was made from: no estimates in the report",),
-        )
+        remark = "the quantized model does not say what it was made from: no estimates in the report"
+        return None, None, (remark,)
     prepared = open_prepared(model)
     plan = profile = None
-    for path in sorted(quantized.parent.glob("*.y*ml"))[:MOST_FILES]:
-        kind = _first_words(path)
+    for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
+        with path.open("rb") as file:
+            first_words = file.read(400).decode("utf-8", "replace")
         try:
-            if plan is None and "qprof-plan" in kind and plan_digest(load_plan(path)) == provenance.plan:
-                plan = path
-            elif profile is None and "qprof-profile" in kind:
-                found = read_profile(path, prepared.model, prepared.identity)
-                profile = path if profile_digest(found) == provenance.profile else None
+            if plan is None and "qprof-plan" in first_words:
+                plan = path if plan_digest(load_plan(path)) == provenance.plan else None
+            elif profile is None and "qprof-profile" in first_words:
+                digest = profile_digest(read_profile(path, prepared.model, prepared.identity))
+                profile = path if digest == provenance.profile else None
         except QprofError:  # of another model
             continue
-    remarks = [
-        f"report: {what} {path}, by its digest"
-        for what, path in (("plan", plan), ("profile", profile))
-        if path
-    ]
-    lacking = [what for what, path in (("plan", plan), ("profile", profile)) if path is None]
+    both = {"plan": plan, "profile": profile}
+    remarks = [f"report: {what} {path}, by its digest" for what, path in both.items() if path]
+    lacking = [what for what, path in both.items() if path is None]
     if lacking:
         remarks.append(
             f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
             "estimates; qprof report takes them wherever they are"
         )
     return plan, profile, tuple(remarks)
-
-
-def _first_words(path: Path) -> str:
-    with open(path, "rb") as file:
-        return file.read(400).decode("utf-8", "replace")

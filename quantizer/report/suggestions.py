@@ -11,47 +11,47 @@ from ...profiles.base.errors import QprofError
 from ..costs.predicted import total_microseconds
 from ..plan.plan import QuantPlan
 from ..search.engine import OTHER_CALIBRATORS, Estimate, PlanEstimates
-from ..search.proposals import Fix
 from ..search.verdict import Verdict
 from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
 from .content import NoiseBudget, WhatIf
 from .estimates import Analysis
 
-LEAST_GAIN = 0.5
+MIN_GAIN_DB = 0.5
 """Gain in dB from which a change is worth a line."""
 
 MUCH_FASTER = 1.1
 """Times as fast from which a change is worth a line although it costs quality."""
 
-SETS = (1, 2, 4, 8)
+NODES_KEPT_FLOAT = (1, 2, 4, 8)
 """How many of the noisiest nodes are kept float, in turn."""
 
-MOST_RECALIBRATED = 600
+MAX_RECALIBRATED = 600
 """Quantized tensors of a model up to which other calibrators are tried: each is calibrated anew."""
 
 
 @dataclass(frozen=True)
-class Files:
-    """Names for commands.
+class FileNames:
+    """How files are named in titles and commands.
 
     Attributes:
-        model, profile, output: of the files of `qprof quantize`.
-        given: words of the command line that quantized and judged the model, which commands repeat, so that
-            what they make is judged as well; () for commands that take the profile.
+        model, profile, output: of the files of `qprof quantize`; "" for a file that there is not.
+        command_line: words of the command line that quantized the model and gave it a verdict. Commands to
+            try repeat them, so that what they make gets a verdict as well; () for commands that take the
+            profile.
     """
 
-    model: str
-    profile: str
-    output: str
-    given: tuple[str, ...] = ()
+    model: str = ""
+    profile: str = ""
+    output: str = ""
+    command_line: tuple[str, ...] = ()
 
 
 NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--checkpoint", "--fix")
-"""Options with a value that commands to try do not repeat: the files of the judged model stay as they are."""
+"""Options with a value that commands to try do not repeat: the files of the first model stay as they are."""
 
-ADDED = ("--keep-float", "--keep-16bit")
-"""Options that add names to those that are given."""
+REPEATABLE = ("--keep-float", "--keep-16bit")
+"""Options that add names to those that the command line has already."""
 
 
 def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf, ...]:
@@ -101,12 +101,12 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
 
     changes: list[WhatIf] = []
     noisiest, best = [part.node for part in budget.parts if part.node not in plans.whole], 0.0
-    for count in SETS:
+    for count in NODES_KEPT_FLOAT:
         if count > len(noisiest) or (count > 1 and count > len(noisiest) // 2):
             break
         kept = tuple(noisiest[:count])
         found = plans.changed({"keep_float": kept})
-        if found is not None and found.sqnr - now.sqnr >= best + LEAST_GAIN:
+        if found is not None and found.sqnr - now.sqnr >= best + MIN_GAIN_DB:
             best = found.sqnr - now.sqnr
             title = "Keep the noisiest node float" if count == 1 else f"Keep the {count} noisiest nodes float"
             options = [word for name in kept for word in ("--keep-float", name)]
@@ -122,12 +122,12 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
         if much_faster or (change.gained or 0.0) >= 0.0:
             changes.append(change)
 
-    if len(noise.plan.tensors) <= MOST_RECALIBRATED:
+    if len(noise.plan.tensors) <= MAX_RECALIBRATED:
         for name in OTHER_CALIBRATORS:
             if name == noise.facts.config.calibrator.partition(":")[0]:
                 continue
             found = plans.changed({"calibrator": name})
-            if found is not None and found.sqnr - now.sqnr >= LEAST_GAIN:
+            if found is not None and found.sqnr - now.sqnr >= MIN_GAIN_DB:
                 changes.append(what_if(f"Calibrate with {name}", ["--calibrator", name], found))
     return tuple(changes)
 
@@ -137,12 +137,23 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
     worst = verdict.worst
     for fix in verdict.fixes:
         gained = None if fix.sqnr is None or verdict.sqnr is None else round(fix.sqnr - verdict.sqnr, 2)
-        if gained is not None and gained < 0.0 and not _is_much_faster(fix, verdict):
+        is_much_faster = (
+            fix.speedup is not None
+            and verdict.latency is not None
+            and fix.speedup >= MUCH_FASTER * verdict.latency.speedup
+        )
+        if gained is not None and gained < 0.0 and not is_much_faster:
             continue
         kept = fix.settings.get("keep_float", ())
         nodes = kept if isinstance(kept, tuple) else ()
+        if nodes:
+            title = "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
+        elif fix.check_speed:
+            title = "Measure speed, and keep float what is slower"
+        else:
+            title = "; ".join(_setting_words(name, value) for name, value in fix.settings.items())
         yield WhatIf(
-            title=_title_of(fix, nodes),
+            title=title,
             command="",
             output="" if worst is None else worst.output,
             sqnr=fix.sqnr,
@@ -156,20 +167,6 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
         )
 
 
-def _is_much_faster(fix: Fix, verdict: Verdict) -> bool:
-    if fix.speedup is None or verdict.latency is None:
-        return False
-    return fix.speedup >= MUCH_FASTER * verdict.latency.speedup
-
-
-def _title_of(fix: Fix, nodes: tuple[str, ...]) -> str:
-    if nodes:
-        return "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
-    if fix.check_speed:
-        return "Measure speed, and keep float what is slower"
-    return "; ".join(_setting_words(name, value) for name, value in fix.settings.items())
-
-
 def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
     """Return a setting in words."""
     if name == "min_output_sqnr":
@@ -181,51 +178,49 @@ def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
     return f"Setting {name}: {value}"
 
 
-def with_commands(plan: QuantPlan, files: Files, changes: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
+def with_commands(plan: QuantPlan, names: FileNames, changes: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
     """Return changes with the commands that make them, each into files of its own."""
     return tuple(
-        replace(change, command=command(plan, files, change.options, number))
+        replace(change, command=command(plan, names, change.options, number))
         for number, change in enumerate(changes, 1)
     )
 
 
-def command(plan: QuantPlan, files: Files, more: Sequence[str], number: int) -> str:
-    """Return the command that makes a plan again, with more options, into other files."""
-    output = _tried_name(files.output, number)
-    overruled = {word for word in more if word.startswith("--")}
-    if files.given:
-        words = _repeated(files.given, {*overruled.difference(ADDED), *NOT_REPEATED})
-        return shlex.join(["qprof", "quantize", *words, "-o", output, *more])
-    words = ["qprof", "quantize", files.model, "--profile", files.profile, "-o", output]
-    return shlex.join([*words, *_given(plan, overruled), *more])
+def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], number: int) -> str:
+    """Return the command that makes a plan again with more options, into another file.
 
-
-def _tried_name(output: str, number: int) -> str:
-    """Return the name of another file beside one, as in model.try1.int8.onnx."""
-    path = Path(output)
+    Its name is as in model.try1.int8.onnx, beside model.int8.onnx.
+    """
+    path = Path(names.output or f"{Path(names.model or 'model').stem}.int8.onnx")
     stem, ending = path.stem, path.suffix
     if stem.endswith(".int8"):
         stem, ending = stem.removesuffix(".int8"), f".int8{ending}"
-    return str(path.with_name(f"{stem}.try{number}{ending}"))
+    output = str(path.with_name(f"{stem}.try{number}{ending}"))
+    overruled = {word for word in added_options if word.startswith("--")}
+    if names.command_line:
+        left_out = {*overruled.difference(REPEATABLE), *NOT_REPEATED}
+        repeated = _without_options(names.command_line, left_out)
+        return shlex.join(["qprof", "quantize", *repeated, "-o", output, *added_options])
+    words = ["qprof", "quantize", names.model, "--profile", names.profile, "-o", output]
+    return shlex.join([*words, *_setting_options(plan, overruled), *added_options])
 
 
-def _repeated(given: Sequence[str], left_out: Collection[str]) -> list[str]:
-    """Return the words of a command line without some of its options, and --json."""
-    found, words = [], iter(given)
+def _without_options(command_line: Sequence[str], left_out: Collection[str]) -> Iterator[str]:
+    """Yield the words of a command line without some of its options and their values, and without --json."""
+    words = iter(command_line)
     for word in words:
         name, equals, _ = word.partition("=")
-        if name == "--check-speed" and name in left_out:  # a flag
+        if name == "--check-speed" and name in left_out:  # a flag, which has no value
             continue
         if name in left_out:
             if not equals:
                 next(words, None)
         elif name != "--json" and not (word.startswith("-o") and "-o" in left_out):
-            found.append(word)
-    return found
+            yield word
 
 
-def _given(plan: QuantPlan, overruled: set[str]) -> list[str]:
-    """Return the options for the settings of a plan that are not its target's."""
+def _setting_options(plan: QuantPlan, overruled: set[str]) -> list[str]:
+    """Return the options for the settings of a plan that differ from those of its target."""
     try:
         usual = load_recipe(plan.config.target).config
     except QprofError:

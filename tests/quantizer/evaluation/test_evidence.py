@@ -18,7 +18,7 @@ from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.options import DriftLimits
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, judged
+from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, limit_failures
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
 from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs
@@ -276,7 +276,7 @@ def test_every_gate_passes_on_proof_and_fails_on_measurement_alone(
     def keeps(figure: float | None) -> bool:
         return figure is not None and (figure >= limit if least else figure <= limit)
 
-    found = list(judged(demand, limit, measured, worst=worst, doubt=doubt))
+    found = list(limit_failures(demand, limit, measured, worst=worst, doubt=doubt))
     assert bool(found) != (not doubt and keeps(measured if worst is None else worst))
     for failure in found:
         is_number = measured is not None and not math.isnan(measured)

@@ -16,7 +16,7 @@ from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf, is_unsure, reached_sqnr
 from qprof_onnx.quantizer.report.report import evaluation_report, report
-from qprof_onnx.quantizer.report.suggestions import Files, command, tried_changes
+from qprof_onnx.quantizer.report.suggestions import FileNames, command, tried_changes
 from qprof_onnx.quantizer.search.grades import OutputGrade
 from qprof_onnx.quantizer.search.proposals import Fix
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict
@@ -98,7 +98,7 @@ def test_each_change_is_made_in_a_file_of_its_own(estimated: Report) -> None:
 def test_a_command_repeats_what_had_the_model_judged_but_for_its_files(files: Path) -> None:
     plan = load_plan(files / "plan.yaml")
     given = "m.onnx --data=d --preprocess imagenet -o a/o.onnx --report r --fix auto --json --calibrator kl"
-    names = Files("m.onnx", "p.yaml", "a/o.onnx", tuple(given.split()))
+    names = FileNames("m.onnx", "p.yaml", "a/o.onnx", tuple(given.split()))
     expected = "qprof quantize m.onnx --data=d --preprocess imagenet -o a/o.try3.onnx --calibrator mse"
     assert command(plan, names, ["--calibrator", "mse"], 3) == expected
 
@@ -106,7 +106,7 @@ def test_a_command_repeats_what_had_the_model_judged_but_for_its_files(files: Pa
 def test_a_command_gives_a_setting_by_its_flag(files: Path) -> None:
     plan = load_plan(files / "plan.yaml")
     plan = replace(plan, config=replace(plan.config, min_tensor_sqnr=12.0))
-    words = command(plan, Files("m.onnx", "p.yaml", "o.onnx"), [], 1).split()
+    words = command(plan, FileNames("m.onnx", "p.yaml", "o.onnx"), [], 1).split()
     assert "--min-sqnr" not in words  # the gate of outputs
     assert words[words.index("--min-tensor-sqnr") + 1] == "12"
 
