@@ -130,7 +130,7 @@ def limit_failures(
     unit: str = "",
     is_least: bool | None = None,
 ) -> Iterator[GateFailure]:
-    """Yield a failure where a limit is not shown to be kept, and nothing where it is: the rule of this module.
+    """Yield a failure where a limit is not shown to be kept: the rule of this module.
 
     Args:
         demand: key of `GATES`.
@@ -358,8 +358,9 @@ def _unfit_truth(scores: Accuracy | Score) -> str:
     if scores.unit == "%" and worst:
         return WORTHLESS
     return (
-        f"the float model scores {scores.float_score:.6g} with the truth of its rows, and {scores.chance:.6g} "
-        "with that of other rows: do labels, their order and numbers, and --preprocess belong to this model?"
+        f"the float model scores {scores.float_score:.6g} with the truth of its rows, and "
+        f"{scores.chance:.6g} with that of other rows: do labels, their order and numbers, and --preprocess "
+        "belong to this model?"
     )
 
 
