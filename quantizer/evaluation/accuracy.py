@@ -56,69 +56,37 @@ class Accuracy:
         return rows_to_show(self.drop, math.sqrt(differing - self.drop**2), 100.0, limit)
 
 
-@dataclass(frozen=True)
-class RowCounts:
-    """Counts of the rows that have a label, by which of the models has them right.
-
-    Attributes:
-        rows: all of them.
-        both, only_float, only_quantized: rows that both models have right, and just one of them.
-    """
-
-    rows: int = 0
-    both: int = 0
-    only_float: int = 0
-    only_quantized: int = 0
-
-    def added(
-        self,
-        labels: npt.NDArray[np.int64],
-        floats: npt.NDArray[np.int64],
-        quantized: npt.NDArray[np.int64],
-        first: int,
-    ) -> RowCounts:
-        """Return the counts with the answers of one sample more (classes, one for each of its rows).
-
-        `labels` are those of all the data; the sample's begin at `first`. A quantized model that gives
-        another number of answers than the float one has none of the sample right. Rows beyond the labels are
-        only counted: the caller compares both numbers at the end, for its message.
-        """
-        wanted = labels[first : first + floats.size]
-        f = floats[: wanted.size] == wanted
-        q = quantized[: wanted.size] == wanted if quantized.size == floats.size else np.zeros(f.shape, bool)
-        return RowCounts(
-            self.rows + floats.size,
-            self.both + int((f & q).sum()),
-            self.only_float + int((f & ~q).sum()),
-            self.only_quantized + int((q & ~f).sum()),
-        )
-
-
-def accuracy_of(output: str, counts: RowCounts, chance: float = 0.0) -> Accuracy:
-    """Return the accuracy of both models from the counts of at least one row.
+def accuracy_of(
+    output: str,
+    float_right: npt.NDArray[np.bool_],
+    quantized_right: npt.NDArray[np.bool_],
+    chance: float = 0.0,
+) -> Accuracy:
+    """Return the accuracy of both models on the same labelled rows, at least one.
 
     Args:
         output: name of the output that the labels belong to.
-        counts: of the rows.
+        float_right, quantized_right: whether each model has a row right, bool of shape [rows].
         chance: percent of the rows that guessing has right; 0 for unknown.
     """
-    rows, float_right = counts.rows, counts.both + counts.only_float
-    quantized_right = counts.both + counts.only_quantized
-    low, high = paired_interval(counts.only_float, counts.only_quantized, rows)
-    if is_near_chance(float_right, rows, chance / 100.0):  # nothing to lose
+    rows = float_right.size
+    only_float = int((float_right & ~quantized_right).sum())
+    only_quantized = int((quantized_right & ~float_right).sum())
+    low, high = paired_interval(only_float, only_quantized, rows)
+    if is_near_chance(int(float_right.sum()), rows, chance / 100.0):  # nothing to lose
         low, high = -1.0, 1.0
     return Accuracy(
         output=output,
         rows=rows,
-        float_right=float_right,
-        quantized_right=quantized_right,
-        only_float=counts.only_float,
-        only_quantized=counts.only_quantized,
-        float_percent=100.0 * float_right / rows,
-        quantized_percent=100.0 * quantized_right / rows,
-        drop=100.0 * (counts.only_float - counts.only_quantized) / rows,
+        float_right=int(float_right.sum()),
+        quantized_right=int(quantized_right.sum()),
+        only_float=only_float,
+        only_quantized=only_quantized,
+        float_percent=100.0 * int(float_right.sum()) / rows,
+        quantized_percent=100.0 * int(quantized_right.sum()) / rows,
+        drop=100.0 * (only_float - only_quantized) / rows,
         drop_low=100.0 * low,
         drop_high=100.0 * high,
-        p_value=mcnemar_p(counts.only_float, counts.only_quantized),
+        p_value=mcnemar_p(only_float, only_quantized),
         chance=chance,
     )

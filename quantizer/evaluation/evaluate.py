@@ -29,9 +29,8 @@ from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance, model_fingerprint
-from .accuracy import Accuracy, RowCounts, accuracy_of
+from .accuracy import Accuracy, accuracy_of
 from .compare import (
-    ClassAxis,
     OutputResult,
     OutputSums,
     SampleDifference,
@@ -44,7 +43,7 @@ from .compare import (
 from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, measure
-from .metrics.classification import row_scores
+from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
@@ -59,7 +58,6 @@ from .tokens import (
     TokenAgreement,
     TokenSpeed,
     TokenSums,
-    states_of,
     token_speed,
 )
 
@@ -218,251 +216,6 @@ class Evaluation(Presented):
         return {**super().to_dict(), "passed": self.passed}
 
 
-def evaluate(
-    float_path: str | Path,
-    quantized_path: str | Path,
-    data: DataLike,
-    *,
-    labels: str | Path | Labels | None = None,
-    gate: Gate | None = None,
-    measuring: EvaluationOptions | None = None,
-    progress: Shown = None,
-) -> Evaluation:
-    """Run both models on the same samples and return how they compare.
-
-    Args:
-        float_path, quantized_path: the two ONNX files.
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
-        labels: file or folder with the truth that the metric reads, in the order of the samples and, inside
-            a sample, of its rows; without a metric the true class of every row (`load_labels`). It may go on
-            beyond samples that `measuring.limit` cuts off.
-        gate: limits that the quantized model must keep; None for none.
-        measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
-        progress: called after each sample with how many are done and, where known, how many there are; True
-            for a bar.
-
-    Raises:
-        ConfigError: the gate has a limit on something that is not measured, a number makes no sense, or there
-            is no such metric, runtime or provider.
-        ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
-        DataError: a sample does not fit, there is none, or the labels do not match the rows.
-    """
-    gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
-    labelled = labels is not None and not reads_truth(measuring.metric)
-    by_metric = measuring.metric is not None
-    check_gate(gate, labels=labelled, latency=measuring.latency is not None, metric=by_metric)
-    if gate != Gate():
-        check_not_random(source_name(data), "a gate")
-    place = place_of(measuring.runtime, measuring.provider)
-    floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
-    check_not_instrumented(floats, quantized)
-    original = floats.model
-    pair = open_pair(float_path, quantized_path, measuring.threads, place)
-    output = _checked_output(pair, gate, measuring)
-    says_output = labelled or measuring.class_axis is not None
-    axes = class_axes(original, output if says_output else None, measuring.class_axis)
-    axis, specs = axes[output], input_specs(original)
-    class_labels = load_labels(labels) if labels is not None and labelled else None
-    if class_labels is not None and gate.max_accuracy_drop is not None:
-        _say_too_few(class_labels.classes.size, gate.max_accuracy_drop)
-    truth = None if labelled else labels
-    request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
-    scoring = None
-    if by_metric:
-        scoring = ScoreRun(lambda sample, values: open_metric(request, original, sample.arrays, values))
-
-    # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
-    sums = {name: OutputSums(axes[name]) for name in pair.outputs}
-    sides: tuple[list[Rows], list[Rows]] = ([], [])
-    rows, digest, worst = RowCounts(), DataId(), tuple[SampleDifference, ...]()
-    excerpts: dict[str, Excerpt] = {}
-    input_ranges: dict[str, tuple[float, float]] = {}
-    timed, most_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
-    shown = stages(progress)("evaluating")
-    samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
-    source = model_samples(data, original, measuring.limit)
-    # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
-    quantized_values: Inputs = {}
-    before: Sample | None = None
-    sequences = fed_own = 0
-    token_sums = TokenSums()
-    timed_steps: dict[str, list[TimedStep]] = {"prompt": [], "answer": []}
-    for samples, sample in enumerate(source, 1):
-        float_values = pair.run_float(sample.arrays, sample.name)
-        arrays = sample.arrays
-        if source.state and not follows(sample, before):
-            sequences += 1
-        elif source.state:
-            own = {name: quantized_values[output] for name, output in source.state.items()}
-            arrays, fed_own = {**arrays, **own}, fed_own + 1
-        quantized_values, before = pair.run_quantized(arrays, sample.name), sample
-        if source.state and (sample.next_tokens is not None or token_sums.text):
-            fed = states_of(source.state, sample.arrays), states_of(source.state, arrays)
-            steps = timed_steps["answer" if sample.step else "prompt"]
-            if len(steps) < most_timed:
-                steps.append(TimedStep(sample, token_sums.tokens if sample.step else 0))
-            token_sums = token_sums.added(sample, float_values[output], quantized_values[output], fed)
-        if class_labels is not None:
-            where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
-            answers = [classes_of(values[output], axis, where) for values in (float_values, quantized_values)]
-            class_labels.check_classes(class_count(float_values[output], axis))
-            first = sample.first_row(answers[0].size, samples - 1, rows.rows)
-            true = class_labels.classes[first : first + answers[0].size]
-            for side, values, found in zip(sides, (float_values, quantized_values), answers, strict=True):
-                said = found[: true.size]
-                scores = row_scores(values[output], axis, true.size)
-                side.append(Rows(said == true[: said.size], said, scores))
-            if sample.position is not None:
-                class_labels.check_rows(first + answers[0].size, cut=True)
-            rows = rows.added(class_labels.classes, answers[0], answers[1], first)
-        if scoring is not None:
-            scoring.add(sample, float_values, quantized_values)
-        sums = {name: known.added(float_values[name], quantized_values[name]) for name, known in sums.items()}
-        digest = digest.merged(data_id(sample.arrays, specs))
-        for name, array in sample.arrays.items():
-            if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
-                low, high = input_ranges.get(name, (math.inf, -math.inf))
-                input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
-        classes = class_count(float_values[output], axis) or classes
-        pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
-        difference = sample_difference(sample.name, pairs)
-        worst = most_different(worst, difference)
-        if difference is not None and difference in worst:
-            name = difference.output
-            both = float_values[name], quantized_values[name]
-            excerpts[sample.name] = excerpt_of(sample, specs, name, both, axes[name])
-            excerpts = {one.sample: excerpts[one.sample] for one in worst}
-        if len(timed) < most_timed:
-            timed.append(sample)
-        shown(samples, source.total)
-    if not samples:
-        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
-
-    outputs = tuple(known.result(name) for name, known in sums.items())
-    cut, chance = samples == measuring.limit, 100.0 / classes if classes else 0.0
-    accuracy = None
-    if class_labels is not None:
-        unused = class_labels.classes.size - rows.rows  # of rows that fill no batch of the model
-        class_labels.check_rows(rows.rows, cut=cut or 0 < unused < fixed_batch(specs))
-        accuracy = accuracy_of(output, rows, chance)
-    metric, score = (None, None) if scoring is None else scoring.result(cut)
-    shift = shift_of_rows(*sides) if scoring is None else scoring.shift()
-    counts_rows = metric is not None and metric.kind.name == "top-K"
-    latency = None
-    if measuring.latency is not None:
-        latency = measure(
-            *pair.programs(timed),
-            len(timed),
-            replace(measuring.latency, threads=pair.threads),
-        )
-
-    speeds = [
-        token_speed(
-            name,
-            steps,
-            *pair.programs([step.sample for step in steps]),
-            replace(measuring.latency, threads=pair.threads),
-        )
-        for name, steps in timed_steps.items()
-        if steps and measuring.latency is not None
-    ]
-
-    provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
-    if provenance is not None:
-        measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
-        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
-        estimates = check_estimates(expected, measured)
-    elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
-    wanted = gate.min_speedup is not None
-    truth_digest = "" if metric is None else metric.digest
-    if metric is None and class_labels is not None:
-        truth_digest = _labels_digest(class_labels, output, axis)
-    return Evaluation(
-        float_model=floats.name,
-        quantized_model=quantized.name,
-        samples=samples,
-        outputs=outputs,
-        accuracy=accuracy,
-        float_bytes=floats.bytes,
-        quantized_bytes=quantized.bytes,
-        latency=latency,
-        gate=gate,
-        failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
-        doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
-        remarks=(
-            *truth_doubts(accuracy, score, counts_rows=counts_rows),
-            *other_graph(floats, quantized),
-            *(() if wanted else elsewhere),
-            *too_good_texts(estimates),
-            *(() if shift is None else shift.advice),
-            *(() if metric is None else metric.assumed),
-            *_own_states(source.state, sequences, fed_own),
-        ),
-        provenance=provenance,
-        estimates=estimates,
-        metric="" if metric is None else metric.name,
-        metric_title="" if metric is None else metric.title,
-        score=score,
-        worst_samples=worst if samples > 1 else (),
-        excerpts=tuple(excerpts[one.sample] for one in worst),
-        runtime=place.runtime,
-        provider=place.provider,
-        subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
-        tokens=token_sums.agreement(),
-        token_speeds=tuple(speeds),
-        state_memory=token_sums.memory(),
-        score_shift=shift,
-        input_ranges=input_ranges,
-        states=frozenset(source.state.values()),
-    )
-
-
-def _own_states(state: Mapping[str, str], sequences: int, fed_own: int) -> Iterator[str]:
-    """Yield that each model ran on its own state, where one goes from step to step."""
-    if not state:
-        return
-    name, output = next(iter(state.items()))
-    more = f" and {len(state) - 1} more" if len(state) > 1 else ""
-    count = f"{sequences} sequence{'s'[: sequences != 1]}"
-    yield (
-        f"{count}: each model was fed its own state, '{output}' as '{name}'{more}, in {fed_own} steps after "
-        "the first"
-    )
-
-
-def _say_too_few(rows: int, limit: float) -> None:
-    """Say before the run that the rows are too few for a limit (percentage points), whatever they show."""
-    needed = rows_to_show(0.0, 0.0, 100.0, limit)
-    if needed is not None and rows < needed:
-        shown = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
-        note(
-            f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs; give "
-            f"{needed}, or a limit of {shown:g}"
-        )
-
-
-def _labels_digest(labels: Labels, output: str, axis: ClassAxis) -> str:
-    """Return the digest of labels and what they belong to."""
-    digest = hashlib.sha256(repr((output, axis)).encode())
-    digest.update(labels.classes.tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _checked_output(pair: Pair, gate: Gate, measuring: EvaluationOptions) -> str:
-    """Return the output that labels belong to; refuse a gate on SQNR for a model without float outputs."""
-    output = measuring.scored_output
-    if output is not None and output not in pair.outputs:
-        raise ModelError(
-            f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
-        )
-    needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
-    if needs_sqnr and not pair.float_outputs:
-        raise ConfigError(
-            f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
-        )
-    return pair.outputs[0] if output is None else output
-
-
 # Two models that run on the same samples -----------------------------------------------------------------
 
 
@@ -497,20 +250,20 @@ class Pair:
         return dict(zip(self.outputs, values, strict=True))
 
     def programs(self, samples: Sequence[Sample]) -> tuple[RunNumbered, RunNumbered]:
-        """Return what runs the float and the quantized model on a sample, given its number, to be timed.
+        """Return what runs the float and the quantized model on the sample of a number, to be timed.
 
-        Integers at the border are handed over as a program does, without a conversion.
+        A quantized model that takes integers gets them as a program has them, without a conversion.
         """
-
-        def run_float(at: int) -> object:
-            return self.run_float(samples[at].arrays, samples[at].name)
-
-        def run_quantized(at: int) -> object:
-            where = f"{self.quantized_name}, sample {samples[at].name}"
-            return run(session, self.outputs, given[at], where)
-
         arrays = [sample.arrays for sample in samples]
-        session, given = as_programs_run(self.quantized_session, arrays)
+        session, quantized_inputs = as_programs_run(self.quantized_session, arrays)
+
+        def run_float(number: int) -> object:
+            return self.run_float(samples[number].arrays, samples[number].name)
+
+        def run_quantized(number: int) -> object:
+            where = f"{self.quantized_name}, sample {samples[number].name}"
+            return run(session, self.outputs, quantized_inputs[number], where)
+
         return run_float, run_quantized
 
 
@@ -534,54 +287,265 @@ def open_pair(
     """
     a, b = str(float_path), str(quantized_path)
     floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
-    for what, mine, theirs in (
+    advice = "compare a model with its own quantized form"
+    for what, float_values, quantized_values in (
         ("input", floats.get_inputs(), quantized.get_inputs()),
         ("output", floats.get_outputs(), quantized.get_outputs()),
     ):
-        _check_same(what, {i.name: i.type for i in mine}, {i.name: i.type for i in theirs}, a, b)
+        float_types = {value.name: value.type for value in float_values}
+        quantized_types = {value.name: value.type for value in quantized_values}
+        for name in float_types:
+            if name not in quantized_types:
+                raise ModelError(f"{b}: has no {what} '{name}', which {a} has; {advice}")
+        for name in quantized_types:
+            if name not in float_types:
+                raise ModelError(f"{b}: has {what} '{name}', which {a} has not; {advice}")
+        for name, kind in float_types.items():
+            other = quantized_types[name]
+            if not kind.startswith("tensor("):
+                raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
+            both_float = what == "output" and _element_kind(kind) == _element_kind(other)
+            if kind != other and not both_float:
+                raise ModelError(f"{b}: {what} '{name}' is a {other}, in {a} it is a {kind}; {advice}")
     outputs = floats.get_outputs()
-    names = tuple(o.name for o in outputs)
     return Pair(
-        a,
-        b,
-        floats,
-        quantized,
-        names,
-        tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
-        threads,
+        float_name=a,
+        quantized_name=b,
+        float_session=floats,
+        quantized_session=quantized,
+        outputs=tuple(output.name for output in outputs),
+        float_outputs=tuple(output.name for output in outputs if _element_kind(output.type) == "float"),
+        threads=threads,
     )
-
-
-def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:
-    for name in mine:
-        if name not in theirs:
-            raise ModelError(
-                f"{b}: has no {what} '{name}', which {a} has; compare a model with its own quantized form"
-            )
-    for name in theirs:
-        if name not in mine:
-            raise ModelError(
-                f"{b}: has {what} '{name}', which {a} has not; compare a model with its own quantized form"
-            )
-    for name, kind in mine.items():
-        if not kind.startswith("tensor("):
-            raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
-        if kind != theirs[name] and not (
-            what == "output" and _element_kind(kind) == _element_kind(theirs[name])
-        ):
-            raise ModelError(
-                f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}; "
-                "compare a model with its own quantized form"
-            )
 
 
 def _element_kind(type_text: str) -> str:
     """Return "float" for every floating-point tensor, and the type itself for others."""
-    return (
-        "float"
-        if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
-        else type_text
+    floats = ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
+    return "float" if type_text in floats else type_text
+
+
+def evaluate(
+    float_path: str | Path,
+    quantized_path: str | Path,
+    data: DataLike,
+    *,
+    labels: str | Path | Labels | None = None,
+    gate: Gate | None = None,
+    measuring: EvaluationOptions | None = None,
+    progress: Shown = None,
+) -> Evaluation:
+    """Run both models on the same samples and return how they compare.
+
+    Args:
+        float_path, quantized_path: the two ONNX files.
+        data: folder of samples, "module:function", or an object of Python (`model_samples`).
+        labels: file or folder with the truth that the metric reads, in the order of the samples and, inside
+            a sample, of its rows; without a metric the true class of every row (`load_labels`). It may go on
+            beyond samples that `measuring.limit` cuts off.
+        gate: limits that the quantized model must keep; None for none.
+        measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
+        progress: called after each sample with how many are done and, where known, how many there are; True
+            for a bar.
+
+    Raises:
+        ConfigError: the gate has a limit on something that is not measured, a number makes no sense, or there
+            is no such metric, runtime or provider.
+        ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
+        DataError: a sample does not fit, there is none, or the labels do not match the rows.
+    """
+    gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
+    by_metric = measuring.metric is not None
+    of_classes = labels is not None and not reads_truth(measuring.metric)  # no file that a metric reads
+    check_gate(gate, labels=of_classes, latency=measuring.latency is not None, metric=by_metric)
+    if gate != Gate():
+        check_not_random(source_name(data), "a gate")
+    place = place_of(measuring.runtime, measuring.provider)
+    floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    check_not_instrumented(floats, quantized)
+    original = floats.model
+    pair = open_pair(float_path, quantized_path, measuring.threads, place)
+    output = measuring.scored_output or pair.outputs[0]
+    if output not in pair.outputs:
+        raise ModelError(
+            f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
+        )
+    needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
+    if needs_sqnr and not pair.float_outputs:
+        raise ConfigError(
+            f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
+        )
+    names_output = of_classes or measuring.class_axis is not None
+    axes = class_axes(original, output if names_output else None, measuring.class_axis)
+    axis, specs = axes[output], input_specs(original)
+    class_labels = load_labels(labels) if labels is not None and of_classes else None
+    if class_labels is not None and gate.max_accuracy_drop is not None:
+        _note_too_few(class_labels.classes.size, gate.max_accuracy_drop)
+    scoring = None
+    if by_metric:
+        truth = None if of_classes else labels
+        request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
+        scoring = ScoreRun(lambda sample, values: open_metric(request, original, sample.arrays, values))
+
+    # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
+    sums = {name: OutputSums(axes[name]) for name in pair.outputs}
+    labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
+    rows = 0
+    digest, worst = DataId(), tuple[SampleDifference, ...]()
+    excerpts: dict[str, Excerpt] = {}
+    input_ranges: dict[str, tuple[float, float]] = {}
+    timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
+    show_progress = stages(progress)("evaluating")
+    samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
+    source = model_samples(data, original, measuring.limit)
+    # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
+    quantized_values: Inputs = {}
+    before: Sample | None = None
+    sequences = steps_with_own_state = 0
+    token_sums = TokenSums()
+    timed_steps: dict[str, list[TimedStep]] = {"prompt": [], "answer": []}
+    for samples, sample in enumerate(source, 1):
+        float_values = pair.run_float(sample.arrays, sample.name)
+        arrays = sample.arrays
+        if source.state and not follows(sample, before):
+            sequences += 1
+        elif source.state:
+            own_state = {name: quantized_values[output] for name, output in source.state.items()}
+            arrays, steps_with_own_state = {**arrays, **own_state}, steps_with_own_state + 1
+        quantized_values, before = pair.run_quantized(arrays, sample.name), sample
+        if source.state and (sample.next_tokens is not None or token_sums.text):
+            steps = timed_steps["answer" if sample.step else "prompt"]
+            if len(steps) < max_timed:
+                steps.append(TimedStep(sample, token_sums.tokens if sample.step else 0))
+            float_state, quantized_state = (
+                [inputs[name] for name in source.state] for inputs in (sample.arrays, arrays)
+            )
+            token_sums = token_sums.added(
+                sample, float_values[output], quantized_values[output], (float_state, quantized_state)
+            )
+        if class_labels is not None:
+            where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
+            of_sample = classes_of(float_values[output], axis, where).size
+            class_labels.check_classes(class_count(float_values[output], axis))
+            first = sample.first_row(of_sample, samples - 1, rows)
+            true = class_labels.classes[first : first + of_sample]
+            for side, values in zip(labelled, (float_values, quantized_values), strict=True):
+                side.append(labelled_rows(values[output], axis, true, where))
+            if sample.position is not None:
+                class_labels.check_rows(first + of_sample, cut=True)
+            rows += of_sample
+        if scoring is not None:
+            scoring.add(sample, float_values, quantized_values)
+        sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
+        digest = digest.merged(data_id(sample.arrays, specs))
+        for name, array in sample.arrays.items():
+            if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
+                low, high = input_ranges.get(name, (math.inf, -math.inf))
+                input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+        classes = class_count(float_values[output], axis) or classes
+        pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
+        difference = sample_difference(sample.name, pairs)
+        worst = most_different(worst, difference)
+        if difference is not None and difference in worst:
+            name = difference.output
+            both = float_values[name], quantized_values[name]
+            excerpts[sample.name] = excerpt_of(sample, specs, name, both, axes[name])
+            excerpts = {one.sample: excerpts[one.sample] for one in worst}
+        if len(timed) < max_timed:
+            timed.append(sample)
+        show_progress(samples, source.total)
+    if not samples:
+        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
+
+    # What the outputs amount to.
+    outputs = tuple(one.result(name) for name, one in sums.items())
+    cut = samples == measuring.limit
+    accuracy, metric, score, truth_digest = None, None, None, ""
+    shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
+    if class_labels is not None:
+        unused = class_labels.classes.size - rows  # of rows that fill no batch of the model
+        class_labels.check_rows(rows, cut=cut or 0 < unused < fixed_batch(specs))
+        right = [np.concatenate([one.right for one in side]) for side in labelled]
+        accuracy = accuracy_of(output, right[0], right[1], 100.0 / classes if classes else 0.0)
+        truth_hash = hashlib.sha256(repr((output, axis)).encode())
+        truth_hash.update(class_labels.classes.tobytes())
+        truth_digest = truth_hash.hexdigest()[:16]
+    if scoring is not None:
+        metric, score = scoring.result(cut)
+        truth_digest = metric.digest
+    latency, token_speeds = None, list[TokenSpeed]()
+    if measuring.latency is not None:
+        settings = replace(measuring.latency, threads=pair.threads)
+        latency = measure(*pair.programs(timed), len(timed), settings)
+        for kind, steps in timed_steps.items():
+            if steps:
+                programs = pair.programs([step.sample for step in steps])
+                token_speeds.append(token_speed(kind, steps, *programs, settings))
+
+    # What else there is to know of the figures.
+    provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
+    if provenance is not None:
+        measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
+        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
+        estimates = check_estimates(expected, measured)
+    other_runtime = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
+    counts_rows = metric is not None and metric.kind.name == "top-K"
+    remarks = [*truth_doubts(accuracy, score, counts_rows=counts_rows), *other_graph(floats, quantized)]
+    if gate.min_speedup is None:
+        remarks += other_runtime
+    remarks += [
+        *too_good_texts(estimates),
+        *(() if shift is None else shift.advice),
+        *(() if metric is None else metric.assumed),
+    ]
+    if source.state:
+        name, state_output = next(iter(source.state.items()))
+        more = f" and {len(source.state) - 1} more" if len(source.state) > 1 else ""
+        remarks.append(
+            f"{sequences} sequence{'s'[: sequences != 1]}: each model was fed its own state, "
+            f"'{state_output}' as '{name}'{more}, in {steps_with_own_state} steps after the first"
+        )
+    return Evaluation(
+        float_model=floats.name,
+        quantized_model=quantized.name,
+        samples=samples,
+        outputs=outputs,
+        accuracy=accuracy,
+        float_bytes=floats.bytes,
+        quantized_bytes=quantized.bytes,
+        latency=latency,
+        gate=gate,
+        failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
+        doubts=doubts(floats, quantized) + (() if gate.min_speedup is None else other_runtime),
+        remarks=tuple(remarks),
+        provenance=provenance,
+        estimates=estimates,
+        metric="" if metric is None else metric.name,
+        metric_title="" if metric is None else metric.title,
+        score=score,
+        worst_samples=worst if samples > 1 else (),
+        excerpts=tuple(excerpts[one.sample] for one in worst),
+        runtime=place.runtime,
+        provider=place.provider,
+        subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
+        tokens=token_sums.agreement(),
+        token_speeds=tuple(token_speeds),
+        state_memory=token_sums.memory(),
+        score_shift=shift,
+        input_ranges=input_ranges,
+        states=frozenset(source.state.values()),
     )
+
+
+def _note_too_few(rows: int, limit: float) -> None:
+    """Note before the run that the rows are too few for a limit (percentage points), whatever they show."""
+    needed = rows_to_show(0.0, 0.0, 100.0, limit)
+    if needed is not None and rows < needed:
+        possible = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
+        note(
+            f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs; give "
+            f"{needed}, or a limit of {possible:g}"
+        )
 
 
 def measured_sqnr(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ...profiles.samples.values import Sample
 from .latency import measure
 from .options import LatencySettings
-from .runtimes import Inputs
 
 RunNumbered = Callable[[int], object]
 
@@ -101,14 +100,14 @@ class TokenSums:
     Attributes:
         text: whether the tokens of the sequence so far were the same, at each position of its text.
         answer: the same for its answer.
-        done: the sequences before it.
+        ended: the sequences before it: whether each was an answer, and its tokens.
         tokens: of the sequence so far.
         float_bytes, quantized_bytes: of the state for each token, the largest.
     """
 
     text: tuple[bool, ...] = ()
     answer: tuple[bool, ...] = ()
-    done: tuple[tuple[bool, tuple[bool, ...]], ...] = ()
+    ended: tuple[tuple[bool, tuple[bool, ...]], ...] = ()
     tokens: int = 0
     float_bytes: float = 0.0
     quantized_bytes: float = 0.0
@@ -118,14 +117,14 @@ class TokenSums:
         sample: Sample,
         floats: npt.NDArray[Any],
         quantized: npt.NDArray[Any],
-        states: tuple[Inputs, Inputs],
+        states: tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]],
     ) -> TokenSums:
         """Return the sums with one sample more.
 
         Args:
             sample: a step of a text.
             floats, quantized: scores of tokens, [..., positions, tokens], of both models.
-            states: what both were fed as their state.
+            states: the arrays that both were fed as their state.
         """
         now = self if sample.step else replace(self._closed(), tokens=0)
         same = (floats.argmax(-1).reshape(-1) == quantized.argmax(-1).reshape(-1)).tolist()
@@ -134,36 +133,41 @@ class TokenSums:
         else:
             answer = now.answer or now.text[-1:]
             now = replace(now, answer=(*answer, *same))
-        bytes_of = [sum(array.nbytes for array in state.values()) / max(now.tokens, 1) for state in states]
         if now.tokens:
+            of_float, of_quantized = (sum(array.nbytes for array in state) / now.tokens for state in states)
             now = replace(
                 now,
-                float_bytes=max(now.float_bytes, bytes_of[0]),
-                quantized_bytes=max(now.quantized_bytes, bytes_of[1]),
+                float_bytes=max(now.float_bytes, of_float),
+                quantized_bytes=max(now.quantized_bytes, of_quantized),
             )
-        new = 1 if sample.next_tokens is None else sample.next_tokens.size
-        return replace(now, tokens=now.tokens + new)
+        return replace(now, tokens=now.tokens + new_tokens(sample))
 
     def _closed(self) -> TokenSums:
-        """Return the sums with the sequence that has come to its end among the others."""
+        """Return the sums with the sequence so far among those that have ended."""
         if not self.text and not self.answer:
             return self
-        ended = (True, self.answer) if self.answer else (False, self.text)
-        return replace(self, text=(), answer=(), done=(*self.done, ended))
+        sequence = (True, self.answer) if self.answer else (False, self.text)
+        return replace(self, text=(), answer=(), ended=(*self.ended, sequence))
 
     def agreement(self) -> TokenAgreement | None:
         """Return how often the tokens are the same: of answers, where there are some; None without a text."""
-        done = self._closed().done
-        answers = any(is_answer for is_answer, _ in done)
-        found = [same for is_answer, same in done if is_answer or not answers]
-        if not found:
+        ended = self._closed().ended
+        answers = any(is_answer for is_answer, _ in ended)
+        sequences = [same for is_answer, same in ended if is_answer or not answers]
+        if not sequences:
             return None
-        firsts = tuple(same.index(False) + 1 for same in found if not all(same))
-        return TokenAgreement(answers, sum(map(sum, found)), sum(map(len, found)), len(found), firsts)
+        firsts = tuple(same.index(False) + 1 for same in sequences if not all(same))
+        same, total = sum(map(sum, sequences)), sum(map(len, sequences))
+        return TokenAgreement(answers, same, total, len(sequences), firsts)
 
     def memory(self) -> StateMemory | None:
         """Return what the state takes for each token; None where it does not grow with them."""
         return StateMemory(self.float_bytes, self.quantized_bytes) if self.float_bytes else None
+
+
+def new_tokens(sample: Sample) -> int:
+    """Return how many tokens a step of a text has: one where the model writes an answer."""
+    return 1 if sample.next_tokens is None else int(sample.next_tokens.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,11 +181,6 @@ class TimedStep:
 
     sample: Sample
     past: int
-
-    @property
-    def new(self) -> int:
-        """Tokens of the step."""
-        return 1 if self.sample.next_tokens is None else int(self.sample.next_tokens.size)
 
 
 def token_speed(
@@ -197,7 +196,7 @@ def token_speed(
 
     Args:
         of: "prompt" or "answer".
-        steps: what is run, at least one.
+        steps: those that are run, at least one.
         run_float, run_quantized: run a model on the sample of a step, given the number of that.
         settings: rounds, seconds and threads.
     """
@@ -208,12 +207,12 @@ def token_speed(
         settings,
         clock=time.thread_time if settings.threads == 1 else time.perf_counter,
     )
-    tokens, past = (sum(values) / len(steps) for values in ([s.new for s in steps], [s.past for s in steps]))
-    thousand = 1e3 * tokens
-    rates = thousand / latency.float_ms, thousand / latency.quantized_ms
-    return TokenSpeed(of, tokens, past, rates[0], rates[1], latency.speedup)
-
-
-def states_of(names: Mapping[str, str], arrays: Inputs) -> Inputs:
-    """Return the states among the inputs of a run."""
-    return {name: arrays[name] for name in names}
+    tokens = sum(new_tokens(step.sample) for step in steps) / len(steps)
+    return TokenSpeed(
+        of=of,
+        tokens=tokens,
+        past=sum(step.past for step in steps) / len(steps),
+        float_rate=1e3 * tokens / latency.float_ms,
+        quantized_rate=1e3 * tokens / latency.quantized_ms,
+        speedup=latency.speedup,
+    )

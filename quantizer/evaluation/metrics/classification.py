@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..compare import ClassAxis, class_axes, class_count, classes_of, is_float
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .metric import Metric, MetricSource, Outputs, digest_of, mean_of, required
 from .score_shift import Rows, confidences, shift_of_rows
 from .truth import Place, load_labels
 
@@ -32,13 +31,10 @@ def top_k(source: MetricSource) -> Metric:
         return labels.classes[place.row : place.row + rows], rows
 
     def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Rows:
-        found = classes_of(outputs[output], axis, where)
-        if found.size < classes.size:
-            return Rows(np.zeros(classes.size, np.bool_), np.full(classes.size, -1), None)
-        found, right = found[: classes.size], found[: classes.size] == classes
-        if k > 1:
-            return Rows(_ranks(outputs[output], axis, classes, where) < k, found, None)
-        return Rows(right, found, row_scores(outputs[output], axis, classes.size))
+        rows = labelled_rows(outputs[output], axis, classes, where)
+        if k > 1 and (rows.classes >= 0).all():
+            return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes, None)
+        return rows
 
     return Metric(
         name=source.asked.text,
@@ -46,24 +42,35 @@ def top_k(source: MetricSource) -> Metric:
         kind=source.asked.kind,
         truth=truth,
         scored=scored,
-        figures=_figures,
+        figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
         digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}", source.labels),
         shift=shift_of_rows,
     )
 
 
-def _figures(samples: Sequence[Rows]) -> Figures:
-    return mean_of(100.0 * np.concatenate([rows.right for rows in samples]))
+def labelled_rows(
+    values: npt.NDArray[Any], classes: ClassAxis, true: npt.NDArray[np.int64], where: str
+) -> Rows:
+    """Return what a model says of the rows of a sample, and whether it has them right.
 
+    An output with another number of rows has none of them right. Scores are kept of a matrix of floats alone:
+    of pixels there are too many.
 
-def row_scores(values: npt.NDArray[Any], classes: ClassAxis, rows: int) -> Floats | None:
-    """Return how sure a model is of the class of each of the first rows; None but for a matrix of floats.
+    Args:
+        values: of the output that the labels belong to.
+        classes: where it has its classes.
+        true: class of each row, int64 of shape [rows].
+        where: what messages call the output.
 
-    Of pixels there are too many to be kept.
+    Raises:
+        ModelError: the output has no classes.
     """
+    answers = classes_of(values, classes, where)
+    if answers.size != true.size:
+        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1), None)
     axis = classes.axis_in(values.shape) if is_float(values) and values.ndim == 2 else None
-    return None if axis is None else confidences(values, axis)[:rows]
+    return Rows(answers == true, answers, None if axis is None else confidences(values, axis))
 
 
 def _ranks(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
+from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.gates import failures_of, truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.intervals import is_near_chance
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.options import Gate
+
+from .running import both_right
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_near_chance_is_what_wilsons_interval_cannot_tell_from_it(
 
 
 def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() -> None:
-    found = accuracy_of("y", RowCounts(rows=100, both=27), chance=25.0)
+    found = accuracy_of("y", *both_right(27, 100), chance=25.0)
     (remark,) = truth_doubts(found, None, counts_rows=False)
     assert remark == (
         "the float model is right on only 27 % of 100 rows (chance 25 %): are labels in the model's order, "
@@ -42,10 +44,10 @@ def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() ->
 
 
 def test_a_float_model_that_is_right_on_less_than_half_is_remarked() -> None:
-    found = accuracy_of("y", RowCounts(rows=1000, both=450), chance=10.0)
+    found = accuracy_of("y", *both_right(450, 1000), chance=10.0)
     assert not found.is_at_chance
     assert truth_doubts(found, None, counts_rows=False)
-    assert not truth_doubts(accuracy_of("y", RowCounts(rows=100, both=60), 10.0), None, counts_rows=False)
+    assert not truth_doubts(accuracy_of("y", *both_right(60, 100), 10.0), None, counts_rows=False)
 
 
 def test_a_mean_precision_of_a_third_is_usual() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
+from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, verdict_of
 
+from ..evaluation.running import both_right
 from .judged import HELD_OUT, LIMITS, evaluation
 
 HALF = Composition(0.5, 4, ())
 
 
 def test_near_chance_there_is_no_verdict() -> None:
-    accuracy = accuracy_of("y", RowCounts(rows=100, both=27), chance=25.0)
+    accuracy = accuracy_of("y", *both_right(27, 100), chance=25.0)
     remarks = truth_doubts(accuracy, None, counts_rows=False)
     found = verdict_of(evaluation(accuracy=accuracy, remarks=remarks), LIMITS, HALF, HELD_OUT)
     assert found.grade == "none"
