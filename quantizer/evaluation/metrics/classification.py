@@ -21,7 +21,7 @@ def top_k(source: MetricSource) -> Metric:
             it is used: the output has no classes.
     """
     labels = load_labels(source.labels or required(source))
-    output, k = source.output_name, source.asked.number
+    output, k = source.output_name, source.metric.number
     axis = class_axes(source.model, output, source.class_axis)[output]
     where = f"output '{output}'"
 
@@ -37,14 +37,14 @@ def top_k(source: MetricSource) -> Metric:
         return rows
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title} of output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title} of output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
         figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
-        digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}", source.labels),
+        digest=digest_of(source, f"{output} {source.class_axis}"),
         shift=shift_of_rows,
     )
 

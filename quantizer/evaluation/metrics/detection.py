@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
-from .detector_outputs import Head, head_of
+from .detector_outputs import head_of
 from .metric import Figures, Metric, MetricSource, Outputs, digest_of, of_sums
 from .score_shift import Answers, ScoreShift, score_shift
 from .true_boxes import true_boxes
 from .truth import Place
 
-SURE = 0.25
+MIN_TRUTH_SCORE = 0.25
 """Boxes of the float model with this score or more stand for a missing truth."""
 
-LEAST_SCORE = 0.05
-"""Boxes from this score on are looked at for a shift of scores, whatever the metric counts."""
+MIN_SHIFT_SCORE = 0.05
+"""Boxes from this score on are compared for a shift of scores, whatever the metric counts."""
 
 BOX_THRESHOLDS = (0.25, 0.5)
 """Usual thresholds of detectors."""
@@ -35,121 +35,112 @@ RECALLS = np.linspace(0.0, 1.0, 101)
 """Recalls at which COCO takes the precision."""
 
 Pair = tuple[Boxes, Boxes]
-"""The true boxes and the found ones of one picture."""
+"""The true boxes and the detected ones of one picture."""
 
 
 def f1(source: MetricSource) -> Metric:
     """Return the harmonic mean of precision and recall, in percent, of the boxes from a score on."""
-    least = float(source.asked.options["iou"] or 0.0)
+    min_iou = float(source.metric.options["iou"] or 0.0)
 
     def figures(pictures: Sequence[Pair]) -> Figures:
         counts = []
-        for wanted, given in pictures:
-            found = given.picked(~in_crowds(given, wanted, least))
-            there = int((~wanted.crowd).sum())
-            right = int((matches(found, wanted, least) >= 0).sum())
-            counts.append((right, len(found.scores), there))
-        return of_sums(np.array(counts, np.float64), _f1)
+        for true, detected in pictures:
+            boxes = detected.picked(~in_crowds(detected, true, min_iou))
+            right = int((matches(boxes, true, min_iou) >= 0).sum())
+            counts.append((right, len(boxes.scores), int((~true.crowd).sum())))
+        return of_sums(np.array(counts, np.float64), figure)
+
+    def figure(sums: Floats) -> Floats:
+        right, both = sums[:, 0], sums[:, 1] + sums[:, 2]
+        # 100 % where there is nothing to find and nothing was detected.
+        return np.where(both > 0.0, 200.0 * right / np.where(both > 0.0, both, 1.0), 100.0)
 
     return _metric(source, figures)
 
 
-def _f1(sums: Floats) -> Floats:
-    right, both = sums[:, 0], sums[:, 1] + sums[:, 2]
-    # Nothing to find, and nothing given.
-    return np.where(both > 0.0, 200.0 * right / np.where(both > 0.0, both, 1.0), 100.0)
-
-
 def mean_average_precision(source: MetricSource) -> Metric:
     """Return COCO's mean average precision in percent: at IoU 0.5, or the mean of 0.5 to 0.95."""
-    ious = np.array([0.5]) if source.asked.kind.name == "map50" else np.linspace(0.5, 0.95, 10)
-    most = int(source.asked.options["max"] or 0)
+    ious = np.array([0.5]) if source.metric.kind.name == "map50" else np.linspace(0.5, 0.95, 10)
+    most = int(source.metric.options["max"] or 0)
     return _metric(source, lambda pictures: average_precision(pictures, ious, most))
 
 
 def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) -> Metric:
-    head, note = head_of(source)
-    truth = None if source.truth is None else true_boxes(source)
-    agnostic = head.agnostic
+    """Return a metric of the true and the detected boxes of each picture."""
+    head, reading = head_of(source)
+    file = None if source.truth is None else true_boxes(source)
 
-    def truths(place: Place, floats: Outputs) -> tuple[Any, int]:
-        mine = head.boxes(floats)
-        if truth is None:
-            return [boxes.picked(boxes.scores >= SURE) for boxes in mine], 0
-        pictures = _pictures_of_scores(head, floats, len(mine))
-        return [_counted(boxes, head) for boxes in truth.of(place, pictures)], pictures
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        float_boxes = head.boxes(floats)
+        if file is None:
+            return [boxes.picked(boxes.scores >= MIN_TRUTH_SCORE) for boxes in float_boxes], 0
+        pictures = len(float_boxes)
+        if head.form in ("rows7", "ssd-output"):  # rows of boxes name only pictures with a box
+            pictures = max(1, pictures)
+        true = file.of(place, pictures)
+        if head.classes:
+            true = [boxes.picked(np.isin(boxes.classes, head.classes)) for boxes in true]
+        if head.agnostic:
+            true = [replace(boxes, classes=np.zeros_like(boxes.classes)) for boxes in true]
+        return true, pictures
 
-    unlikely = replace(head, confidence=min(head.confidence, LEAST_SCORE))
+    # Boxes with scores below the metric's are kept too: the shift of scores is that of all.
+    permissive = replace(head, confidence=min(head.confidence, MIN_SHIFT_SCORE))
 
-    def scored(wanted: Sequence[Boxes], outputs: Outputs) -> list[Pair]:
-        found = unlikely.boxes(outputs)
+    def scored(true: Sequence[Boxes], outputs: Outputs) -> list[Pair]:
+        detected = permissive.boxes(outputs)
         nothing = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
-        found += [nothing] * (len(wanted) - len(found))
-        return [(true, mine) for true, mine in zip(wanted, found[: len(wanted)], strict=True)]
+        detected += [nothing] * (len(true) - len(detected))
+        return list(zip(true, detected[: len(true)], strict=True))
 
-    def likely(pair: Pair) -> Pair:
-        wanted, found = pair
-        return wanted, found.picked(found.scores >= head.confidence)
+    def figures_of(kept: Sequence[Sequence[Pair]]) -> Figures:
+        pairs = [pair for pairs in kept for pair in pairs]
+        return figures([(true, boxes.picked(boxes.scores >= head.confidence)) for true, boxes in pairs])
 
     def shift(floats: Sequence[Any], quantized: Sequence[Any]) -> ScoreShift | None:
         a, b = (answers([pair for pairs in kept for pair in pairs]) for kept in (floats, quantized))
-        asked = (head.confidence,) if head.confidence > LEAST_SCORE else ()
-        return score_shift("boxes", a, b, sorted({*asked, *BOX_THRESHOLDS}))
+        own_threshold = (head.confidence,) if head.confidence > MIN_SHIFT_SCORE else ()
+        return score_shift("boxes", a, b, sorted({*own_threshold, *BOX_THRESHOLDS}))
 
-    kind = source.asked.kind
-    sources = f"the boxes of the float model with a score of {SURE:g} or more are the truth"
-    notes = (note, f"{kind.name}: {sources if truth is None else truth.note}")
+    metric = source.metric
+    assumed = f"the boxes of the float model with a score of {MIN_TRUTH_SCORE:g} or more are the truth"
     return Metric(
-        name=source.asked.text,
-        title=source.asked.title + (", all classes as one" if agnostic else ""),
-        kind=kind,
-        truth=truths,
+        name=metric.text,
+        title=metric.title + (", all classes as one" if head.agnostic else ""),
+        kind=metric.kind,
+        truth=truth,
         scored=scored,
-        figures=lambda found: figures([likely(pair) for pairs in found for pair in pairs]),
-        finish=(lambda rows, cut: None) if truth is None else truth.check,
-        digest=digest_of(source.asked, source.truth, repr(head)),
-        assumed=notes,
+        figures=figures_of,
+        finish=(lambda rows, cut: None) if file is None else file.check,
+        digest=digest_of(source, repr(head)),
+        assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.note}"),
         shift=shift,
     )
 
 
 def answers(pictures: Sequence[Pair]) -> Answers:
-    """Return the boxes found in pictures as answers: true ones are those of a true box at an IoU of 0.5.
+    """Return the boxes detected in pictures as answers: right are those of a true box at an IoU of 0.5.
 
     Boxes in a crowd are neither true nor false, and neither are those of classes without any true box, which
     mean average precision leaves out too: labels of some classes say nothing of the others.
     """
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
-    unit, scores, item, wanted, before = [], [], [], [], 0
-    for at, (true, given) in enumerate(pictures):
-        found = given.picked(~in_crowds(given, true, 0.5) & np.isin(given.classes, labelled))
-        matched = matches(found, true, 0.5)
-        unit.append(np.full(len(matched), at, np.int64))
-        scores.append(found.scores)
-        item.append(np.where(matched >= 0, matched + before, -1))
+    unit, scores, item, wanted, boxes_before = [], [], [], [], 0
+    for picture, (true, detected) in enumerate(pictures):
+        boxes = detected.picked(~in_crowds(detected, true, 0.5) & np.isin(detected.classes, labelled))
+        matched = matches(boxes, true, 0.5)
+        unit.append(np.full(len(matched), picture, np.int64))
+        scores.append(boxes.scores)
+        item.append(np.where(matched >= 0, matched + boxes_before, -1))
         wanted.append(float((~true.crowd).sum()))
-        before += len(true.scores)
+        boxes_before += len(true.scores)
     items = np.concatenate(item)
     return Answers(np.concatenate(unit), np.concatenate(scores), items, items >= 0, np.array(wanted))
 
 
-def _pictures_of_scores(head: Head, floats: Outputs, found: int) -> int:
-    """Return how many pictures a sample has: rows of boxes name only those with a box."""
-    return max(1, found) if head.form in ("rows7", "ssd-output") else found
-
-
-def _counted(boxes: Boxes, head: Head) -> Boxes:
-    """Return the true boxes of the classes that count, of one class where all are one."""
-    if head.classes:
-        boxes = boxes.picked(np.isin(boxes.classes, head.classes))
-    if head.agnostic:
-        return Boxes(boxes.corners, np.zeros_like(boxes.classes), boxes.scores, boxes.crowd)
-    return boxes
-
-
 @dataclass(frozen=True, eq=False)
 class _ClassMatches:
-    """The boxes found of one class, best first.
+    """The boxes detected of one class, best first.
 
     Attributes:
         picture: of each box, int64 of shape [boxes].
@@ -167,45 +158,44 @@ class _ClassMatches:
 
         Precision at a recall is the best one at that recall or a higher one, as in COCO's `accumulate`.
         """
-        there = weights @ self.wanted
+        wanted = weights @ self.wanted
         of_box = weights[:, self.picture]
-        found = np.zeros((len(weights), len(self.hit)))
+        precisions = np.zeros((len(weights), len(self.hit)))
         for at, (hit, miss) in enumerate(zip(self.hit, self.miss, strict=True)):
             right, wrong = np.cumsum(of_box * hit, axis=1), np.cumsum(of_box * miss, axis=1)
             precision = right / np.maximum(right + wrong, np.spacing(1))
             best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-            recall = right / np.maximum(there, 1.0)[:, None]
+            recall = right / np.maximum(wanted, 1.0)[:, None]
             for row in range(len(weights)):
                 places = np.searchsorted(recall[row], RECALLS, side="left")
                 reached = places[places < best.shape[1]]
-                found[row, at] = best[row, reached].sum() / RECALLS.size
-        return np.where(there > 0.0, found.mean(axis=1), np.nan)
+                precisions[row, at] = best[row, reached].sum() / RECALLS.size
+        return np.where(wanted > 0.0, precisions.mean(axis=1), np.nan)
 
 
 def average_precision(pictures: Sequence[Pair], ious: Floats, most: int) -> Figures:
     """Return COCO's mean average precision in percent, the mean over the classes that there are.
 
     Args:
-        pictures: true and found boxes of each.
+        pictures: true and detected boxes of each.
         ious: least overlaps of a match, over which the mean is taken.
-        most: found boxes of a picture and class that count, the best.
+        most: detected boxes of a picture and class that count, the best.
     """
-    matches = _matches(pictures, ious, most)
+    classes = _matches(pictures, ious, most)
 
     def figure(weights: Floats) -> Floats:
-        if not matches:  # there is nothing to find
+        if not classes:  # there is nothing to find
             return np.full(len(weights), 100.0)
-        found = np.stack([match.average_precisions(weights) for match in matches])
-        known = ~np.isnan(found)
-        total = np.where(known, found, 0.0).sum(axis=0)
-        count = known.sum(axis=0)
-        return np.asarray(100.0 * total / np.maximum(count, 1), np.float64)
+        precisions = np.stack([of_class.average_precisions(weights) for of_class in classes])
+        known = ~np.isnan(precisions)
+        total = np.where(known, precisions, 0.0).sum(axis=0)
+        return np.asarray(100.0 * total / np.maximum(known.sum(axis=0), 1), np.float64)
 
     # Two models differ on a picture where another number of boxes is true or false at some overlap.
     counts = np.zeros((len(pictures), 2, len(ious)))
-    for match in matches:
-        for at, boxes in enumerate((match.hit, match.miss)):
-            np.add.at(counts[:, at], match.picture, boxes.T)
+    for of_class in classes:
+        for at, boxes in enumerate((of_class.hit, of_class.miss)):
+            np.add.at(counts[:, at], of_class.picture, boxes.T)
     return Figures(len(pictures), figure, counts=counts.reshape(len(pictures), -1))
 
 
@@ -213,39 +203,42 @@ def _matches(pictures: Sequence[Pair], ious: Floats, most: int) -> list[_ClassMa
     """Return the matches of each class that has true boxes, as pycocotools finds them."""
     from pycocotools.cocoeval import COCOeval
 
-    classes = sorted({int(c) for wanted, _ in pictures for c in wanted.classes})
+    classes = sorted({int(c) for true, _ in pictures for c in true.classes})
     if not classes:
         return []
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
-        true = _coco_of_scores([wanted for wanted, _ in pictures], classes, with_scores=False)
         evaluation = COCOeval(
-            true, _coco_of_scores([found for _, found in pictures], classes, with_scores=True), "bbox"
+            _as_coco([true for true, _ in pictures], classes, with_scores=False),
+            _as_coco([detected for _, detected in pictures], classes, with_scores=True),
+            "bbox",
         )
         evaluation.params.iouThrs = ious
         evaluation.params.maxDets = [most]
         evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0.0, 1e10]], ["all"]
         evaluation.evaluate()
-    count, results = len(pictures), evaluation.evalImgs
-    return [_class_matches(results[at * count : (at + 1) * count], len(ious)) for at in range(len(classes))]
+    matched_classes, count = [], len(pictures)
+    for at in range(len(classes)):
+        results = evaluation.evalImgs[at * count : (at + 1) * count]  # None for a picture without such boxes
+        wanted = [0.0 if r is None else float(np.sum(np.logical_not(r["gtIgnore"]))) for r in results]
+        picture, scores = [np.zeros(0, np.int64)], [np.zeros(0)]
+        matched = [np.zeros((len(ious), 0), np.bool_)]
+        ignored = [np.zeros((len(ious), 0), np.bool_)]
+        for number, result in enumerate(results):
+            if result is not None and len(result["dtScores"]):
+                picture.append(np.full(len(result["dtScores"]), number, np.int64))
+                scores.append(np.asarray(result["dtScores"], np.float64))
+                matched.append(np.asarray(result["dtMatches"]) != 0)
+                ignored.append(np.asarray(result["dtIgnore"], np.bool_))
+        order = np.argsort(-np.concatenate(scores), kind="mergesort")
+        is_match, counts = np.concatenate(matched, axis=1), ~np.concatenate(ignored, axis=1)
+        hit, miss = is_match & counts, ~is_match & counts
+        matched_classes.append(
+            _ClassMatches(np.concatenate(picture)[order], hit[:, order], miss[:, order], np.array(wanted))
+        )
+    return matched_classes
 
 
-def _class_matches(results: Sequence[Any], ious: int) -> _ClassMatches:
-    """Return what pycocotools found of one class in each picture; None for a picture without such boxes."""
-    wanted = np.array([0.0 if r is None else float(np.sum(np.logical_not(r["gtIgnore"]))) for r in results])
-    there = [(at, r) for at, r in enumerate(results) if r is not None and len(r["dtScores"])]
-    if not there:
-        none = np.zeros((ious, 0), np.bool_)
-        return _ClassMatches(np.zeros(0, np.int64), none, none, wanted)
-    scores = np.concatenate([np.asarray(r["dtScores"], np.float64) for _, r in there])
-    order = np.argsort(-scores, kind="mergesort")
-    picture = np.concatenate([np.full(len(r["dtScores"]), at, np.int64) for at, r in there])
-    matched = np.concatenate([np.asarray(r["dtMatches"]) for _, r in there], axis=1) != 0
-    ignored = np.concatenate([np.asarray(r["dtIgnore"], bool) for _, r in there], axis=1)
-    hit, miss = matched & ~ignored, ~matched & ~ignored
-    return _ClassMatches(picture[order], hit[:, order], miss[:, order], wanted)
-
-
-def _coco_of_scores(pictures: Sequence[Boxes], classes: Sequence[int], *, with_scores: bool) -> Any:
+def _as_coco(pictures: Sequence[Boxes], classes: Sequence[int], *, with_scores: bool) -> Any:
     """Return boxes as pycocotools takes them."""
     from pycocotools.coco import COCO
 
@@ -264,11 +257,11 @@ def _coco_of_scores(pictures: Sequence[Boxes], classes: Sequence[int], *, with_s
                 "iscrowd": int(crowd),
             }
             annotations.append({**annotation, "score": float(score)} if with_scores else annotation)
-    made = COCO()
-    made.dataset = {
+    coco = COCO()
+    coco.dataset = {
         "images": [{"id": at} for at in range(len(pictures))],
         "categories": [{"id": kind} for kind in classes],
         "annotations": annotations,
     }
-    made.createIndex()
-    return made
+    coco.createIndex()
+    return coco

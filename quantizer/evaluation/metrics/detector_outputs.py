@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,11 @@ from .metric import MetricSource, Outputs
 
 Array = npt.NDArray[Any]
 
-FORMS: Mapping[str, str] = {
-    "yolov5": "[rows, boxes, 5 + classes + more]: centre, size, objectness, scores",
-    "yolov8": "[rows, 4 + classes + more, boxes]: centre, size, scores",
-    "ssd": "boxes [rows, boxes, 4] and scores [rows, boxes, classes]",
-    "boxes": "boxes [rows, boxes, 4], scores and classes [rows, boxes], after NMS",
-    "rows6": "[rows, boxes, 6]: corners, score, class, after NMS",
-    "rows7": "[boxes, 7]: row, corners, class, score, after NMS",
-    "ssd-output": "[1, 1, boxes, 7]: row, class, score, corners as shares, after NMS",
-}
-"""The forms of outputs."""
+MAX_PICTURES = 4096
+"""Pictures in one sample."""
 
-MOST_PICTURES = 4096
-"""In one sample."""
-
-CANDIDATES = 30000
-"""Boxes of one picture, the best, that suppression looks at."""
+MAX_CANDIDATES = 30000
+"""Boxes of one picture that suppression compares: those with the highest scores."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +59,21 @@ class Head:
     def boxes(self, outputs: Outputs) -> list[Boxes]:
         """Return the boxes that a detector gives for each picture, best first."""
         arrays = [np.asarray(outputs[name], np.float64) for name in self.outputs]
-        return [self._kept(boxes) for boxes in _READERS[self.form](self, arrays)]
+        return [self._selected(boxes) for boxes in FORMS[self.form].read(self, arrays)]
 
-    def _kept(self, boxes: Boxes) -> Boxes:
-        raw = self.form in ("yolov5", "yolov8", "ssd")
-        if self.first and not raw:
+    def _selected(self, boxes: Boxes) -> Boxes:
+        """Return the boxes with a sufficient score of the classes that count, suppressed where NMS is due."""
+        before_nms = FORMS[self.form].before_nms
+        if self.first and not before_nms:
             boxes = boxes_of(boxes.corners, boxes.classes - self.first, boxes.scores)
         likely = (boxes.scores >= self.confidence) & np.isfinite(boxes.corners).all(axis=1)
         if self.classes:
             likely &= np.isin(boxes.classes, self.classes)
         boxes = boxes.picked(likely)
-        boxes = boxes.picked(np.argsort(-boxes.scores, kind="stable")[:CANDIDATES])
+        boxes = boxes.picked(np.argsort(-boxes.scores, kind="stable")[:MAX_CANDIDATES])
         if self.agnostic:
             boxes = boxes_of(boxes.corners, np.zeros_like(boxes.classes), boxes.scores)
-        return suppressed(boxes, self.nms if raw else 2.0, self.most)
+        return suppressed(boxes, self.nms if before_nms else 2.0, self.most)  # no IoU is above 1
 
     def pixels(self, values: Array) -> npt.NDArray[np.float64]:
         """Return boxes [boxes, 4] as corners in pixels."""
@@ -118,37 +108,45 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         ConfigError: an option makes no sense. ModelError: the outputs are of no known form, or what would be
             scores are none.
     """
-    asked, options = source.asked, source.asked.options
+    metric, options = source.metric, source.metric.options
     form, names = _form(source)
-    classes = _class_list(source)
+    arrays = [np.asarray(source.first[name], np.float64) for name in names]
+    class_numbers = [] if options["classes"] is None else str(options["classes"]).split("+")
+    if not all(number.isdigit() for number in class_numbers):
+        raise ConfigError(
+            f"metric '{metric.text}': classes={options['classes']} are no numbers; write them as in "
+            "classes=0+2"
+        )
+    classes = tuple(map(int, class_numbers))
     scored = _scored_classes(source, form, names[0], classes) if form.startswith("yolo") else None
+
     corners = choice_of(source, "boxes", ("xyxy", "yxyx", "cxcywh"))
     if corners is None:
         # TensorFlow's detection models have rows of (top, left, bottom, right) under this name.
         tensorflow = names[0].partition(":")[0] == "detection_boxes"
         corners = "cxcywh" if form.startswith("yolo") else "yxyx" if tensorflow else "xyxy"
-    values = np.asarray(source.first[names[0]], np.float64)
-    coordinates = {"yolov8": values[:, :4] if values.ndim == 3 else values, "ssd-output": values[..., 3:]}
-    numbers = coordinates.get(form, values[..., 1:5] if form == "rows7" else values[..., :4])
+
     units = choice_of(source, "units", ("pixels", "shares"))
-    largest = float(np.abs(np.nan_to_num(numbers)).max(initial=0.0))
-    if units is None and form != "ssd-output" and not largest:
-        raise ConfigError(
-            f"metric '{asked.text}': the first sample has no box to tell pixels from shares of the picture; "
-            f"say which, as in {asked.kind.name}:units=pixels, or put another sample first"
-        )
-    shares = units == "shares" or (units is None and (form == "ssd-output" or largest <= 2.0))
+    if units is None:
+        largest = float(np.abs(np.nan_to_num(FORMS[form].coordinates(arrays[0]))).max(initial=0.0))
+        if form != "ssd-output" and not largest:
+            raise ConfigError(
+                f"metric '{metric.text}': the first sample has no box to tell pixels from shares of the "
+                f"picture; say which, as in {metric.kind.name}:units=pixels, or put another sample first"
+            )
+        units = "shares" if form == "ssd-output" or largest <= 2.0 else "pixels"
     size = (1.0, 1.0)
-    if shares:
+    if units == "shares":
         width, height = input_size(source)
         size = (float(width), float(height))
+
     background = choice_of(source, "background", ("yes", "no"))
     head = Head(
         form=form,
         outputs=names,
         corners=corners,
         size=size,
-        background=background == "yes" if background else form == "ssd" and not form.startswith("yolo"),
+        background=background == "yes" if background else form == "ssd",
         confidence=float(options["confidence"] or 0.0),
         nms=float(options["nms"] or 0.0),
         most=int(options["max"] or 0),
@@ -157,11 +155,11 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         first=int(options["first"] or 0),
         scored=scored,
     )
-    read = _check_scores(head, source)
-    unit = f"shares of {size[0]:g} x {size[1]:g} pixels" if shares else "pixels"
+    count = _check_scores(head, arrays)
+    unit = f"shares of {size[0]:g} x {size[1]:g} pixels" if units == "shares" else "pixels"
     zero = ", class 0 is the background" if head.background else ""
-    note = f"{asked.kind.name}: {', '.join(names)} read as {form}, {FORMS[form]}; {corners} in {unit}{zero}"
-    return head, note + ("" if read is None else f"; {read} classes")
+    reading = f"{', '.join(names)} read as {form}, {FORMS[form].text}; {corners} in {unit}{zero}"
+    return head, f"{metric.kind.name}: {reading}{'' if count is None else f'; {count} classes'}"
 
 
 def _scored_classes(source: MetricSource, form: str, output: str, classes: Collection[int]) -> int | None:
@@ -177,7 +175,7 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
     shape, before = source.first[output].shape, 5 if form == "yolov5" else 4
     if len(shape) != 3:
         raise ModelError(
-            f"output '{output}': {list(shape)} is not {FORMS[form]}; name another form with head="
+            f"output '{output}': {list(shape)} is not {FORMS[form].text}; name another form with head="
         )
     channels = shape[2] if form == "yolov5" else shape[1]
     if source.model.metadata_props.get("task") == "obb":
@@ -185,10 +183,12 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
             f"output '{output}': has turned boxes (task obb), which this metric does not read; score with a "
             "function of your own"
         )
-    given = source.asked.options["nc"]
+    given = source.metric.options["nc"]
     if given is not None and (not str(given).isdigit() or int(given) < 1):
-        raise ConfigError(f"metric '{source.asked.text}': nc={given} is no number of classes; give 1 or more")
-    count = _named_classes(source) if given is None else int(given)
+        raise ConfigError(
+            f"metric '{source.metric.text}': nc={given} is no number of classes; give 1 or more"
+        )
+    count = _class_count_in_metadata(source) if given is None else int(given)
     if count is not None and count > channels - before:
         where = "nc" if given is not None else "its metadata names"
         raise ModelError(
@@ -203,12 +203,12 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
     if count is None and prototypes and not classes:
         raise ModelError(
             f"output '{output}': {list(shape)} beside {prototypes[0]} may hold coefficients of masks after "
-            f"the scores; say how many classes there are, as in {source.asked.kind.name}:nc=80"
+            f"the scores; say how many classes there are, as in {source.metric.kind.name}:nc=80"
         )
     return count
 
 
-def _named_classes(source: MetricSource) -> int | None:
+def _class_count_in_metadata(source: MetricSource) -> int | None:
     """Return the number of classes that the model's metadata name, a list or dict as text; None for none."""
     try:
         names = ast.literal_eval(source.model.metadata_props.get("names", ""))
@@ -221,28 +221,22 @@ SCORE_SLACK = 1e-3
 """By which a score may lie outside of 0 to 1: rounding of float16."""
 
 
-def _check_scores(head: Head, source: MetricSource) -> int | None:
+def _check_scores(head: Head, arrays: list[Array]) -> int | None:
     """Return how many classes have a score; None where boxes bring the number of theirs.
+
+    Args:
+        head: how outputs are read.
+        arrays: the outputs on the first sample.
 
     Raises:
         ModelError: in the first sample the scores are not from 0 to 1, so that they are none.
     """
-    arrays = [np.asarray(source.first[name], np.float64) for name in head.outputs]
-    values = arrays[0]
-    scores = {
-        "yolov5": lambda: values[..., 5:][..., : head.scored],
-        "yolov8": lambda: np.moveaxis(values[:, 4:][:, : head.scored], 1, -1),
-        "ssd": lambda: arrays[1][..., int(head.background) :],
-        "boxes": lambda: arrays[1],
-        "rows6": lambda: values[..., 4],
-        "rows7": lambda: values[..., 6],
-        "ssd-output": lambda: values[..., 2],
-    }[head.form]()
-    several = head.form in ("yolov5", "yolov8", "ssd")
-    if several and head.classes:
+    form = FORMS[head.form]
+    scores = form.scores(head, arrays)
+    if form.before_nms and head.classes:
         scores = scores[..., [kind for kind in head.classes if kind < scores.shape[-1]]]
-    known = np.nan_to_num(scores)
-    low, high = float(known.min(initial=0.0)), float(known.max(initial=1.0))
+    finite = np.nan_to_num(scores)
+    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=1.0))
     if low < -SCORE_SLACK or high > 1.0 + SCORE_SLACK:
         of_yolo = "; keypoints, masks? say how many classes there are with nc=" * head.form.startswith("yolo")
         raise ModelError(
@@ -250,7 +244,7 @@ def _check_scores(head: Head, source: MetricSource) -> int | None:
             f"{high:.4g} and not from 0 to 1{of_yolo}; name the form with head=, or another output with "
             "--output"
         )
-    return scores.shape[-1] if several else None
+    return scores.shape[-1] if form.before_nms else None
 
 
 def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
@@ -286,7 +280,7 @@ def _several(shapes: Mapping[str, tuple[int, ...]], first: Outputs) -> tuple[str
     if scores is not None:
         return "ssd", (boxes, scores)
     flat = [n for n, s in shapes.items() if n != boxes and s and s[-1] == count and s in (lead, lead[-1:])]
-    labels = [n for n in flat if _whole(first[n])]
+    labels = [n for n in flat if _are_whole(first[n])]
     likely = [n for n in flat if n not in labels[:1]]
     named = [n for n in flat if "class" in n.lower() or "label" in n.lower()]
     kinds = (named or labels)[:1]
@@ -295,7 +289,7 @@ def _several(shapes: Mapping[str, tuple[int, ...]], first: Outputs) -> tuple[str
     return ("boxes", (boxes, others[0], kinds[0])) if kinds and others else None
 
 
-def _whole(values: Array) -> bool:
+def _are_whole(values: Array) -> bool:
     return values.dtype.kind in "iu" or bool((values == np.round(values)).all())
 
 
@@ -305,7 +299,7 @@ def _single(shape: tuple[int, ...], values: Array) -> str | None:
         return "ssd-output"
     if len(shape) == 2 and shape[1] == 7:
         return "rows7"
-    if len(shape) in (2, 3) and shape[-1] == 6 and _whole(values[..., 5]):
+    if len(shape) in (2, 3) and shape[-1] == 6 and _are_whole(values[..., 5]):
         return "rows6"
     if len(shape) == 3 and min(shape[1:]) >= 5:
         return "yolov8" if shape[1] < shape[2] else "yolov5"
@@ -314,22 +308,12 @@ def _single(shape: tuple[int, ...], values: Array) -> str | None:
 
 def choice_of(source: MetricSource, name: str, words: tuple[str, ...]) -> str | None:
     """Return the value of an option that is one of some words; None where it was not given."""
-    given = source.asked.options[name]
+    given = source.metric.options[name]
     if given is not None and given not in words:
         raise ConfigError(
-            f"metric '{source.asked.text}': {name}={given} is none of {', '.join(words)}; correct it"
+            f"metric '{source.metric.text}': {name}={given} is none of {', '.join(words)}; correct it"
         )
     return None if given is None else str(given)
-
-
-def _class_list(source: MetricSource) -> tuple[int, ...]:
-    given = source.asked.options["classes"]
-    parts = [] if given is None else str(given).split("+")
-    if not all(part.isdigit() for part in parts):
-        raise ConfigError(
-            f"metric '{source.asked.text}': classes={given} are no numbers; write them as in classes=0+2"
-        )
-    return tuple(int(part) for part in parts)
 
 
 def input_size(source: MetricSource) -> tuple[int, int]:
@@ -338,12 +322,12 @@ def input_size(source: MetricSource) -> tuple[int, int]:
     Raises:
         ConfigError: there are no pictures, and the option does not say it either.
     """
-    given = source.asked.options["size"]
+    given = source.metric.options["size"]
     if given is not None:
         parts = str(given).lower().split("x")
         if not all(part.isdigit() for part in parts) or len(parts) > 2:
             raise ConfigError(
-                f"metric '{source.asked.text}': size={given} is no size; write it like size=640 or "
+                f"metric '{source.metric.text}': size={given} is no size; write it like size=640 or "
                 "size=640x480"
             )
         return int(parts[0]), int(parts[-1])
@@ -353,12 +337,23 @@ def input_size(source: MetricSource) -> tuple[int, int]:
             height, width = dims[1:3] if dims[3] in (1, 3, 4) and dims[1] > 4 else dims[2:]
             return width, height
     raise ConfigError(
-        f"metric '{source.asked.text}': the model takes no pictures, whose size boxes need; give it as in "
+        f"metric '{source.metric.text}': the model takes no pictures, whose size boxes need; give it as in "
         "size=640"
     )
 
 
 # The boxes of each picture in an output of each form -----------------------------------------------------
+
+
+def _by_picture(rows: Array) -> list[Array]:
+    """Return the rows of each picture, whose number stands first."""
+    pictures = np.clip(_whole_numbers(rows[:, 0]), 0, MAX_PICTURES - 1)
+    return [rows[pictures == picture] for picture in range(int(pictures.max(initial=0)) + 1)]
+
+
+def _whole_numbers(values: Array) -> npt.NDArray[np.int64]:
+    """Return numbers of classes or pictures; what is not finite is 0."""
+    return np.asarray(np.clip(np.nan_to_num(values), -1e9, 1e9), np.float64).astype(np.int64)
 
 
 def _yolov5(head: Head, arrays: list[Array]) -> list[Boxes]:
@@ -370,48 +365,98 @@ def _yolov8(head: Head, arrays: list[Array]) -> list[Boxes]:
 
 
 def _ssd(head: Head, arrays: list[Array]) -> list[Boxes]:
-    first = 1 if head.background else 0
+    first = int(head.background)
     return [head.of_scores(row, scores[:, first:]) for row, scores in zip(*arrays, strict=True)]
 
 
 def _boxes(head: Head, arrays: list[Array]) -> list[Boxes]:
     boxes, scores, classes = (a[None] if a.ndim == n else a for a, n in zip(arrays, (2, 1, 1), strict=True))
     rows = zip(boxes, scores, classes, strict=True)
-    return [boxes_of(head.pixels(row), _numbers(kinds), likely) for row, likely, kinds in rows]
+    return [boxes_of(head.pixels(row), _whole_numbers(kinds), likely) for row, likely, kinds in rows]
+
+
+def _columns(head: Head, rows: Array, first_corner: int, kind: int, score: int) -> Boxes:
+    """Return the boxes of rows with corners, class and score in given columns."""
+    corners = head.pixels(rows[:, first_corner : first_corner + 4])
+    return boxes_of(corners, _whole_numbers(rows[:, kind]), rows[:, score])
 
 
 def _rows6(head: Head, arrays: list[Array]) -> list[Boxes]:
-    rows = arrays[0] if arrays[0].ndim == 3 else arrays[0][None]
-    return [boxes_of(head.pixels(row[:, :4]), _numbers(row[:, 5]), row[:, 4]) for row in rows]
+    pictures = arrays[0] if arrays[0].ndim == 3 else arrays[0][None]
+    return [_columns(head, rows, first_corner=0, kind=5, score=4) for rows in pictures]
 
 
 def _rows7(head: Head, arrays: list[Array]) -> list[Boxes]:
-    parts = _by_picture(arrays[0])
-    return [boxes_of(head.pixels(part[:, 1:5]), _numbers(part[:, 5]), part[:, 6]) for part in parts]
+    return [_columns(head, rows, first_corner=1, kind=5, score=6) for rows in _by_picture(arrays[0])]
 
 
 def _ssd_output(head: Head, arrays: list[Array]) -> list[Boxes]:
-    parts = _by_picture(arrays[0].reshape(-1, 7))
-    return [boxes_of(head.pixels(part[:, 3:7]), _numbers(part[:, 1]), part[:, 2]) for part in parts]
+    pictures = _by_picture(arrays[0].reshape(-1, 7))
+    return [_columns(head, rows, first_corner=3, kind=1, score=2) for rows in pictures]
 
 
-def _numbers(values: Array) -> npt.NDArray[np.int64]:
-    """Return numbers of classes or pictures; what is not finite is 0."""
-    return np.asarray(np.clip(np.nan_to_num(values), -1e9, 1e9), np.float64).astype(np.int64)
+def _first_four(values: Array) -> Array:
+    return values[..., :4]
 
 
-def _by_picture(rows: Array) -> list[Array]:
-    """Return the rows of each picture, whose number stands first."""
-    pictures = np.clip(_numbers(rows[:, 0]), 0, MOST_PICTURES - 1)
-    return [rows[pictures == picture] for picture in range(int(pictures.max(initial=0)) + 1)]
+@dataclass(frozen=True)
+class Form:
+    """A form of the outputs of detectors.
+
+    Attributes:
+        text: what the outputs hold, for people.
+        read: head and its outputs, float64 -> the boxes of each picture.
+        coordinates: the output of boxes -> their coordinates, by whose size pixels are told from shares.
+        scores: head and its outputs -> all scores, those of classes along the last axis before NMS.
+        before_nms: whether each box has a score of every class, and boxes are yet to be suppressed.
+    """
+
+    text: str
+    read: Callable[[Head, list[Array]], list[Boxes]]
+    scores: Callable[[Head, list[Array]], Array]
+    coordinates: Callable[[Array], Array] = _first_four
+    before_nms: bool = False
 
 
-_READERS = {
-    "yolov5": _yolov5,
-    "yolov8": _yolov8,
-    "ssd": _ssd,
-    "boxes": _boxes,
-    "rows6": _rows6,
-    "rows7": _rows7,
-    "ssd-output": _ssd_output,
+FORMS: Mapping[str, Form] = {
+    "yolov5": Form(
+        "[rows, boxes, 5 + classes + more]: centre, size, objectness, scores",
+        _yolov5,
+        lambda head, arrays: arrays[0][..., 5:][..., : head.scored],
+        before_nms=True,
+    ),
+    "yolov8": Form(
+        "[rows, 4 + classes + more, boxes]: centre, size, scores",
+        _yolov8,
+        lambda head, arrays: np.moveaxis(arrays[0][:, 4:][:, : head.scored], 1, -1),
+        coordinates=lambda boxes: boxes[:, :4] if boxes.ndim == 3 else boxes,
+        before_nms=True,
+    ),
+    "ssd": Form(
+        "boxes [rows, boxes, 4] and scores [rows, boxes, classes]",
+        _ssd,
+        lambda head, arrays: arrays[1][..., int(head.background) :],
+        before_nms=True,
+    ),
+    "boxes": Form(
+        "boxes [rows, boxes, 4], scores and classes [rows, boxes], after NMS",
+        _boxes,
+        lambda head, arrays: arrays[1],
+    ),
+    "rows6": Form(
+        "[rows, boxes, 6]: corners, score, class, after NMS", _rows6, lambda head, arrays: arrays[0][..., 4]
+    ),
+    "rows7": Form(
+        "[boxes, 7]: row, corners, class, score, after NMS",
+        _rows7,
+        lambda head, arrays: arrays[0][..., 6],
+        coordinates=lambda boxes: boxes[..., 1:5],
+    ),
+    "ssd-output": Form(
+        "[1, 1, boxes, 7]: row, class, score, corners as shares, after NMS",
+        _ssd_output,
+        lambda head, arrays: arrays[0][..., 2],
+        coordinates=lambda boxes: boxes[..., 3:],
+    ),
 }
+"""The forms of outputs, by the name that option head= has."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .metric import Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
 from .truth import Place, array_truth, read_npy, read_picture
 
-MOST_DECIBELS = 100.0
+MAX_DECIBELS = 100.0
 """PSNR of pictures that are equal."""
 
 K1, K2, SIGMA, RADIUS = 0.01, 0.03, 1.5, 5
@@ -23,13 +23,13 @@ Picture = npt.NDArray[np.float64]
 
 
 def psnr(source: MetricSource) -> Metric:
-    """Return the peak signal-to-noise ratio in dB, at most MOST_DECIBELS, of each picture."""
+    """Return the peak signal-to-noise ratio in dB, at most MAX_DECIBELS, of each picture."""
 
-    def score(wanted: Picture, found: Picture, most: float) -> float:
-        error = float(np.mean((wanted - found) ** 2)) / most**2
+    def score(true: Picture, output: Picture, peak: float) -> float:
+        error = float(np.mean((true - output) ** 2)) / peak**2
         if not np.isfinite(error):
             return 0.0
-        return float(min(MOST_DECIBELS, -10.0 * np.log10(max(error, 1e-300))))
+        return float(min(MAX_DECIBELS, -10.0 * np.log10(max(error, 1e-300))))
 
     return _metric(source, score)
 
@@ -37,26 +37,26 @@ def psnr(source: MetricSource) -> Metric:
 def ssim(source: MetricSource) -> Metric:
     """Return the structural similarity in percent, the mean over channels, of each picture."""
 
-    def score(wanted: Picture, found: Picture, most: float) -> float:
-        return 100.0 * float(np.nan_to_num(similarity(wanted, found, most)))
+    def score(true: Picture, output: Picture, peak: float) -> float:
+        return 100.0 * float(np.nan_to_num(similarity(true, output, peak)))
 
     return _metric(source, score)
 
 
-def similarity(one: Picture, other: Picture, most: float) -> float:
+def similarity(one: Picture, other: Picture, peak: float) -> float:
     """Return the structural similarity of two pictures (Wang et al., 2004), from -1 to 1.
 
     By hand, as the library that has it brings six others; the tests hold it against that library.
 
     Args:
         one, other: float64 of shape [channels, height, width], at least 11 by 11.
-        most: the largest value that there can be.
+        peak: the largest value that a pixel can have.
     """
     a, b = _blurred(one), _blurred(other)
     aa, bb, ab = _blurred(one * one) - a * a, _blurred(other * other) - b * b, _blurred(one * other) - a * b
-    c1, c2 = (K1 * most) ** 2, (K2 * most) ** 2
-    found = (2.0 * a * b + c1) * (2.0 * ab + c2) / ((a * a + b * b + c1) * (aa + bb + c2))
-    return float(found.mean())
+    c1, c2 = (K1 * peak) ** 2, (K2 * peak) ** 2
+    ssim_map = (2.0 * a * b + c1) * (2.0 * ab + c2) / ((a * a + b * b + c1) * (aa + bb + c2))
+    return float(ssim_map.mean())
 
 
 def _blurred(picture: Picture) -> Picture:
@@ -73,7 +73,7 @@ def _blurred(picture: Picture) -> Picture:
 def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], float]) -> Metric:
     file, output = required(source), source.output_name
     pictures = array_truth(file, {".npy": read_npy, ".png": read_picture})
-    most = _range(source)
+    peak = _peak(source)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         shape = floats[output].shape
@@ -82,47 +82,43 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
                 f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
                 "width]; choose another with --output"
             )
-        found, used = pictures.of(place, shape[0])
-        scale = most / np.iinfo(found.dtype).max if found.dtype.kind == "u" else 1.0
-        return _as_shape(found.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), used
+        picture, used = pictures.of(place, shape[0])
+        scale = peak / np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1.0
+        return _as_shape(picture.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), used
 
-    def scored(wanted: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
-        found = np.clip(outputs[output].astype(np.float64), 0.0, most)
-        if min(found.shape[2:], default=0) <= 2 * RADIUS and source.asked.kind.name == "ssim":
+    def scored(true: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
+        values = np.clip(outputs[output].astype(np.float64), 0.0, peak)
+        if min(values.shape[2:], default=0) <= 2 * RADIUS and source.metric.kind.name == "ssim":
             raise ModelError(f"output '{output}': is smaller than the window of SSIM, 11 by 11; take psnr")
-        if found.shape != wanted.shape:
+        if values.shape != true.shape:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
-        return np.array([score(w, f, most) for w, f in zip(wanted, found, strict=True)])
+        return np.array([score(a, b, peak) for a, b in zip(true, values, strict=True)])
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title} of output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title} of output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
-        figures=_figures,
+        figures=lambda kept: mean_of(np.concatenate(list(kept))),
         finish=pictures.check_rows,
-        digest=digest_of(source.asked, file, output),
-        assumed=(f"{source.asked.kind.name}: values of output '{output}' are taken as 0 to {most:g}",),
+        digest=digest_of(source, output),
+        assumed=(f"{source.metric.kind.name}: values of output '{output}' are taken as 0 to {peak:g}",),
     )
 
 
-def _figures(found: Sequence[Floats]) -> Figures:
-    return mean_of(np.concatenate(list(found)))
-
-
-def _range(source: MetricSource) -> float:
+def _peak(source: MetricSource) -> float:
     """Return the largest value that a pixel can have: as the user says, or 1 or 255 by the first picture."""
-    given = source.asked.options["range"]
+    given = source.metric.options["range"]
     if given is None:
         return 1.0 if float(source.first[source.output_name].max(initial=0.0)) <= 4.0 else 255.0
     try:
-        most = float(given)
+        peak = float(given)
     except ValueError:
-        most = 0.0
-    if not most > 0.0:
-        raise ConfigError(f"metric '{source.asked.text}': range={given} is no number above 0; give 1 or 255")
-    return most
+        peak = 0.0
+    if not peak > 0.0:
+        raise ConfigError(f"metric '{source.metric.text}': range={given} is no number above 0; give 1 or 255")
+    return peak
 
 
 def _as_shape(

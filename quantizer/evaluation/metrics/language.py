@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ....profiles.samples.values import Sample
 from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
 from .truth import Place
 
-ROWS = 64
+POSITIONS_AT_ONCE = 64
 """Positions whose scores are exponentiated at a time: vocabularies are large."""
 
 
@@ -29,14 +30,15 @@ def perplexity(source: MetricSource) -> Metric:
         ConfigError: which input has the ids is not known. ModelError, when it is used: the output is no
             scores of tokens. DataError, at the end: no next token is known.
     """
-    output, asked = source.output_name, source.asked
+    output, metric = source.output_name, source.metric
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         assert place.sample is not None
-        return (_next_tokens(place.sample, asked.options["ids"], asked.text), not place.sample.step), 0
+        return (_next_tokens(place.sample, metric.options["ids"], metric.text), not place.sample.step), 0
 
-    def scored(wanted: tuple[npt.NDArray[np.int64], bool], outputs: Outputs) -> Floats:
-        tokens, begins = wanted
+    def scored(truth: tuple[npt.NDArray[np.int64], bool], outputs: Outputs) -> Floats:
+        """Return, of one sample: whether a text begins, negative log-probability, tokens, that of chance."""
+        tokens, begins = truth
         values = outputs[output]
         if values.ndim < 2 or values.dtype.kind not in "fV":
             raise ModelError(
@@ -45,28 +47,28 @@ def perplexity(source: MetricSource) -> Metric:
             )
         scores, truths = _aligned(values, tokens)
         lost = 0.0
-        for start in range(0, len(truths), ROWS):
-            part = scores[start : start + ROWS].astype(np.float64)
+        for start in range(0, len(truths), POSITIONS_AT_ONCE):
+            part = scores[start : start + POSITIONS_AT_ONCE].astype(np.float64)
             total = np.logaddexp.reduce(part, axis=1)
-            own = truths[start : start + ROWS]
+            own = truths[start : start + POSITIONS_AT_ONCE]
             lost += float((total - part[np.arange(len(own)), own]).sum())
-        # Who knows nothing of the text gives every token the same probability.
+        # A model that knows nothing of the text gives every token the same probability.
         return np.array([begins, lost, len(truths), len(truths) * np.log(values.shape[-1])])
 
     return Metric(
-        name=asked.text,
-        title=f"{asked.title} of output '{output}'",
-        kind=asked.kind,
+        name=metric.text,
+        title=f"{metric.title} of output '{output}'",
+        kind=metric.kind,
         truth=truth,
         scored=scored,
         figures=lambda kept: _figures(kept, 1, output),
-        digest=digest_of(asked, None, output),
+        digest=digest_of(replace(source, truth=None, labels=None), output),
         at_random=lambda kept: _figures(kept, 3, output),
     )
 
 
 def _figures(kept: Sequence[Floats], column: int, output: str) -> Figures:
-    """Return the perplexity; in column 1 that of the model, in column 3 of who knows nothing."""
+    """Return the perplexity: of the model by column 1, of a uniform distribution by column 3."""
     rows = np.stack(list(kept))
     texts = np.maximum(np.cumsum(rows[:, 0]) - 1, 0).astype(np.intp)
     sums = np.zeros((int(texts.max()) + 1, 2))
@@ -90,27 +92,26 @@ def _aligned(
     """
     positions = values.shape[-2]
     scores = values.reshape(-1, positions, values.shape[-1])
-    known = tokens.reshape(len(scores), -1)[:, -positions:] if tokens.size else np.full(scores.shape[:2], -1)
-    if known.shape[1] < positions:
-        known = np.pad(known, [(0, 0), (0, positions - known.shape[1])], constant_values=-1)
-    chosen = known >= 0
-    return scores[chosen], known[chosen]
+    truths = tokens.reshape(len(scores), -1)[:, -positions:] if tokens.size else np.full(scores.shape[:2], -1)
+    if truths.shape[1] < positions:
+        truths = np.pad(truths, [(0, 0), (0, positions - truths.shape[1])], constant_values=-1)
+    return scores[truths >= 0], truths[truths >= 0]
 
 
-def _next_tokens(sample: Sample, ids: Any, asked: str) -> npt.NDArray[np.int64]:
-    """Return the token after each position, -1 where nobody knows, of the shape of the ids."""
+def _next_tokens(sample: Sample, ids: Any, metric: str) -> npt.NDArray[np.int64]:
+    """Return the token after each position, -1 where it is not known, of the shape of the ids."""
     if sample.next_tokens is not None:
         return sample.next_tokens
     roles = {name: usual_role(name) for name in sample.arrays}
     integer = [n for n, a in sample.arrays.items() if a.dtype.kind in "iu" and a.ndim]
     usual = [name for name in integer if roles[name] == "ids"]
-    found = [str(ids)] if ids is not None else usual or integer
-    if len(found) != 1 or found[0] not in sample.arrays:
+    candidates = [str(ids)] if ids is not None else usual or integer
+    if len(candidates) != 1 or candidates[0] not in sample.arrays:
         raise ConfigError(
-            f"metric '{asked}': which input has the tokens is not known; name it, as in perplexity:ids=NAME."
-            f"{nearest(found[0] if found else '', list(sample.arrays))}"
+            f"metric '{metric}': which input has the tokens is not known; name it, as in perplexity:ids=NAME."
+            f"{nearest(candidates[0] if candidates else '', list(sample.arrays))}"
         )
-    tokens = np.asarray(sample.arrays[found[0]], np.int64)
+    tokens = np.asarray(sample.arrays[candidates[0]], np.int64)
     following = np.full(tokens.shape, -1)
     following[..., :-1] = tokens[..., 1:]
     for name, role in roles.items():

@@ -1,7 +1,7 @@
-"""A metric: how outputs become a figure, held against what truth; one concept for `evaluate` and `tune`.
+"""A metric: how outputs become a figure, and by which truth; one concept for `evaluate` and `tune`.
 
-A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it looks for the truth
-and keeps what it needs of the outputs; at the end it makes `Figures` of all that was kept, which can be
+A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it reads the truth
+and keeps what it needs of the outputs; at the end it makes `Figures` of all that it kept, which can be
 computed for any weights of the units, so that intervals come from drawing the units anew.
 """
 
@@ -24,7 +24,7 @@ from ....profiles.samples.values import Sample
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
 
-if TYPE_CHECKING:  # which needs what is here
+if TYPE_CHECKING:  # `score_shift` imports this module
     from .score_shift import ScoreShift
 
 Floats = npt.NDArray[np.float64]
@@ -38,14 +38,14 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """What a metric finds in the outputs of one model on all samples.
+    """What a metric computes from the outputs of one model on all samples.
 
     Attributes:
         units: rows, samples or pictures that are scored.
         figure: weights of the units, float64 of shape [repeats, units] -> the figure for each, [repeats].
         scores: score of each unit where the figure is their mean; None elsewhere.
-        counts: what was counted of each unit, float64 of shape [units, counts]: units with the same counts do
-            not differ between two models; None where nothing is counted.
+        counts: counts of each unit, float64 of shape [units, counts]: units with the same counts do not
+            differ between two models; None where nothing is counted.
     """
 
     units: int
@@ -83,19 +83,19 @@ class Metric:
     """A metric, opened with its truth.
 
     Attributes:
-        name: as it was asked for.
+        name: as the user wrote it.
         title: for people.
         kind: what its figure means.
         truth: place of a sample and the float model's outputs on it -> the truth about it, in whatever form
             the metric has it, and how many rows of the file it used.
         scored: that truth and the outputs of one model -> what is kept of them.
-        figures: what was kept of all samples -> what it amounts to.
+        figures: what was kept of all samples -> the figures.
         finish: called with the number of all rows, and whether samples were left out at the end; raises
             DataError where the truth is about more or fewer.
         digest: of the truth and of the options.
         assumed: sentences about what was assumed of outputs and truth.
-        at_random: what was kept of all samples -> what it would amount to if the truth of each row were that
-            of another; None where the truth is a sequence of rows that can be exchanged one by one.
+        at_random: what was kept of all samples -> the figures if the truth of each row were that of another;
+            None where the truth is a sequence of rows that can be exchanged one by one.
         shift: what was kept of the float and of the quantized model -> by how much scores moved; None where
             the metric is not about answers with scores.
     """
@@ -138,7 +138,7 @@ class MetricSource:
     """What a metric of the table is opened with.
 
     Attributes:
-        asked: the metric with its options.
+        metric: its name, options and entry in the table.
         truth: file or folder; None where none was given, or it is `labels`.
         output: name of the output that is scored; None for the first (that fits).
         class_axis: axis of its classes; None for what its operator says.
@@ -149,7 +149,7 @@ class MetricSource:
         labels: the truth, where it is labels that were read already.
     """
 
-    asked: NamedMetric
+    metric: NamedMetric
     truth: str | None
     output: str | None
     class_axis: int | None
@@ -169,26 +169,31 @@ def required(source: MetricSource) -> str:
     """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
     if source.truth is None:
         raise ConfigError(
-            f"metric '{source.asked.text}': needs the truth: {source.asked.kind.truth}; "
+            f"metric '{source.metric.text}': needs the truth: {source.metric.kind.truth}; "
             "give it with --labels (labels= in Python)"
         )
     return source.truth
 
 
-def digest_of(asked: NamedMetric, path: str | None, more: str = "", labels: Labels | None = None) -> str:
-    """Return a digest of a metric: name, options and the bytes of its truth: a file, a folder or labels."""
-    digest = hashlib.sha256(repr((asked.kind.name, asked.number, sorted(asked.options.items()))).encode())
-    digest.update(more.encode())
-    if labels is not None:
-        digest.update(labels.classes.tobytes())
-    for file in () if path is None else _files(Path(path)):
-        digest.update(file.name.encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+def digest_of(source: MetricSource, reading: str = "") -> str:
+    """Return a digest of a metric: name, options, and the bytes of its truth: a file, a folder or labels.
+
+    Args:
+        source: what the metric was opened with.
+        reading: how it reads the outputs, which is part of the digest.
+    """
+    metric = source.metric
+    digest = hashlib.sha256(repr((metric.kind.name, metric.number, sorted(metric.options.items()))).encode())
+    digest.update(reading.encode())
+    if source.labels is not None:
+        digest.update(source.labels.classes.tobytes())
+    if source.truth is not None:
+        path = Path(source.truth)
+        if is_data_yaml(source.truth):
+            files = [boxes for _, boxes in box_files(source.truth).values() if boxes.is_file()]
+        else:
+            files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        for file in sorted(files):
+            digest.update(file.name.encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def _files(path: Path) -> Sequence[Path]:
-    if is_data_yaml(str(path)):
-        labels = box_files(str(path)).values()
-        return sorted(boxes for _, boxes in labels if boxes.is_file())
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

@@ -42,20 +42,21 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         shape = floats[output].shape
         rows = shape[0] if shape else 1
-        wanted, used = values.of(place, rows)
-        if wanted.size != floats[output].size:
+        true, used = values.of(place, rows)
+        if true.size != floats[output].size:
             raise DataError(
-                f"{file}, sample {place.name}: {list(wanted.shape)} true numbers for output '{output}' of "
+                f"{file}, sample {place.name}: {list(true.shape)} true numbers for output '{output}' of "
                 f"shape {list(shape)}; give one for each element"
             )
-        return wanted.reshape(shape).astype(np.float64), used
+        return true.reshape(shape).astype(np.float64), used
 
-    def scored(wanted: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
-        found = outputs[output]
-        if found.shape != wanted.shape:
+    def scored(true: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
+        """Return sums for each row: elements, square error, absolute error; mean and spread of the truth."""
+        if outputs[output].shape != true.shape:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
-        error, rows = found.astype(np.float64) - wanted, max(1, wanted.shape[0] if wanted.ndim else 1)
-        error, flat = error.reshape(rows, -1), wanted.reshape(rows, -1)
+        rows = max(1, true.shape[0] if true.ndim else 1)
+        error = (outputs[output].astype(np.float64) - true).reshape(rows, -1)
+        flat = true.reshape(rows, -1)
         mean = flat.mean(axis=1) if flat.shape[1] else np.zeros(rows)
         return np.stack(
             [
@@ -68,23 +69,23 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
             axis=1,
         )
 
-    def figures(found: Sequence[Floats]) -> Figures:
-        """Sums of true numbers less their mean: the squares of large numbers that hardly vary lose it all."""
-        sums = np.concatenate(list(found))
+    def figures(kept: Sequence[Floats]) -> Figures:
+        # True numbers less their mean: squares of large numbers that hardly vary have no digit left for it.
+        sums = np.concatenate(list(kept))
         count, mean = sums[:, 0], sums[:, 3]
         away = mean - (count @ mean) / max(count.sum(), 1.0)
         sums = np.column_stack([sums[:, :3], count * away, sums[:, 4] + count * away**2])
         return of_sums(sums, figure)
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title} of output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title} of output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
         figures=figures,
         finish=values.check_rows,
-        digest=digest_of(source.asked, file, output),
+        digest=digest_of(source, output),
     )
 
 

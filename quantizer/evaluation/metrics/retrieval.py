@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from .truth import Place, load_labels
 
 def recall(source: MetricSource) -> Metric:
     """Return the share of queries with a document of theirs among the K nearest."""
-    most = source.asked.number
+    most = source.metric.number
     return _search(source, lambda ranks: np.asarray(100.0 * (ranks <= most), np.float64))
 
 
@@ -31,20 +32,20 @@ def cosine(source: MetricSource) -> Metric:
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         return _unit_rows(floats[output]), 0
 
-    def scored(wanted: Floats, outputs: Outputs) -> Floats:
-        found = _unit_rows(outputs[output])
-        if found.shape != wanted.shape:
-            return np.zeros(len(wanted))
-        return np.asarray(100.0 * np.nan_to_num((wanted * found).sum(axis=1)), np.float64)
+    def scored(float_rows: Floats, outputs: Outputs) -> Floats:
+        rows = _unit_rows(outputs[output])
+        if rows.shape != float_rows.shape:
+            return np.zeros(len(float_rows))
+        return np.asarray(100.0 * np.nan_to_num((float_rows * rows).sum(axis=1)), np.float64)
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title}, output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title}, output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
-        figures=lambda found: mean_of(np.concatenate(list(found))),
-        digest=digest_of(source.asked, None, output),
+        figures=lambda kept: mean_of(np.concatenate(list(kept))),
+        digest=digest_of(replace(source, truth=None, labels=None), output),
     )
 
 
@@ -57,7 +58,13 @@ def _unit_rows(values: npt.NDArray[Any]) -> Floats:
 
 
 def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
-    file, output, among = required(source), source.output_name, _among(source)
+    """Return a metric of the rank of the first document of each query."""
+    file, output, among = required(source), source.output_name, source.metric.options["among"]
+    if among is not None and (not str(among).isdigit() or int(among) < 2):
+        raise ConfigError(
+            f"metric '{source.metric.text}': among={among} is no number of documents; give 2 or more"
+        )
+    among = None if among is None else int(among)
     pairs = load_labels(file)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
@@ -65,36 +72,25 @@ def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
         return pairs.classes[place.row : place.row + rows], rows
 
     def scored(numbers: npt.NDArray[np.int64], outputs: Outputs) -> tuple[npt.NDArray[np.int64], Floats]:
-        found = _unit_rows(outputs[output])
-        return numbers, found if len(found) == numbers.size else np.zeros((numbers.size, found.shape[1]))
+        rows = _unit_rows(outputs[output])
+        return numbers, rows if len(rows) == numbers.size else np.zeros((numbers.size, rows.shape[1]))
 
-    def figures(found: Sequence[tuple[npt.NDArray[np.int64], Floats]], of_next: bool = False) -> Figures:
-        numbers = np.concatenate([part for part, _ in found])
-        rows = np.concatenate([rows for _, rows in found])
+    def figures(kept: Sequence[tuple[npt.NDArray[np.int64], Floats]], of_next: bool = False) -> Figures:
+        numbers = np.concatenate([numbers for numbers, _ in kept])
+        rows = np.concatenate([rows for _, rows in kept])
         return mean_of(score(_ranks(numbers, rows, among, file, of_next)))
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title}, output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title}, output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
         figures=figures,
         finish=lambda rows, cut: pairs.check_rows(rows, cut=cut),
-        digest=digest_of(source.asked, file, output),
-        at_random=lambda found: figures(found, of_next=True),
+        digest=digest_of(source, output),
+        at_random=lambda kept: figures(kept, of_next=True),
     )
-
-
-def _among(source: MetricSource) -> int | None:
-    given = source.asked.options["among"]
-    if given is None:
-        return None
-    if not str(given).isdigit() or int(given) < 2:
-        raise ConfigError(
-            f"metric '{source.asked.text}': among={given} is no number of documents; give 2 or more"
-        )
-    return int(given)
 
 
 def _ranks(
@@ -112,32 +108,22 @@ def _ranks(
         where: file of the pairs, for messages.
         of_next: whether each query looks for the documents of the next one instead of its own.
     """
-    found, queries = np.unique(numbers, return_index=True)
+    pairs, queries = np.unique(numbers, return_index=True)
     queries = np.sort(queries)
     documents = np.setdiff1d(np.arange(numbers.size), queries)
-    if np.setdiff1d(found, numbers[documents]).size:
-        alone = int(np.setdiff1d(found, numbers[documents])[0])
+    without_document = np.setdiff1d(pairs, numbers[documents])
+    if without_document.size:
         raise DataError(
-            f"{where}: pair {alone} has one row, a query without a document; give at least two rows the same "
-            "number (a sample that is tuned on holds both)"
+            f"{where}: pair {int(without_document[0])} has one row, a query without a document; give at "
+            "least two rows the same number (a sample that is tuned on holds both)"
         )
     blocks = np.array_split(queries, max(1, queries.size // among)) if among else [queries]
-    ranks = [
-        _ranks_in(numbers, rows, block, documents[np.isin(numbers[documents], numbers[block])], of_next)
-        for block in blocks
-    ]
+    ranks = []
+    for block in blocks:
+        searched = documents[np.isin(numbers[documents], numbers[block])]
+        similarity = rows[block] @ rows[searched].T
+        similarity = np.where(np.isnan(similarity), -2.0, similarity)
+        own = np.roll(numbers[block], -int(of_next))[:, None] == numbers[searched]
+        best = np.where(own, similarity, -np.inf).max(axis=1, keepdims=True)
+        ranks.append(1.0 + ((similarity >= best) & ~own).sum(axis=1))
     return np.concatenate(ranks)
-
-
-def _ranks_in(
-    numbers: npt.NDArray[np.int64],
-    rows: Floats,
-    queries: npt.NDArray[np.int64],
-    documents: npt.NDArray[np.int64],
-    of_next: bool,
-) -> Floats:
-    near = rows[queries] @ rows[documents].T
-    near = np.where(np.isnan(near), -2.0, near)
-    own = np.roll(numbers[queries], -int(of_next))[:, None] == numbers[documents]
-    best = np.where(own, near, -np.inf).max(axis=1, keepdims=True)
-    return np.asarray(1 + ((near >= best) & ~own).sum(axis=1), np.float64)

@@ -24,7 +24,7 @@ def mean_iou(source: MetricSource) -> Metric:
         ConfigError: an option makes no sense. DataError: the masks cannot be read, or have another size than
             the output. ModelError: the output has no classes.
     """
-    output, ignore = source.output_name, int(source.asked.options["ignore"] or 0)
+    output, ignore = source.output_name, int(source.metric.options["ignore"] or 0)
     axis, threshold, assumed = _classes(source)
     files = (
         None if source.truth is None else array_truth(source.truth, {".npy": read_npy, ".png": read_picture})
@@ -34,37 +34,37 @@ def mean_iou(source: MetricSource) -> Metric:
         values = outputs[output]
         if axis is not None:
             return np.asarray(np.argmax(values, axis=axis), np.int64)
-        found = values > threshold if is_float(values) else values
-        return np.asarray(found[:, 0] if found.ndim == 4 else found, np.int64)
+        mask = values > threshold if is_float(values) else values
+        return np.asarray(mask[:, 0] if mask.ndim == 4 else mask, np.int64)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
-        mine = masks(floats)
+        float_masks = masks(floats)
         if files is None:
-            return mine, 0
-        wanted, used = files.of(place, len(mine))
-        wanted = wanted[None] if wanted.ndim == mine.ndim - 1 else wanted
-        if wanted.shape != mine.shape:
+            return float_masks, 0
+        true, used = files.of(place, len(float_masks))
+        true = true[None] if true.ndim == float_masks.ndim - 1 else true
+        if true.shape != float_masks.shape:
             raise DataError(
-                f"{source.truth}, sample {place.name}: its mask has shape {list(wanted.shape)}, the output's "
-                f"{list(mine.shape)}; give masks of the output's size"
+                f"{source.truth}, sample {place.name}: its mask has shape {list(true.shape)}, the output's "
+                f"{list(float_masks.shape)}; give masks of the output's size"
             )
-        return wanted.astype(np.int64), used
+        return true.astype(np.int64), used
 
-    def scored(wanted: Masks, outputs: Outputs) -> list[tuple[Floats, Floats]]:
-        found = masks(outputs)
-        if found.shape != wanted.shape:
+    def scored(true: Masks, outputs: Outputs) -> list[tuple[Floats, Floats]]:
+        predicted = masks(outputs)
+        if predicted.shape != true.shape:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
-        return [_overlap(w, f, ignore) for w, f in zip(wanted, found, strict=True)]
+        return [_overlap(a, b, ignore) for a, b in zip(true, predicted, strict=True)]
 
     return Metric(
-        name=source.asked.text,
-        title=f"{source.asked.title} of output '{output}'",
-        kind=source.asked.kind,
+        name=source.metric.text,
+        title=f"{source.metric.title} of output '{output}'",
+        kind=source.metric.kind,
         truth=truth,
         scored=scored,
         figures=_figures,
         finish=(lambda rows, cut: None) if files is None else files.check_rows,
-        digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}"),
+        digest=digest_of(source, f"{output} {source.class_axis}"),
         assumed=assumed,
     )
 
@@ -72,7 +72,7 @@ def mean_iou(source: MetricSource) -> Metric:
 def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
     """Return the axis of the classes, or None and the threshold of a mask of two; and what was assumed."""
     output = source.output_name
-    values, given = source.first[output], source.asked.options["threshold"]
+    values, given = source.first[output], source.metric.options["threshold"]
     channels = values.shape[1] if values.ndim == 4 else 1
     if given is None and is_float(values):
         axis = class_axes(source.model, output, source.class_axis)[output].axis_in(values.shape)
@@ -91,27 +91,26 @@ def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
         threshold = float(given) if given is not None else 0.5 if shares else 0.0
     except ValueError as error:
         raise ConfigError(
-            f"metric '{source.asked.text}': threshold={given} is no number; give one, such as 0.5"
+            f"metric '{source.metric.text}': threshold={given} is no number; give one, such as 0.5"
         ) from error
     return None, threshold, (f"miou: output '{output}' is class 1 above {threshold:g}, else class 0",)
 
 
-def _overlap(wanted: Masks, found: Masks, ignore: int) -> tuple[Floats, Floats]:
-    """Return the pixels of each class that both have, and that either has."""
-    counted = (wanted != ignore) & (wanted >= 0)
-    wanted, found = wanted[counted], found[counted]
-    classes = 1 + int(max(wanted.max(initial=0), found.max(initial=0)))
-    both = np.bincount(wanted[wanted == found], minlength=classes)
-    either = np.bincount(wanted, minlength=classes) + np.bincount(found, minlength=classes) - both
+def _overlap(true: Masks, predicted: Masks, ignore: int) -> tuple[Floats, Floats]:
+    """Return the pixels of each class that both masks have, and that either has."""
+    counted = (true != ignore) & (true >= 0)
+    true, predicted = true[counted], predicted[counted]
+    classes = 1 + int(max(true.max(initial=0), predicted.max(initial=0)))
+    both = np.bincount(true[true == predicted], minlength=classes)
+    either = np.bincount(true, minlength=classes) + np.bincount(predicted, minlength=classes) - both
     return both.astype(np.float64), either.astype(np.float64)
 
 
-def _figures(found: Sequence[list[tuple[Floats, Floats]]]) -> Figures:
-    rows = [row for sample in found for row in sample]
+def _figures(samples: Sequence[list[tuple[Floats, Floats]]]) -> Figures:
+    """Return the mean IoU from the pixels of each row: those in both masks, then those in either."""
+    rows = [row for sample in samples for row in sample]
     classes = max(both.size for both, _ in rows)
-    sums = np.array(
-        [[np.resize(np.pad(part, (0, classes - part.size)), classes) for part in row] for row in rows]
-    )
+    sums = np.array([[np.pad(part, (0, classes - part.size)) for part in row] for row in rows])
 
     def figure(totals: Floats) -> Floats:
         both, either = totals[:, :classes], totals[:, classes:]

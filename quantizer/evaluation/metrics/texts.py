@@ -14,12 +14,12 @@ from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, o
 from .table import NamedMetric
 from .truth import Place, read_text
 
-_WORDS: Mapping[str, tuple[str | None, ...]] = {
+OPTION_VALUES: Mapping[str, tuple[str | None, ...]] = {
     "spaces": ("keep", "ignore"),
     "case": ("keep", "ignore"),
     "layout": ("btc", "tbc", None),
 }
-"""Values that options may have."""
+"""Values that options may have; those of the others are numbers and files."""
 
 
 def word_error_rate(source: MetricSource) -> Metric:
@@ -56,15 +56,16 @@ class Reader:
         if values.dtype.kind in "OUS":
             return [str(text) for text in values.reshape(-1)]
         if values.dtype.kind in "iu":
-            return [self._of_tokens(row) for row in values.reshape(-1, values.shape[-1])]
+            texts = []
+            for row in values.reshape(-1, values.shape[-1]):
+                stops = [] if self.end is None else np.flatnonzero(row == self.end).tolist()
+                ids = row[: stops[0]] if stops else row
+                known = (i for i in ids if 0 <= i < len(self.tokens) and i != self.blank)
+                texts.append(_joined([self.tokens[i] for i in known]))
+            return texts
         steps = values[None] if values.ndim == 2 else values
         steps = np.moveaxis(steps, 1, 0) if self.time_first else steps
         return [greedy_text(row, self.tokens, self.blank) for row in steps]
-
-    def _of_tokens(self, row: npt.NDArray[Any]) -> str:
-        stops = [] if self.end is None else np.flatnonzero(row == self.end).tolist()
-        ids = row[: stops[0]] if stops else row
-        return _joined([self.tokens[i] for i in ids if 0 <= i < len(self.tokens) and i != self.blank])
 
 
 def greedy_text(scores: npt.NDArray[Any], tokens: Sequence[str], blank: int) -> str:
@@ -87,22 +88,32 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
 
     reader, assumed = _reader(source)
     lines = None if source.truth is None else read_text(source.truth).removesuffix("\n").split("\n")
-    asked = source.asked
+    metric = source.metric
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
-        mine = reader.texts(floats)
+        float_texts = reader.texts(floats)
         if lines is None:
-            return mine, 0
-        return lines[place.row : place.row + len(mine)], len(mine)
+            return float_texts, 0
+        return lines[place.row : place.row + len(float_texts)], len(float_texts)
 
-    def scored(wanted: Sequence[str], outputs: Outputs) -> Floats:
-        found = reader.texts(outputs)
-        found = found if len(found) >= len(wanted) else [""] * len(wanted)
+    def units_of(text: str) -> list[str]:
+        text = text.replace(" ", "") if metric.options["spaces"] == "ignore" else text
+        return units(text.lower() if metric.options["case"] == "ignore" else text)
+
+    def scored(true_texts: Sequence[str], outputs: Outputs) -> Floats:
+        """Return the edits and the length of the truth of each row."""
+        texts = reader.texts(outputs)
+        texts = texts if len(texts) >= len(true_texts) else [""] * len(true_texts)
         rows = []
-        for true, read in zip(wanted, found[: len(wanted)], strict=True):
-            a, b = units(_normal(true, asked)), units(_normal(read, asked))
+        for true, text in zip(true_texts, texts[: len(true_texts)], strict=True):
+            a, b = units_of(true), units_of(text)
             rows.append((float(Levenshtein.distance(a, b)), float(len(a))))
         return np.array(rows, np.float64).reshape(-1, 2)
+
+    def figures(kept: Sequence[Floats]) -> Figures:
+        return of_sums(
+            np.concatenate(list(kept)), lambda sums: 100.0 * sums[:, 0] / np.maximum(1.0, sums[:, 1])
+        )
 
     def finish(rows: int, cut: bool) -> None:
         if lines is not None and (rows > len(lines) or (rows < len(lines) and not cut)):
@@ -112,64 +123,60 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
             )
 
     return Metric(
-        name=asked.text,
-        title=f"{asked.title} of output '{reader.output}'",
-        kind=asked.kind,
+        name=metric.text,
+        title=f"{metric.title} of output '{reader.output}'",
+        kind=metric.kind,
         truth=truth,
         scored=scored,
-        figures=_figures,
+        figures=figures,
         finish=finish,
-        digest=digest_of(asked, source.truth, repr(reader)),
+        digest=digest_of(source, repr(reader)),
         assumed=assumed,
     )
 
 
-def _figures(found: Sequence[Floats]) -> Figures:
-    return of_sums(np.concatenate(list(found)), lambda sums: 100.0 * sums[:, 0] / np.maximum(1.0, sums[:, 1]))
-
-
-def _normal(text: str, asked: NamedMetric) -> str:
-    text = text.replace(" ", "") if asked.options["spaces"] == "ignore" else text
-    return text.lower() if asked.options["case"] == "ignore" else text
-
-
 def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
     """Return how the output becomes texts, and what was assumed of it."""
-    output, asked = source.output_name, source.asked
+    output, metric = source.output_name, source.metric
     values = source.first[output]
-    for name, words in _WORDS.items():
-        if asked.options[name] not in words:
+    for name, words in OPTION_VALUES.items():
+        if metric.options[name] not in words:
             raise ConfigError(
-                f"metric '{asked.text}': {name}={asked.options[name]} is none of "
+                f"metric '{metric.text}': {name}={metric.options[name]} is none of "
                 f"{', '.join(str(w) for w in words if w)}; correct it"
             )
     if values.dtype.kind in "OUS":
         return Reader(output), ()
-    end = _number(asked, "end")
+    end = _number(metric, "end")
     if values.dtype.kind in "iu" and values.ndim:
-        return Reader(output, _charset(source, None)[0], _number(asked, "blank") or 0, end=end), ()
+        return Reader(output, _charset(source, None)[0], _number(metric, "blank") or 0, end=end), ()
     if values.ndim not in (2, 3):
         raise ModelError(
             f"output '{output}': shape {list(values.shape)} is no text [rows, time, classes]; choose another "
             "with --output"
         )
-    time_first = asked.options["layout"] == "tbc"
-    if asked.options["layout"] is None:
+    time_first = metric.options["layout"] == "tbc"
+    if metric.options["layout"] is None:
         time_first = values.ndim == 3 and values.shape[1] == 1 < values.shape[0]
     tokens, how = _charset(source, values.shape[-1])
-    blank = values.shape[-1] - 1 if asked.options["blank"] == -1 else int(asked.options["blank"] or 0)
+    blank = _blank(metric, values.shape[-1])
     order = "[time, rows, classes]" if time_first else "[rows, time, classes]"
-    note = f"{asked.kind.name}: output '{output}' is {order}, class {blank} is the blank, {how}"
+    note = f"{metric.kind.name}: output '{output}' is {order}, class {blank} is the blank, {how}"
     return Reader(output, tokens, blank, time_first, end), (note,)
 
 
-def _number(asked: NamedMetric, name: str) -> int | None:
-    value = asked.options[name]
+def _number(metric: NamedMetric, name: str) -> int | None:
+    value = metric.options[name]
     if value is None or isinstance(value, int):
         return value
     if not str(value).isdigit():
-        raise ConfigError(f"metric '{asked.text}': {name}={value} is no number of a token; give one")
+        raise ConfigError(f"metric '{metric.text}': {name}={value} is no number of a token; give one")
     return int(value)
+
+
+def _blank(metric: NamedMetric, classes: int) -> int:
+    """Return the class that is the blank of CTC; option -1 is the last."""
+    return classes - 1 if metric.options["blank"] == -1 else int(metric.options["blank"] or 0)
 
 
 def _charset(source: MetricSource, classes: int | None) -> tuple[tuple[str, ...], str]:
@@ -178,21 +185,21 @@ def _charset(source: MetricSource, classes: int | None) -> tuple[tuple[str, ...]
     A list with one text fewer than classes lacks the blank, and with two fewer a space at the end as well, as
     the lists of PaddleOCR do.
     """
-    file, asked = source.asked.options["charset"], source.asked
+    file, metric = source.metric.options["charset"], source.metric
     if file is not None:
         where, text = str(file), read_text(str(file)).removesuffix("\n")
     elif "character" in source.model.metadata_props:
         where, text = "the model's metadata", source.model.metadata_props["character"].removesuffix("\n")
     else:
         raise ConfigError(
-            f"metric '{asked.text}': needs the text of each class, a file with one a line; give it as in "
-            f"{asked.kind.name}:charset=tokens.txt"
+            f"metric '{metric.text}': needs the text of each class, a file with one a line; give it as in "
+            f"{metric.kind.name}:charset=tokens.txt"
         )
     tokens = text.replace("\r\n", "\n").split("\n")
     how = f"{len(tokens)} texts from {where}"
     if classes is None or len(tokens) == classes:
         return tuple(tokens), how
-    blank = classes - 1 if asked.options["blank"] == -1 else int(asked.options["blank"] or 0)
+    blank = _blank(metric, classes)
     if len(tokens) == classes - 2:
         tokens, how = [*tokens, " "], f"{how} and a space"
     if len(tokens) != classes - 1:

@@ -48,10 +48,10 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
     """
     assert source.truth is not None
     path = Path(source.truth)
-    given = source.asked.options["placement"]
+    given = source.metric.options["placement"]
     if given is not None and given not in PLACEMENTS:
         raise ConfigError(
-            f"metric '{source.asked.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
+            f"metric '{source.metric.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
         )
     placement = _recipe(source.data) if given is None else str(given)
     if path.is_dir() or is_data_yaml(str(path)):
@@ -143,7 +143,7 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
     if len(listed) < len(record.images):
         raise DataError(f"{path}: two images have one id; give each its own")
     kinds = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
-    own = bool(source.asked.options["ids"])
+    own = bool(source.metric.options["ids"])
     classes = {kind: kind if own else at for at, kind in enumerate(kinds)}
     sizes = [(image.width, image.height) for image in record.images]
     target = input_size(source)
@@ -208,7 +208,7 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
-    where = source.asked.options["images"]
+    where = source.metric.options["images"]
     if is_data_yaml(str(folder)):
         both = box_files(str(folder))
         files = {name: boxes for name, (_, boxes) in both.items() if boxes.is_file()}
@@ -232,8 +232,8 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
         raise ConfigError(
-            f"metric '{source.asked.text}': a letterbox needs the sizes of the pictures; name their folder "
-            f"as in {source.asked.kind.name}:images=DIR"
+            f"metric '{source.metric.text}': a letterbox needs the sizes of the pictures; name their folder "
+            f"as in {source.metric.kind.name}:images=DIR"
         )
     known: list[str] = []
 
