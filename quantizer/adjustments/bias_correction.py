@@ -15,12 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
+from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile
+from ..model.editing import add_initializer, free_name, replace_constant, value_names
+from ..model.graph import check_scopes, constant_of
 from ..numerics.quantization_noise import weight_error
 from ..operators.graph import Graph, Node
-from ..operators.table import product_layout
-from ..operators.weight_layout import Kernel, WeightLayout
+from ..operators.table import product_layout, weight_axes
+from ..operators.weight_layout import Array, Kernel, WeightLayout
 from ..plan.plan import BIAS_CORRECTED, EqualizationScales, QuantPlan
 from .equalization import equalized_name
 from .equalization_paths import absorbs_scales
@@ -102,3 +106,46 @@ def _mean_error(
     if layout.kernel is Kernel.SCATTERS:  # an output element gets one of strides x strides taps
         total = total / math.prod(node.attributes.get_ints("strides", (1,)))
     return total
+
+
+# Corrected biases applied to a float model, which stays as it is ------------------------------------------
+
+
+def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where: str = "plan") -> ir.Model:
+    """Return the model with corrected biases. Entries of nodes that it does not have are left out.
+
+    Raises:
+        PlanError: a node has no constant bias, or another number of output channels.
+    """
+    if not biases:
+        return model
+    work = model.clone()
+    taken = value_names(work)
+    for node in list(work.graph):
+        if node.name is not None and node.name in biases:
+            place = f"{where}: adjustments: bias of '{node.name}'"
+            _add_to_bias(node, np.asarray(biases[node.name], np.float32), taken, place)
+    return check_scopes(work, f"{where}: adjustments: biases")
+
+
+def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:
+    """Add a vector to the bias of a product, which gets one when it has none and can have one."""
+    layout = product_layout(node)
+    weight = None if layout is None else constant_of(node.inputs[layout.index])
+    place = None if layout is None else layout.bias_place(node)
+    if weight is None or place is None:
+        raise PlanError(f"{where}: the node has no constant bias; remove the entry")
+    channels = weight_axes(node, weight.shape).output_channels
+    if delta.size != channels:
+        raise PlanError(f"{where}: {delta.size} numbers for {channels} output channels; give one for each")
+    holder, position = place
+    old = constant_of(holder.inputs[position]) if position < len(holder.inputs) else None
+    if old is not None:
+        new = old + delta.reshape(old.shape if old.size == delta.size else delta.shape)
+        replace_constant(holder, position, np.asarray(new, np.float32), taken)
+        return
+    graph = holder.graph
+    assert graph is not None
+    holder.resize_inputs(position + 1)
+    value = add_initializer(graph, free_name(f"{holder.outputs[0].name}_bias", taken), delta)
+    holder.replace_input_with(position, value)

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
-from ..adjustments.equalization import apply_biases
+from ..adjustments.bias_correction import apply_biases
 from ..lowering.lower import lower
 from ..lowering.written import Lowered, planned_nodes
 from ..model.graph import FLOAT_TYPES

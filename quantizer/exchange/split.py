@@ -18,7 +18,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ModelError
 from ...profiles.base.output_files import FileBatch, made_folder, replacing_together
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ..adjustments.equalization import apply_biases
+from ..adjustments.bias_correction import apply_biases
 from ..evaluation.runtimes import open_session
 from ..evaluation.written_model import check_target, smoke_run
 from ..lowering.lower import lower

@@ -12,7 +12,7 @@ from importlib import import_module
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
-from ..adjustments.equalization import apply_biases
+from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes
 from ..plan.plan import BIAS_CORRECTED, QuantPlan

@@ -23,10 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
-from ..numerics.affine import QuantType
 from ..numerics.density import ChannelDensity, Density, channel_density, density
-from ..numerics.quantization_noise import decibels, weight_error
-from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.graph import Graph, Node
 
 Floats = npt.NDArray[np.float32]
@@ -303,33 +300,3 @@ def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
     name = node.input(index) if index < len(node.inputs) else ""
     found = graph.constant(name) if name else None
     return None if found is None else found.astype(np.float32)
-
-
-class RecurrentScales:
-    """What the recurrent nodes of a model keep whose input and its weight are rounded with scales."""
-
-    def __init__(self, graph: Graph, profile: Profile, qtype: QuantType, *, per_channel: bool) -> None:
-        """Take the prepared model, its profile, and the type and granularity of its weights."""
-        self._graph, self._profile = graph, profile
-        self._qtype, self._axis = qtype, 0 if per_channel else None
-        self._known: dict[str, Recurrence | None] = {}
-
-    def sqnr(self, node: Node, scales: npt.NDArray[np.float64], step: float) -> float:
-        """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it.
-
-        Args:
-            node: the recurrent node.
-            scales: by which the channels of its input are divided.
-            step: to multiples of which the divided input is rounded.
-        """
-        name = node.name
-        if name not in self._known:
-            self._known[name] = recurrence_of(node, self._graph, self._profile)
-        found = self._known[name]
-        if found is None:
-            return 0.0
-        return decibels(1.0, found.of_scales(scales.astype(np.float32), step, self._rounded))
-
-    def _rounded(self, weight: Floats) -> Floats:
-        params = channel_params(weight, self._axis, SCHEMAS["symmetric"], self._qtype)
-        return np.asarray(weight + weight_error(weight, params), np.float32)

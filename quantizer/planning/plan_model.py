@@ -30,10 +30,9 @@ from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
-from ..adjustments.bias_correction import channel_means, find_biases
+from ..adjustments.bias_correction import apply_biases, channel_means, find_biases
 from ..adjustments.checkpoint import RoundingCheckpoint, run_of
 from ..adjustments.equalization import (
-    apply_biases,
     apply_equalization,
     equalized_profile,
     find_equalization_scales,
@@ -46,7 +45,6 @@ from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
-from ..noise.recurrence import RecurrentScales
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, Node, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
@@ -206,8 +204,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
     nodes = [node for node in facts.graph.nodes if _may_be_dynamic(node, planned.plan, facts)]
     per_channel = facts.config.granularity == "per-channel"
     weight_type = signed_type(facts.target, facts.config)
-    judge = RecurrentScales(facts.graph, facts.profile, weight_type, per_channel=per_channel).sqnr
-    scales = find_recurrent_scales(facts.graph, facts.profile, nodes, judge)
+    scales = find_recurrent_scales(facts.graph, facts.profile, nodes, weight_type, per_channel=per_channel)
     while scales:
         scaled = _with_scales(planned, scales)
         view = contracted(scaled.after)

@@ -10,7 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import PlanError
-from qprof_onnx.quantizer.adjustments.equalization import apply_biases, apply_equalization, inserted_nodes
+from qprof_onnx.quantizer.adjustments.bias_correction import apply_biases
+from qprof_onnx.quantizer.adjustments.equalization import apply_equalization, inserted_nodes
 from qprof_onnx.quantizer.adjustments.equalization_paths import PathTensor, absorbs_scales, find_path
 from qprof_onnx.quantizer.operators.graph import index, node_view
 from qprof_onnx.quantizer.plan.plan import EqualizationScales

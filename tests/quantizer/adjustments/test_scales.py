@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.adjustments.equalization import LARGEST_RATIO, find_equalization_scales
+from qprof_onnx.quantizer.adjustments.equalization import MAX_SCALE_RATIO, find_equalization_scales
 from qprof_onnx.quantizer.noise.activation_ranges import RangeCache
 from qprof_onnx.quantizer.numerics.density import ChannelDensities
 from qprof_onnx.quantizer.plan.plan import EqualizationScales
@@ -36,7 +36,7 @@ def scales_of(net: Network, **settings: object) -> dict[str, EqualizationScales]
 def test_scales_are_powers_of_two_within_a_bound() -> None:
     (entry,) = scales_of(uneven()).values()
     assert all(math.frexp(scale)[0] == 0.5 for scale in entry.scales)
-    assert min(entry.scales) >= 1.0 / LARGEST_RATIO
+    assert min(entry.scales) >= 1.0 / MAX_SCALE_RATIO
 
 
 def test_the_channel_with_the_largest_range_keeps_its_scale() -> None:
