@@ -71,7 +71,7 @@ VALUES = Grids(power=1, bits=22, step=11, lowest=-99, rows=(0, 1))
 SQUARES = Grids(power=2, bits=24, step=4, lowest=-100, rows=(2, 3, 4))
 SUMS = len(VALUES.rows) + len(SQUARES.rows)
 
-MAX_COUNT = 1 << 40
+MAX_CHANNEL_COUNT = 1 << 40
 """Finite elements of a channel, at most: a value is below 2**22 on its grid, so that sums fit into int64."""
 
 
@@ -96,8 +96,8 @@ class Channels:
 
     def __post_init__(self) -> None:
         for name, dtype in (("minimum", np.float64), ("maximum", np.float64), ("count", np.int64)):
-            object.__setattr__(self, name, _kept(getattr(self, name), dtype))
-        object.__setattr__(self, "sums", _kept(self.sums, np.int64))
+            object.__setattr__(self, name, _read_only_copy(getattr(self, name), dtype))
+        object.__setattr__(self, "sums", _read_only_copy(self.sums, np.int64))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Channels):
@@ -145,9 +145,9 @@ class Channels:
                 f"axis {other.axis}; profile all shards with the same options and the same version of qprof"
             )
         count = self.count + other.count
-        if int(count.max(initial=0)) > MAX_COUNT:
+        if int(count.max(initial=0)) > MAX_CHANNEL_COUNT:
             raise ProfileError(
-                f"merge: a channel would have more than {MAX_COUNT} elements; merge fewer profiles"
+                f"merge: a channel would have more than {MAX_CHANNEL_COUNT} elements; merge fewer profiles"
             )
         none = self.count == 0, other.count == 0
         low = np.minimum(np.where(none[0], np.inf, self.minimum), np.where(none[1], np.inf, other.minimum))
@@ -190,8 +190,8 @@ def fault(channels: Channels) -> str:
         return "a range is not finite"
     if (low > high).any():
         return "a minimum is greater than the maximum"
-    if (count < 0).any() or (count > MAX_COUNT).any():
-        return f"a count is not in 0 .. {MAX_COUNT}"
+    if (count < 0).any() or (count > MAX_CHANNEL_COUNT).any():
+        return f"a count is not in 0 .. {MAX_CHANNEL_COUNT}"
     if ((count == 0) & ((low != 0) | (high != 0) | (sums != 0).any(axis=0))).any():
         return "a channel without elements has a range or a sum"
     # A value is at most 2**21 on its grid, a square 2**22.
@@ -200,8 +200,7 @@ def fault(channels: Channels) -> str:
     return ""
 
 
-def _kept(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-    """Return a read-only copy."""
+def _read_only_copy(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
     copy = np.array(array, dtype)
     copy.flags.writeable = False
     return copy

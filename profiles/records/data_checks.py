@@ -5,21 +5,21 @@ ranges that are still growing, tensors that are worth a look. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from .profile import Extreme, Extremes, InputProfile, Profile, Sizes, TensorProfile
+from .profile import FLOAT_DTYPES, Extremes, InputProfile, Profile, Sizes, TensorProfile
 
-STILL_GROWING = 0.05
+GROWTH_TO_REPORT = 0.05
 """Share by which as many samples again may widen the median range: a twentieth costs 0.4 dB."""
 
-ONE_SAMPLE = 0.4
+ONE_SAMPLE_WIDENING = 0.4
 """Share by which one sample alone may widen a range: 0.4 costs 3 dB, half a bit."""
 
-FEW = 8
+FEW_SAMPLES = 8
 """Fewer samples are few: a profile of 8 can be made in seconds, and of fewer nothing can be told."""
 
 
@@ -38,30 +38,71 @@ class Hint:
 
 def hints_of(profile: Profile) -> tuple[Hint, ...]:
     """Return what should be looked at in the data of a profile; nothing where it has no record of runs."""
-    return tuple(Hint(code, text) for code, text in _hints(profile)) if profile.runs else ()
+    if not profile.runs:
+        return ()
+    hints = []
 
-
-def _hints(profile: Profile) -> Iterator[tuple[str, str]]:
-    for name, given in profile.inputs.items():
-        yield from input_hints(name, given, profile.runs, len(profile.inputs) == 1)
-    if still := [name for name, given in profile.inputs.items() if is_unused_state(given, profile.runs)]:
-        more = f" and {len(still) - 1} more" if len(still) > 1 else ""
-        if len(still) < len(profile.inputs):
-            yield (
-                "zero-state",
-                f"input '{still[0]}'{more}: zero or empty in all samples; if it is a state that the model "
-                f"gives back, feed it back, with the line 'state: {{OUTPUT: {still[0]}}}' in a recipe",
+    # Inputs that do not look as the model expects them.
+    for name, record in profile.inputs.items():
+        if looks_like_pixels(record):
+            text = (
+                f"input '{name}' looks like pixels 0..255, and the model does not begin by scaling it: did "
+                "you forget to normalise?"
             )
-    if equal := equal_runs(profile):
-        yield "equal-samples", f"all {equal} samples are equal: give samples that differ, as real data do"
-    elif profile.data.samples < FEW:
+            hints.append(Hint("pixels", text))
+        if looks_channels_last(record):
+            text = (
+                f"input '{name}' looks like NHWC, and the model does not begin by moving its axes: should it "
+                "be NCHW?"
+            )
+            hints.append(Hint("channels-last", text))
+        if is_constant_input(record, profile.runs, len(profile.inputs) == 1):
+            text = (
+                f"input '{name}' is {record.tensor.minimum:.6g} everywhere, in every sample: will the model "
+                "be given that?"
+            )
+            hints.append(Hint("constant-input", text))
+    zero = [name for name, record in profile.inputs.items() if is_unused_state(record, profile.runs)]
+    if zero and len(zero) < len(profile.inputs):
+        more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
+        text = (
+            f"input '{zero[0]}'{more}: zero or empty in all samples; if it is a state that the model gives "
+            f"back, feed it back, with the line 'state: {{OUTPUT: {zero[0]}}}' in a recipe"
+        )
+        hints.append(Hint("zero-state", text))
+
+    # Samples that are equal, or few.
+    equal = equal_runs(profile)
+    if equal:
+        text = f"all {equal} samples are equal: give samples that differ, as real data do"
+        hints.append(Hint("equal-samples", text))
+    elif profile.data.samples < FEW_SAMPLES:
         samples = "1 sample is" if profile.data.samples == 1 else f"{profile.data.samples} samples are"
-        yield "few-samples", f"{samples} few: ranges of so few are seldom those of more; give at least 32"
+        text = f"{samples} few: ranges of so few are seldom those of more; give at least 32"
+        hints.append(Hint("few-samples", text))
+
+    # Ranges that more samples would widen, and samples that stand out, each of which is named once.
     unusual = outliers(profile, profile.runs)
-    if profile.runs >= LEAST_RUNS and not equal:
-        yield from _growing(profile, {outlier.sample for outlier in unusual})
-    for outlier in unusual:
-        yield "outlier", f"{outlier.sentence}. Check it, or leave it out"
+    if profile.runs >= MIN_RUNS and not equal:
+        share = median_growth(profile)
+        if share > GROWTH_TO_REPORT:
+            text = (
+                f"ranges are still growing: {max(profile.data.samples, profile.runs)} more samples would "
+                f"widen them by about {100 * share:.2g} %, worth adding"
+            )
+            hints.append(Hint("growing", text))
+        single = [widening(name, tensor.extremes) for name, tensor in profile.items()]
+        wide = [one for one in single if one is not None and one.share >= ONE_SAMPLE_WIDENING]
+        worst = max(wide, key=lambda one: one.share, default=None)
+        if worst is not None and worst.sample not in {outlier.sample for outlier in unusual}:
+            own = sum(one.digest == worst.digest for one in wide)
+            several = f"the ranges of {own} tensors much, " if own > 1 else ""
+            others = len(wide) - own
+            also = f"; {others} more are widened by other single samples" if others else ""
+            text = f"sample {worst.sample} alone widens {several}{worst.text}{also}: more samples would help"
+            hints.append(Hint("one-sample", text))
+    hints += [Hint("outlier", f"{outlier.sentence}. Check it, or leave it out") for outlier in unusual]
+    return tuple(hints)
 
 
 def equal_runs(profile: Profile) -> int:
@@ -70,7 +111,7 @@ def equal_runs(profile: Profile) -> int:
     Extremes have each sample once, by its digest. Where there is one alone, and the digest of the data is a
     multiple of its digest, all samples are that one.
     """
-    tensors = [*profile.values(), *(given.tensor for given in profile.inputs.values())]
+    tensors = [*profile.values(), *(record.tensor for record in profile.inputs.values())]
     ends = [end for t in tensors if t.extremes for end in (t.extremes.lowest, t.extremes.highest)]
     digests = {extreme.digest for end in ends for extreme in end}
     if profile.runs < 2 or len(digests) != 1:
@@ -80,42 +121,18 @@ def equal_runs(profile: Profile) -> int:
     return profile.runs if total == int(profile.data.digest, 16) else 0
 
 
-def _growing(profile: Profile, named: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield what ranges say about the number of samples, but for the samples that are named anyway."""
-    share = median_growth(profile)
-    if share > STILL_GROWING:
-        more = max(profile.data.samples, profile.runs)
-        yield (
-            "growing",
-            f"ranges are still growing: {more} more samples would widen them by about {100 * share:.2g} %, "
-            "worth adding",
-        )
-    wide = widenings(profile, ONE_SAMPLE)
-    if wide and wide[0].sample not in named:
-        worst = wide[0]
-        own = sum(one.digest == worst.digest for one in wide)
-        several = f"the ranges of {own} tensors much, " if own > 1 else ""
-        others = len(wide) - own
-        also = f"; {others} more are widened by other single samples" if others else ""
-        yield (
-            "one-sample",
-            f"sample {worst.sample} alone widens {several}{worst.text}{also}: more samples would help",
-        )
-
-
 # Inputs ----------------------------------------------------------------------------------------------------
 
-_FLOATS = ("float", "float16", "bfloat16", "double")
-_CHANNELS = (1, 3, 4)
+_IMAGE_CHANNELS = (1, 3, 4)
 """Of grey, colour and colour with transparency."""
 
-_LEAST_SIDE = 8
+_MIN_IMAGE_SIDE = 8
 """Least height and width of what is taken for an image."""
 
 
 @dataclass(frozen=True)
 class InputCheck:
-    """What an input was given.
+    """What an input was record.
 
     Attributes:
         name: of the input.
@@ -151,14 +168,14 @@ class InputCheck:
         )
 
 
-def check_input(name: str, given: InputProfile) -> InputCheck:
-    """Return what an input was given."""
-    tensor = given.tensor
+def check_input(name: str, record: InputProfile) -> InputCheck:
+    """Return what an input was record."""
+    tensor = record.tensor
     if not tensor.count:
-        return InputCheck(name, tensor.dtype, given.sizes, 0, None, None, None, None)
+        return InputCheck(name, tensor.dtype, record.sizes, 0, None, None, None, None)
     mean, deviation = mean_and_deviation(tensor)
     ends = tensor.minimum, tensor.maximum
-    return InputCheck(name, tensor.dtype, given.sizes, tensor.count, *ends, mean, deviation)
+    return InputCheck(name, tensor.dtype, record.sizes, tensor.count, *ends, mean, deviation)
 
 
 def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
@@ -183,7 +200,7 @@ def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
 
 def whole_numbers(tensor: TensorProfile) -> bool:
     """Whether all elements are whole numbers, as far as bins of at most a quarter tell."""
-    if tensor.dtype not in _FLOATS:
+    if tensor.dtype not in FLOAT_DTYPES:
         return True
     exponent = getattr(tensor.histogram, "exponent", 0)
     if exponent > -2 or not (tensor.minimum.is_integer() and tensor.maximum.is_integer()):
@@ -194,36 +211,7 @@ def whole_numbers(tensor: TensorProfile) -> bool:
     return exponent > -40 and bool((indices % (1 << -exponent) == 0).all())
 
 
-def input_hints(name: str, given: InputProfile, runs: int, alone: bool) -> Iterator[tuple[str, str]]:
-    """Yield what looks wrong with an input: a code, and a sentence with what to do.
-
-    Args:
-        name: of the input.
-        given: its record.
-        runs: how many times the model ran.
-        alone: whether the model has no other input.
-    """
-    if looks_like_pixels(given):
-        yield (
-            "pixels",
-            f"input '{name}' looks like pixels 0..255, and the model does not begin by scaling it: did you "
-            "forget to normalise?",
-        )
-    if looks_channels_last(given):
-        yield (
-            "channels-last",
-            f"input '{name}' looks like NHWC, and the model does not begin by moving its axes: should it be "
-            "NCHW?",
-        )
-    if is_constant_input(given, runs, alone):
-        yield (
-            "constant-input",
-            f"input '{name}' is {given.tensor.minimum:.6g} everywhere, in every sample: will the model be "
-            "given that?",
-        )
-
-
-def looks_like_pixels(given: InputProfile) -> bool:
+def looks_like_pixels(record: InputProfile) -> bool:
     """Whether a float input holds pixels from 0 to 255 that the model does not scale.
 
     Networks for images are trained on pixels over 255 or with mean and deviation taken out, so that values
@@ -231,62 +219,61 @@ def looks_like_pixels(given: InputProfile) -> bool:
     taken out), nothing above 255, and either something above 127 or whole numbers alone up to 16 or more.
     Nothing is said where the model itself begins with Sub, Mul, Div or a normalisation by constants.
     """
-    tensor = given.tensor
-    if given.normalised or tensor.dtype not in _FLOATS or not tensor.count or not _is_image(given.sizes):
+    tensor = record.tensor
+    if record.normalised or tensor.dtype not in FLOAT_DTYPES or not tensor.count:
+        return False
+    sizes = record.sizes
+    if sizes is None or len(sizes) not in (3, 4):
+        return False
+    if not (_has_channels(sizes, len(sizes) - 3) or _has_channels(sizes, len(sizes) - 1)):
         return False
     if tensor.minimum < 0.0 or tensor.maximum > 255.0:
         return False
     return tensor.maximum > 127.0 or (tensor.maximum >= 16.0 and whole_numbers(tensor))
 
 
-def looks_channels_last(given: InputProfile) -> bool:
+def looks_channels_last(record: InputProfile) -> bool:
     """Whether an image has its channels last where the model leaves all these dimensions free.
 
     Where the model fixes them, a sample of another layout is refused by its shape. A model that begins with
     Transpose takes such images on purpose.
     """
-    sizes, shape = given.sizes, given.tensor.shape
-    if given.transposed or sizes is None or len(sizes) != 4 or shape is None or len(shape) != 4:
+    sizes, shape = record.sizes, record.tensor.shape
+    if record.transposed or sizes is None or len(sizes) != 4 or shape is None or len(shape) != 4:
         return False
     free = shape[1] is None and shape[3] is None
     return free and _has_channels(sizes, 3) and not _has_channels(sizes, 1)
 
 
-def is_constant_input(given: InputProfile, runs: int, alone: bool) -> bool:
+def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
     """Whether a float input of more than one element has one value everywhere, in every sample.
 
     Integers often have, such as the mask of sentences without padding; so have scalars, such as a rate. 0 is
     where recurrent models begin: it counts only for an input that is the only one.
     """
-    tensor = given.tensor
-    if tensor.dtype not in _FLOATS or tensor.count <= runs or tensor.minimum != tensor.maximum:
+    tensor = record.tensor
+    if tensor.dtype not in FLOAT_DTYPES or tensor.count <= runs or tensor.minimum != tensor.maximum:
         return False
     return alone or tensor.minimum != 0.0
 
 
-def is_unused_state(given: InputProfile, runs: int) -> bool:
+def is_unused_state(record: InputProfile, runs: int) -> bool:
     """Whether a float input was zero in all samples, or had no elements, as a state is at its start.
 
     Ranges of what it becomes with the first steps were not seen then.
     """
-    tensor = given.tensor
-    if tensor.dtype not in _FLOATS or given.sizes is None:
+    tensor = record.tensor
+    if tensor.dtype not in FLOAT_DTYPES or record.sizes is None:
         return False
-    empty = not tensor.count and any(high == 0 for _, high in given.sizes)
+    empty = not tensor.count and any(high == 0 for _, high in record.sizes)
     return empty or (tensor.count > runs and tensor.minimum == tensor.maximum == 0.0)
-
-
-def _is_image(sizes: Sizes | None) -> bool:
-    if sizes is None or len(sizes) not in (3, 4):
-        return False
-    return _has_channels(sizes, len(sizes) - 3) or _has_channels(sizes, len(sizes) - 1)
 
 
 def _has_channels(sizes: Sizes, axis: int) -> bool:
     """Whether an axis counts channels and the other two of an image are long enough."""
     low, high = sizes[axis]
     others = [size for at, size in enumerate(sizes[-3:], len(sizes) - 3) if at != axis]
-    return low == high and low in _CHANNELS and all(size[0] >= _LEAST_SIDE for size in others)
+    return low == high and low in _IMAGE_CHANNELS and all(size[0] >= _MIN_IMAGE_SIDE for size in others)
 
 
 # Samples that stand out, and ranges that still grow --------------------------------------------------------
@@ -294,13 +281,13 @@ def _has_channels(sizes: Sizes, axis: int) -> bool:
 # Samples are taken as exchangeable: drawn alike, in any order. So every figure is the same for every order of
 # the samples.
 
-UNUSUAL = 0.01
-"""Probability at which a sample stands out, for all samples together."""
+OUTLIER_PROBABILITY = 0.01
+"""A sample stands out where what it did is less probable than this, for all samples together."""
 
-LEAST_RUNS = 8
-"""Samples from which on one of them can stand out."""
+MIN_RUNS = 8
+"""Samples from which on one of them can stand out, and ranges are said to grow."""
 
-WORST = 3
+MAX_OUTLIERS = 3
 """Samples that stand out and are named."""
 
 
@@ -366,21 +353,21 @@ def widening(name: str, extremes: Extremes | None) -> Widening | None:
     if extremes is None or len(extremes.lowest) < 2 or len(extremes.highest) < 2:
         return None
     whole = _width(extremes.lowest[0].value, extremes.highest[0].value)
-    found = []
+    widenings = []
     for sample in (extremes.lowest[0], extremes.highest[0]):
-        low, high = _without(extremes.lowest, sample), _without(extremes.highest, sample)
+        low, high = (
+            end[1].value if end[0].digest == sample.digest else end[0].value
+            for end in (extremes.lowest, extremes.highest)
+        )
         width = _width(low, high)
         share = whole / width - 1.0 if width else math.inf
         if whole > width:
-            found.append(Widening(name, sample.name, sample.digest, share))
-    return max(found, key=lambda w: (w.share, w.digest), default=None)
-
-
-def _without(end: tuple[Extreme, ...], sample: Extreme) -> float:
-    return end[1].value if end[0].digest == sample.digest else end[0].value
+            widenings.append(Widening(name, sample.name, sample.digest, share))
+    return max(widenings, key=lambda w: (w.share, w.digest), default=None)
 
 
 def _width(low: float, high: float) -> float:
+    """Return the width of a range that is extended to 0."""
     return max(high, 0.0) - min(low, 0.0)
 
 
@@ -401,18 +388,12 @@ def growth(extremes: Extremes | None) -> float | None:
 
 def median_growth(tensors: Mapping[str, TensorProfile]) -> float:
     """Return the median of `growth` over tensors; 0 where it is known of none."""
-    found = [share for t in tensors.values() if (share := growth(t.extremes)) is not None]
-    return median(found) if found else 0.0
-
-
-def widenings(tensors: Mapping[str, TensorProfile], least: float) -> list[Widening]:
-    """Return the ranges that one sample alone widens by a share of at least `least`, the most first."""
-    found = (widening(name, tensor.extremes) for name, tensor in tensors.items())
-    return sorted((w for w in found if w is not None and w.share >= least), key=lambda w: -w.share)
+    shares = [share for t in tensors.values() if (share := growth(t.extremes)) is not None]
+    return median(shares) if shares else 0.0
 
 
 def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, ...]:
-    """Return the samples that hold the extremes of unusually many tensors, at most `WORST`, the worst first.
+    """Return the samples that hold the extremes of unusually many tensors, the worst first.
 
     Only ends of ranges are counted that one sample alone has made: after a Relu all minima are 0. Were all
     ends independent, each of `runs` samples would make a binomial number of them, on average their number
@@ -420,7 +401,8 @@ def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, 
     much more is estimated from the counts of the other samples (variance over mean, at least 1: the
     dispersion of a quasi-binomial model, McCullagh and Nelder, "Generalized Linear Models", section 4.5),
     and both the count and the number of ends are divided by it. A sample stands out where the probability of
-    as many or more, times the number of samples (Bonferroni), is below `UNUSUAL`.
+    as many or more, times the number of samples (Bonferroni), is below `OUTLIER_PROBABILITY`;
+    `MAX_OUTLIERS` are returned.
 
     Args:
         tensors: with extremes.
@@ -435,7 +417,7 @@ def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, 
                 held.setdefault(end[0].digest, []).append(name)
                 names[end[0].digest] = end[0].name
     of = sum(map(len, held.values()))
-    if runs < LEAST_RUNS or not of:
+    if runs < MIN_RUNS or not of:
         return ()
     counts = {digest: len(ends) for digest, ends in held.items()}
     unusual = []
@@ -445,15 +427,15 @@ def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, 
         squares = sum((n - mean) ** 2 for n in others) + (runs - 1 - len(others)) * mean**2
         dispersion = max(1.0, squares / (runs - 2) / mean) if mean else 1.0
         trials = round(of / dispersion)
-        if runs * binomial_tail(trials, 1.0 / runs, math.ceil(count / dispersion)) < UNUSUAL:
+        if runs * binomial_tail(trials, 1.0 / runs, math.ceil(count / dispersion)) < OUTLIER_PROBABILITY:
             unusual.append(digest)
-    found = []
-    for digest in sorted(unusual, key=lambda d: (-counts[d], d))[:WORST]:
+    named = []
+    for digest in sorted(unusual, key=lambda d: (-counts[d], d))[:MAX_OUTLIERS]:
         widenings = (widening(name, tensors[name].extremes) for name in dict.fromkeys(held[digest]))
         own = [w for w in widenings if w is not None and w.digest == digest]
         example = max(own, key=lambda w: w.share, default=None)
-        found.append(Outlier(names[digest], counts[digest], of / runs, of, example))
-    return tuple(found)
+        named.append(Outlier(names[digest], counts[digest], of / runs, of, example))
+    return tuple(named)
 
 
 def binomial_tail(trials: int, chance: float, least: int) -> float:
@@ -473,42 +455,37 @@ def binomial_tail(trials: int, chance: float, least: int) -> float:
 
 # Kinds of tensors, for `qprof show --only` -----------------------------------------------------------------
 
-TAIL = 1e-3
+TAIL_ELEMENTS = 1e-3
 """Share of the elements that may be in the tails."""
 
-TAIL_SHARE = 7.0 / 8.0
+TAIL_WIDTH = 7.0 / 8.0
 """Share of the range that only the tails have: of 8 bits, the others have 5."""
 
 
 def widened_by_one_sample(tensor: TensorProfile) -> bool:
-    """Whether one sample alone widens the range by `ONE_SAMPLE` of it or more."""
-    found = widening("", tensor.extremes)
-    return found is not None and found.share >= ONE_SAMPLE
-
-
-def is_constant(tensor: TensorProfile) -> bool:
-    """Whether all elements of all samples are one number."""
-    return tensor.count > 0 and tensor.minimum == tensor.maximum
+    """Whether one sample alone widens the range by `ONE_SAMPLE_WIDENING` of it or more."""
+    widest = widening("", tensor.extremes)
+    return widest is not None and widest.share >= ONE_SAMPLE_WIDENING
 
 
 def is_heavy_tailed(tensor: TensorProfile) -> bool:
-    """Whether all elements but `TAIL` of them lie in the rest that `TAIL_SHARE` leaves of the range.
+    """Whether all elements but `TAIL_ELEMENTS` of them lie in what `TAIL_WIDTH` leaves of the range.
 
-    Half of `TAIL` is left out at either end. Both ranges are extended to 0, as quantized types represent 0.
+    Half of `TAIL_ELEMENTS` is left out at either end. Both ranges are extended to 0, as quantized types
+    represent 0.
     """
     if not tensor.histogram.total or tensor.minimum == tensor.maximum:
         return False
     cumulated = np.cumsum(tensor.histogram.counts) / tensor.histogram.counts.sum()
     edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)
-    low = float(edges[np.searchsorted(cumulated, TAIL / 2.0, side="right")])
-    high = float(edges[1 + np.searchsorted(cumulated, 1.0 - TAIL / 2.0)])
-    whole = max(tensor.maximum, 0.0) - min(tensor.minimum, 0.0)
-    return max(high, 0.0) - min(low, 0.0) <= (1.0 - TAIL_SHARE) * whole
+    low = float(edges[np.searchsorted(cumulated, TAIL_ELEMENTS / 2.0, side="right")])
+    high = float(edges[1 + np.searchsorted(cumulated, 1.0 - TAIL_ELEMENTS / 2.0)])
+    return _width(low, high) <= (1.0 - TAIL_WIDTH) * _width(tensor.minimum, tensor.maximum)
 
 
 KINDS: Mapping[str, Callable[[TensorProfile], bool]] = {
     "outliers": widened_by_one_sample,
-    "constant": is_constant,
+    "constant": lambda tensor: tensor.count > 0 and tensor.minimum == tensor.maximum,
     "heavy-tail": is_heavy_tailed,
 }
 """Each kind of tensors, and whether a tensor is of it."""

@@ -272,13 +272,11 @@ def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> fl
     group = ((np.cumsum(mixed) - mixed / 2.0) * groups).astype(np.int64)
     joined = [np.bincount(group, share).astype(np.float64) for share in (p, q)]
     mixed = (joined[0] + joined[1]) / 2.0
-    divergence = sum(_entropy_gain(share, mixed) for share in joined) / 2.0
+    divergence = 0.0
+    for share in joined:
+        some = share > 0.0
+        divergence += float(np.sum(share[some] * np.log2(share[some] / mixed[some]))) / 2.0
     return float(np.sqrt(min(max(divergence, 0.0), 1.0)))
-
-
-def _entropy_gain(share: Floats, mixed: Floats) -> float:
-    some = share > 0.0
-    return float(np.sum(share[some] * np.log2(share[some] / mixed[some])))
 
 
 def wasserstein_distance(old: TensorProfile, new: TensorProfile) -> float:

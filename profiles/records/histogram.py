@@ -9,6 +9,7 @@ integers: the result is the histogram of all the data at once, whatever the orde
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -45,14 +46,11 @@ def bin_exponent(minimum: float, maximum: float, bins: int = BINS) -> int:
     if span > 0.0:
         low = max(low, math.frexp(span)[1] + 1 - bins.bit_length() - 2)
     e = max(low, MIN_EXPONENT)
-    while not _fits(minimum, maximum, e, bins):
+    while True:
+        first, last = grid_index(minimum, e), grid_index(maximum, e)
+        if last - first < bins and max(abs(first), abs(last)) < 1 << INDEX_BITS:
+            return e
         e += 1
-    return e
-
-
-def _fits(minimum: float, maximum: float, e: int, bins: int) -> bool:
-    first, last = grid_index(minimum, e), grid_index(maximum, e)
-    return last - first < bins and max(abs(first), abs(last)) < 1 << INDEX_BITS
 
 
 def grid_index(value: float, e: int) -> int:
@@ -118,15 +116,6 @@ class Histogram:
         """Number of values counted."""
         return exact_sum(self.counts)
 
-    def spans(self, minimum: float, maximum: float) -> bool:
-        """Whether the smallest value lies in the first bin, and the largest in the last."""
-        last = self.first + self.counts.size - 1
-        try:
-            ends = grid_index(minimum, self.exponent), grid_index(maximum, self.exponent)
-        except OverflowError:
-            return False
-        return ends == (self.first, last)
-
     def fault(self, minimum: float, maximum: float) -> str:
         """Return how the bins contradict a range, "" where they do not."""
         if self.counts.size > BINS:
@@ -135,8 +124,10 @@ class Histogram:
             return "no elements, but a range or a histogram" if self.counts.size or minimum or maximum else ""
         if not (self.counts[0] and self.counts[-1]):
             return "the first or the last bin of the histogram is empty"
-        if self.spans(minimum, maximum):
-            return ""
+        ends = self.first, self.first + self.counts.size - 1
+        with suppress(OverflowError):
+            if ends == (grid_index(minimum, self.exponent), grid_index(maximum, self.exponent)):
+                return ""
         return (
             f"the histogram is outside minimum .. maximum: {minimum} must lie in its first bin, {maximum} in "
             "its last"

@@ -6,33 +6,18 @@ Profiles are taken one at a time and not kept, so memory does not grow with thei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.errors import ProfileError
-from .channel_statistics import Channels
 from .profile import DataId, Profile, describe, is_exact, source_of
 
 MAX_COUNT = (1 << 63) - 1
 """Largest count that a histogram holds (int64)."""
 
 
-@dataclass(frozen=True)
-class Merged:
-    """The result of merging.
-
-    Attributes:
-        profile: of all the data.
-        files: number of profiles that were merged.
-        warnings: samples that seem to be counted twice, one sentence for each case; empty unless duplicates
-            are allowed.
-    """
-
-    profile: Profile
-    files: int
-    warnings: tuple[str, ...] = ()
-
-
-def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False) -> Merged:
+def merge_profiles(
+    named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False
+) -> tuple[Profile, tuple[str, ...]]:
     """Return the profile of all the data of several profiles.
 
     The result does not depend on their order or grouping, to the byte of its file: where names of model files
@@ -41,6 +26,10 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
     Args:
         named: where each profile comes from, for messages, and the profile; read one at a time.
         allow_duplicates: accept data that seems to be counted twice, with a warning.
+
+    Returns:
+        The profile of all the data; and, where duplicates are allowed, a sentence on each case of samples
+        that seem to be counted twice.
 
     Raises:
         ProfileError: there is none; one is of another tool; two are of different models or hold different
@@ -76,19 +65,11 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
         for data, where in sources.items():
             if data.samples and data.merged(data) == total.data:
                 notice(f"{where}: seems to hold the same {_samples(data)} as all the others together")
-    return Merged(total, files, tuple(warnings))
+    return total, tuple(warnings)
 
 
 def _samples(data: DataId) -> str:
     return "sample" if data.samples == 1 else f"{data.samples} samples"
-
-
-def _other_channels(a: Channels | None, b: Channels | None) -> str | None:
-    """Return how the channels of `a` differ from those of `b`, as a clause; None where they do not."""
-    if a is None or b is None:
-        return None if a is b else f"has {'no' if a is None else 'a'} record of its channels"
-    same = (a.axis, a.count.size) == (b.axis, b.count.size)
-    return None if same else f"has {a.count.size} channels on axis {a.axis}"
 
 
 def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
@@ -113,7 +94,15 @@ def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
                 f"{where}: tensor '{name}' is of {tensor.dtype}, in {first} of {other.dtype}; "
                 "restore the files, or profile the shards again"
             )
-        if (difference := _other_channels(tensor.channels, other.channels)) is not None:
+        mine, others = (
+            "no record of its channels"
+            if channels is None
+            else f"{channels.count.size} channels on axis {channels.axis}"
+            for channels in (tensor.channels, other.channels)
+        )
+        if mine != others:
+            recorded = tensor.channels is not None and other.channels is None
+            difference = "has a record of its channels" if recorded else f"has {mine}"
             raise ProfileError(
                 f"{where}: tensor '{name}' {difference}, other than in {first}; profile all shards with the "
                 "same options and the same version of qprof"

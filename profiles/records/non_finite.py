@@ -7,72 +7,59 @@ goes from workers to the run that merges their profiles, and into checkpoints, b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from .profile import FirstNonFinite, NonFinite, Profile
 
 
-@dataclass(frozen=True)
-class NonFiniteReport:
-    """NaN and Inf of a profile.
+def non_finite_note(profile: Profile) -> str | None:
+    """Return a sentence on a profile's NaN and Inf; None where there are none.
 
-    Attributes:
-        tensors: how many tensors held some.
-        worst: the tensor with the largest share of them, and the share, 0 to 1. A tensor that holds
-            infinities and nothing else is a filler, as those of masks, and is left out here; "" and 0.0 for
-            none.
-        first: name of the first tensor that held some, in graph order.
-        remembered: samples and node, where the run is known.
+    It names the first tensor that held some, and where the run is known the samples and the node.
     """
-
-    tensors: int
-    worst: tuple[str, float]
-    first: str
-    remembered: NonFinite
-
-    @property
-    def sentence(self) -> str:
-        """The report as a sentence."""
-        tensors = "1 tensor" if self.tensors == 1 else f"{self.tensors} tensors"
-        parts, first = [f"NaN or Inf in {tensors}", f"the first is '{self.first}'"], self.remembered.first
-        if first is not None:
-            count = len(self.remembered.samples)
-            samples = "1 sample" if count == 1 else f"{count} samples"
-            parts = [
-                f"NaN or Inf from {samples} in {tensors}",
-                f"first in sample {first.sample}: tensor '{first.tensor}' ({first.producer}) holds "
-                f"{counted(first.nan, first.inf)} among {first.elements} elements",
-            ]
-        if self.worst[0]:
-            parts.append(f"most in tensor '{self.worst[0]}': {100 * self.worst[1]:.3g} % of its elements")
-        return f"{parts[0]}, left out of ranges and histograms; {'; '.join(parts[1:])}"
-
-
-def non_finite_report(profile: Profile) -> NonFiniteReport | None:
-    """Return the report on a profile's NaN and Inf; None where there are none."""
-    holding = {name: tensor for name, tensor in profile.items() if tensor.nan or tensor.inf}
-    if not holding:
+    names = [name for name, tensor in profile.items() if tensor.nan or tensor.inf]
+    if not names:
         return None
-    shares = {
-        name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)
-        for name, tensor in holding.items()
-        if tensor.nan or tensor.count
-    }
-    worst = max(shares.items(), key=lambda item: item[1], default=("", 0.0))
-    return NonFiniteReport(len(holding), worst, next(iter(holding)), profile.non_finite)
+    tensors = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
+    head, clauses = f"NaN or Inf in {tensors}", [f"the first is '{names[0]}'"]
+    first = profile.non_finite.first
+    if first is not None:
+        count = len(profile.non_finite.samples)
+        samples = "1 sample" if count == 1 else f"{count} samples"
+        head = f"NaN or Inf from {samples} in {tensors}"
+        clauses = [
+            f"first in sample {first.sample}: tensor '{first.tensor}' ({first.producer}) holds "
+            f"{counted(first.nan, first.inf)} among {first.elements} elements"
+        ]
+    worst, share = _worst_tensor(profile)
+    if worst:
+        clauses.append(f"most in tensor '{worst}': {100 * share:.3g} % of its elements")
+    return f"{head}, left out of ranges and histograms; {'; '.join(clauses)}"
 
 
 def gate_failure(profile: Profile, limit: float) -> str | None:
     """Return why a profile fails whose tensors may hold NaN and Inf up to a share; None where it does not."""
-    report = non_finite_report(profile)
-    if report is None or report.worst[1] <= limit:
+    name, share = _worst_tensor(profile)
+    if share <= limit:
         return None
-    name, share = report.worst
     return (
         f"tensor '{name}': {100 * share:.3g} % of its elements are NaN or Inf, more than "
         f"{100 * limit:.3g} %; repair the samples or the model, or raise --max-non-finite"
     )
+
+
+def _worst_tensor(profile: Profile) -> tuple[str, float]:
+    """Return the tensor with the largest share of NaN and Inf, and the share, 0 to 1; "" and 0.0 for none.
+
+    A tensor that holds infinities and nothing else is a filler, as those of masks, and is left out.
+    """
+    shares = {
+        name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)
+        for name, tensor in profile.items()
+        if tensor.nan or (tensor.inf and tensor.count)
+    }
+    return max(shares.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 def counted(nan: int, inf: int) -> str:

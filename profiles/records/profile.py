@@ -163,6 +163,16 @@ class TensorProfile:
             low, high = full.minimum, full.maximum
         else:
             low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        channels, extremes = None, None
+        if self.channels is not None and other.channels is not None:
+            channels = self.channels.merged(other.channels)
+        elif self.channels is not other.channels:
+            raise ProfileError(
+                "merge: a tensor has a record of its channels in one profile only; profile all "
+                "shards with the same options and the same version of qprof"
+            )
+        if self.extremes is not None and other.extremes is not None:
+            extremes = self.extremes.merged(other.extremes)
         return TensorProfile(
             dtype=self.dtype,
             shape=merged_shape(self.shape, other.shape),
@@ -173,20 +183,9 @@ class TensorProfile:
             nan=self.nan + other.nan,
             inf=self.inf + other.inf,
             histogram=self.histogram.merged(other.histogram),
-            channels=_merged_channels(self.channels, other.channels),
-            extremes=merged_extremes(self.extremes, other.extremes),
+            channels=channels,
+            extremes=extremes,
         )
-
-
-def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
-    if a is None and b is None:
-        return None
-    if a is None or b is None:
-        raise ProfileError(
-            "merge: a tensor has a record of its channels in one profile only; profile all "
-            "shards with the same options and the same version of qprof"
-        )
-    return a.merged(b)
 
 
 def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -203,7 +202,7 @@ def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[
 # order, threads, shards or passes; samples with equal data count as one. The two best of all samples are the
 # two best of those of its parts, so merging is exact, commutative and associative.
 
-KEPT = 2
+KEPT_EXTREMES = 2
 """Samples that are kept for each end of a range."""
 
 
@@ -228,8 +227,8 @@ class Extremes:
     """The samples with the most extreme values of a tensor.
 
     Attributes:
-        lowest: up to `KEPT` of them, the smallest minimum first.
-        highest: up to `KEPT` of them, the largest maximum first.
+        lowest: up to `KEPT_EXTREMES` of them, the smallest minimum first.
+        highest: up to `KEPT_EXTREMES` of them, the largest maximum first.
     """
 
     lowest: tuple[Extreme, ...] = ()
@@ -237,26 +236,18 @@ class Extremes:
 
     def merged(self, other: Extremes) -> Extremes:
         """Return those of both sets of samples together."""
-        return Extremes(best([*self.lowest, *other.lowest], 1.0), best([*self.highest, *other.highest], -1.0))
+        return Extremes(
+            most_extreme([*self.lowest, *other.lowest], 1.0),
+            most_extreme([*self.highest, *other.highest], -1.0),
+        )
 
 
-def merged_extremes(a: Extremes | None, b: Extremes | None) -> Extremes | None:
-    """Return those of both; None where they are not known of one of them."""
-    return None if a is None or b is None else a.merged(b)
-
-
-def best(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
-    """Return the first `KEPT` extremes, one of each digest, by value times `sign`, then by digest."""
-    found: dict[str, Extreme] = {}
-    for extreme in extremes:
-        other = found.get(extreme.digest)
-        if other is None or _rank(extreme, sign) < _rank(other, sign):
-            found[extreme.digest] = extreme
-    return tuple(sorted(found.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT])
-
-
-def _rank(extreme: Extreme, sign: float) -> tuple[object, ...]:
-    return sign * extreme.value, natural_key(extreme.name)
+def most_extreme(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
+    """Return the first `KEPT_EXTREMES`, one of each digest, by value times `sign`, then by digest."""
+    by_digest: dict[str, Extreme] = {}
+    for extreme in sorted(extremes, key=lambda e: (sign * e.value, natural_key(e.name))):
+        by_digest.setdefault(extreme.digest, extreme)
+    return tuple(sorted(by_digest.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT_EXTREMES])
 
 
 # Inputs ----------------------------------------------------------------------------------------------------
@@ -293,11 +284,6 @@ class InputProfile:
             self.transposed or other.transposed,
             self.fed_by or other.fed_by,
         )
-
-
-def merged_inputs(a: Mapping[str, InputProfile], b: Mapping[str, InputProfile]) -> dict[str, InputProfile]:
-    """Return the records of both sets of samples; none where one of them has none of these inputs."""
-    return {name: a[name].merged(b[name]) for name in a} if a.keys() == b.keys() else {}
 
 
 def sizes_of(shape: tuple[int, ...]) -> Sizes:
@@ -394,9 +380,11 @@ def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
     pooled = {}
     for name, noises in measured.items():
         rows = [(noise.signal, noise.activation_noise, noise.weight_noise) for noise in noises]
-        known = [tuple(figure is not None for figure in row) for row in rows]
-        most = max(known, key=sum)
-        columns = zip(*(row for row, kind in zip(rows, known, strict=True) if kind == most), strict=True)
+        measured_figures = [tuple(figure is not None for figure in row) for row in rows]
+        most = max(measured_figures, key=sum)
+        columns = zip(
+            *(row for row, which in zip(rows, measured_figures, strict=True) if which == most), strict=True
+        )
         pooled[name] = TensorNoise(*(None if column[0] is None else sum(column) for column in columns))
     return pooled
 
@@ -492,10 +480,10 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on random samples, and on NaN and Inf, which are left out of the profile."""
-        from .non_finite import non_finite_report
+        from .non_finite import non_finite_note
 
-        report = non_finite_report(self)
-        return self.data.notes if report is None else (*self.data.notes, report.sentence)
+        note = non_finite_note(self)
+        return self.data.notes if note is None else (*self.data.notes, note)
 
     def input_checks(self) -> tuple[InputCheck, ...]:
         """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
@@ -573,8 +561,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             raise ProfileError(
                 f"the profile: no tensor is called '{tensor}'; see its keys.{nearest(tensor, self)}"
             )
-        found = self[tensor]
-        return drawing(tensor, found.histogram, found.minimum, found.maximum)
+        profile = self[tensor]
+        return drawing(tensor, profile.histogram, profile.minimum, profile.maximum)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile's file; a name that ends in .html, .md or .json asks for a report.
@@ -610,6 +598,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
                 "profile all shards with the same options"
             )
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
+        inputs = {}  # none where one of the two has none of these inputs
+        if self.inputs.keys() == other.inputs.keys():
+            inputs = {name: mine.merged(other.inputs[name]) for name, mine in self.inputs.items()}
         count = min(self.noise_samples, other.noise_samples)
         return Profile(
             model=self.model,
@@ -621,7 +612,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             noise=fewest_digests([*self.noise, *other.noise], count),
             noise_samples=count,
             runs=self.runs + other.runs if self.runs and other.runs else 0,
-            inputs=merged_inputs(self.inputs, other.inputs),
+            inputs=inputs,
         )
 
 

@@ -53,7 +53,7 @@ from .channel_statistics import Channels, Floats, Integers, fault
 from .histogram import BINS, Bins, EqualBins, Histogram, UnknownBins, exact_sum
 from .profile import (
     FLOAT_DTYPES,
-    KEPT,
+    KEPT_EXTREMES,
     Extreme,
     Extremes,
     ModelId,
@@ -106,8 +106,8 @@ def dumps(profile: Profile) -> str:
     written = plain_value(profile, _ENCODERS)
     for name in NOT_IN_FILE:
         del written[name]
-    for name, given in profile.inputs.items():
-        if given.tensor == profile.tensors.get(name):
+    for name, record in profile.inputs.items():
+        if record.tensor == profile.tensors.get(name):
             del written["inputs"][name]["tensor"]
     written["model"] = model_fields(profile.model)
     written["noise"] = {sample.digest: _noise_fields(sample, list(profile)) for sample in profile.noise}
@@ -121,9 +121,9 @@ def loads(document: str, source: str = "profile") -> Profile:
         top = parse_file(document, FORMAT, "give a profile written by 'qprof dump-profile'")
         del top["format"]
         tensors, inputs = (mapping_at(top.get(key, {}), key) for key in ("tensors", "inputs"))
-        for name, given in inputs.items():
-            if isinstance(given, dict) and "tensor" not in given and name in tensors:
-                given["tensor"] = tensors[name]
+        for name, record in inputs.items():
+            if isinstance(record, dict) and "tensor" not in record and name in tensors:
+                record["tensor"] = tensors[name]
         noise: Any = partial(_read_noise, names=list(tensors))
         decoders = {**_DECODERS, tuple[SampleNoise, ...]: noise}
         profile = read_record(top, Profile, decoders=decoders, without=NOT_IN_FILE)
@@ -162,7 +162,7 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     return prefix + written
 
 
-MOST = 1 << 22
+MAX_NUMBERS = 1 << 22
 """Numbers that the text of an array may stand for."""
 _NATURAL = re.compile("(?:(?:0[*][1-9][0-9]{0,8}+|[0-9]{1,18}+)(?: |$))*+")
 _NUMBER = {np.int64: "[-+]?[0-9]{1,20}", np.float64: r"[-+]?[0-9]+(?:[.][0-9]*)?(?:e[-+]?[0-9]{1,3})?"}
@@ -206,8 +206,8 @@ def _read_array(value: Any, where: str, dtype: type[np.int64] | type[np.float64]
 
 
 def _check_length(count: int, where: str) -> None:
-    if count > MOST:
-        raise MalformedError(f"{where} has more than {MOST} numbers")
+    if count > MAX_NUMBERS:
+        raise MalformedError(f"{where} has more than {MAX_NUMBERS} numbers")
 
 
 def _read_bins(value: Any, where: str) -> Bins:
@@ -240,15 +240,15 @@ _DECODERS: Decoders = {
     Extreme: _read_extreme,
 }
 
-_FIGURES = tuple(field.name for field in fields(TensorNoise))
-_NOTHING = TensorNoise(*[None] * len(_FIGURES))
+_NOISE_FIGURES = tuple(field.name for field in fields(TensorNoise))
+_NOT_MEASURED = TensorNoise(*[None] * len(_NOISE_FIGURES))
 
 
 def _noise_fields(sample: SampleNoise, names: Sequence[str]) -> dict[str, object]:
-    noises = [sample.tensors.get(name, _NOTHING) for name in names]
+    noises = [sample.tensors.get(name, _NOT_MEASURED) for name in names]
     figures = {
         key: " ".join("-" if (figure := getattr(noise, key)) is None else repr(figure) for noise in noises)
-        for key in _FIGURES
+        for key in _NOISE_FIGURES
     }
     return {**figures, "changed_shapes": list(sample.changed_shapes)}
 
@@ -262,7 +262,7 @@ def _read_noise(value: Any, where: str, names: Sequence[str]) -> tuple[SampleNoi
         if not isinstance(entry, dict):
             raise MalformedError(f"{place} must be a mapping")
         columns = []
-        for key in _FIGURES:
+        for key in _NOISE_FIGURES:
             if key not in entry:
                 raise MalformedError(f"{place}: key '{key}' is missing")
             words = str(read_value(entry.pop(key), str, f"{place}: {key}")).split()
@@ -275,7 +275,7 @@ def _read_noise(value: Any, where: str, names: Sequence[str]) -> tuple[SampleNoi
                     raise MalformedError(f"{place}: {key}: '{word[:40]}' is not a mean square")
             columns.append([None if word == "-" else float(word) for word in words])
         noises = (TensorNoise(*row) for row in zip(*columns, strict=True))
-        tensors = {name: noise for name, noise in zip(names, noises, strict=True) if noise != _NOTHING}
+        tensors = {name: noise for name, noise in zip(names, noises, strict=True) if noise != _NOT_MEASURED}
         rest = read_fields(entry, SampleNoise, place, without=("digest", "tensors"))
         samples.append(SampleNoise(digest, tensors, **rest))
     return tuple(samples)
@@ -291,10 +291,10 @@ def _check(profile: Profile) -> None:
         )
     for name, tensor in profile.items():
         _check_tensor(tensor, f"tensor '{name}'", FLOAT_DTYPES)
-    for name, given in profile.inputs.items():
-        if given.tensor is not profile.tensors.get(name):
-            _check_tensor(given.tensor, f"input '{name}'", None)
-        if any(low > high for low, high in given.sizes or ()):
+    for name, record in profile.inputs.items():
+        if record.tensor is not profile.tensors.get(name):
+            _check_tensor(record.tensor, f"input '{name}'", None)
+        if any(low > high for low, high in record.sizes or ()):
             raise MalformedError(f"input '{name}': sizes has a smallest size above the largest")
     digests = [sample.digest for sample in profile.noise]
     if digests != sorted(digests) or len(digests) > profile.noise_samples:
@@ -315,14 +315,6 @@ def _check_tensor(tensor: TensorProfile, where: str, dtypes: Collection[str] | N
         raise MalformedError(f"{where}: minimum {tensor.minimum} is greater than maximum {tensor.maximum}")
     if tensor.zeros > tensor.count:
         raise MalformedError(f"{where}: {tensor.zeros} zeros in {tensor.count} elements")
-    _check_bins(tensor, where)
-    if tensor.channels is not None:
-        _check_channels(tensor, tensor.channels, f"{where}: channels")
-    if tensor.extremes is not None:
-        _check_extremes(tensor, tensor.extremes, f"{where}: extremes")
-
-
-def _check_bins(tensor: TensorProfile, where: str) -> None:
     bins = tensor.histogram
     if bins.counts.size > BINS and isinstance(bins, Histogram | EqualBins):
         raise MalformedError(f"{where}: histogram has more than {BINS} bins")
@@ -338,6 +330,10 @@ def _check_bins(tensor: TensorProfile, where: str) -> None:
         raise MalformedError(
             f"{where}: the histogram is outside minimum .. maximum: equal bins must have the same range"
         )
+    if tensor.channels is not None:
+        _check_channels(tensor, tensor.channels, f"{where}: channels")
+    if tensor.extremes is not None:
+        _check_extremes(tensor, tensor.extremes, f"{where}: extremes")
 
 
 def _check_channels(tensor: TensorProfile, channels: Channels, where: str) -> None:
@@ -364,8 +360,8 @@ def _check_extremes(tensor: TensorProfile, extremes: Extremes, where: str) -> No
         raise MalformedError(f"{where}: one end has samples and the other has none")
     for name, end, sign in (("lowest", extremes.lowest, 1.0), ("highest", extremes.highest, -1.0)):
         order = [(sign * e.value, e.digest) for e in end]
-        if len(end) > KEPT or order != sorted(order) or len({e.digest for e in end}) < len(end):
-            raise MalformedError(f"{where}: {name} is not up to {KEPT} different samples in order")
+        if len(end) > KEPT_EXTREMES or order != sorted(order) or len({e.digest for e in end}) < len(end):
+            raise MalformedError(f"{where}: {name} is not up to {KEPT_EXTREMES} different samples in order")
     ends = [end[0].value for end in (extremes.lowest, extremes.highest) if end]
     if ends != ([tensor.minimum, tensor.maximum] if tensor.count else []):
         raise MalformedError(f"{where}: are not of minimum and maximum")

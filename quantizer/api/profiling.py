@@ -354,12 +354,12 @@ def merge(
         else (os.fspath(source), read_at(source))
         for number, source in enumerate(sources)
     )
-    merged = merge_profiles(named, allow_duplicates=allow_duplicates)
-    for warning in merged.warnings:
+    merged, warnings = merge_profiles(named, allow_duplicates=allow_duplicates)
+    for warning in warnings:
         note_to_user(warning)
     if output is not None:
-        save_profile(merged.profile, output)
-    return merged.profile
+        save_profile(merged, output)
+    return merged
 
 
 def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:

@@ -174,7 +174,7 @@ def _made() -> dict[str, bytes]:
     """Make profile, plan, quantized model, labels, state and checkpoint; return what runs should give."""
     import onnxruntime
     from qprof_onnx.profiles.runner import calibrate
-    from qprof_onnx.profiles.runner.checkpoint import CheckpointWriter
+    from qprof_onnx.profiles.runner.checkpoint import save_progress
 
     qprof(*DUMP, "-o", "profile.yaml")
     qprof(*DUMP, "-o", "glow.yaml", "--format", "glow")
@@ -201,19 +201,17 @@ def _made() -> dict[str, bytes]:
     )
     for name in ("plan-small.yaml", "plan-adjusted.yaml", "profile-small.yaml", "profile-glow.yaml"):
         Path(name).write_bytes((SMALL_FILES / name).read_bytes())
-    save = CheckpointWriter.save
     seen: list[bytes] = []
 
-    def keep(self: CheckpointWriter, *arguments: object) -> None:
-        save(self, *arguments)  # type: ignore[arg-type]
+    def keep(*arguments: object) -> None:
+        save_progress(*arguments)  # type: ignore[arg-type]
         seen.append(Path("progress.qprof").read_bytes())
 
-    CheckpointWriter.save = keep  # type: ignore[method-assign,assignment]
+    calibrate.save_progress = keep
     try:
         qprof(*RESUME, "--every", "0", "--threads", "1")
     finally:
-        CheckpointWriter.save = save  # type: ignore[method-assign]
-    assert calibrate
+        calibrate.save_progress = save_progress
     Path("progress.qprof").write_bytes(seen[len(seen) // 2])
     results = {name: Path(name).read_bytes() for name in ("profile.yaml", "plan.yaml", "tuned.onnx")}
     for name in ("out.yaml", "x.onnx", "tuned.onnx"):

@@ -174,7 +174,7 @@ def test_records_of_other_channels_are_not_merged(other: Channels) -> None:
 
 
 def test_more_elements_than_sums_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_module, "MAX_COUNT", 5)
+    monkeypatch.setattr(channels_module, "MAX_CHANNEL_COUNT", 5)
     found = gathered(np.ones((3, 2), np.float32), 1)
     with pytest.raises(ProfileError, match="merge fewer profiles"):
         found.merged(found)

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.extreme_tracker import ExtremeTracker
-from qprof_onnx.profiles.records.profile import Extreme, Extremes, ModelId, Profile, merged_extremes
+from qprof_onnx.profiles.records.histogram import Histogram
+from qprof_onnx.profiles.records.profile import Extreme, Extremes, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner import memory_plan
@@ -97,7 +98,9 @@ def test_samples_with_equal_data_count_as_one_with_the_first_name() -> None:
 
 
 def test_nothing_is_known_where_one_side_does_not_know() -> None:
-    assert merged_extremes(Extremes(), None) is None
+    known = TensorProfile("float", (1,), 0.0, 0.0, 0, 0, 0, 0, Histogram.empty(), extremes=Extremes())
+    assert known.merged(replace(known, extremes=None)).extremes is None
+    assert known.merged(known).extremes == Extremes()
 
 
 # ------------------------------------------------------------------------------------------------- whole runs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import EqualBins
-from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_profiles
+from qprof_onnx.profiles.records.merge import MAX_COUNT, merge_profiles
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads, save_profile
 from qprof_onnx.profiles.samples.samples import data_id
@@ -40,12 +40,16 @@ def profiled(samples: Arrays) -> Profile:
     return Profile(MODEL, data, {"x": x.profile(), "y": y.profile()}, tool="qprof 0.1.0")
 
 
-def merged(*profiles: Profile, allow: bool = False) -> Merged:
+def merged_with_warnings(*profiles: Profile, allow: bool = False) -> tuple[Profile, tuple[str, ...]]:
     return merge_profiles(((f"{i}.yaml", p) for i, p in enumerate(profiles)), allow_duplicates=allow)
 
 
+def merged(*profiles: Profile, allow: bool = False) -> Profile:
+    return merged_with_warnings(*profiles, allow=allow)[0]
+
+
 def merged_text(*profiles: Profile) -> str:
-    return dumps(merged(*profiles, allow=True).profile)
+    return dumps(merged(*profiles, allow=True))
 
 
 A, B, C = (profiled([np.arange(n, n + 3, dtype=np.float32)]) for n in (0, 10, 20))
@@ -74,8 +78,8 @@ def test_any_order_gives_the_same_bytes(parts: list[Arrays], rng: random.Random)
 @given(SAMPLES, SAMPLES, SAMPLES)
 def test_any_grouping_gives_the_same_bytes(a: Arrays, b: Arrays, c: Arrays) -> None:
     x, y, z = (replace(profiled(part), tool=f"q {i}") for i, part in enumerate((a, b, c)))
-    first = merged(merged(x, y, allow=True).profile, z, allow=True).profile
-    second = merged(x, merged(y, z, allow=True).profile, allow=True).profile
+    first = merged(merged(x, y, allow=True), z, allow=True)
+    second = merged(x, merged(y, z, allow=True), allow=True)
     assert dumps(first) == dumps(second) == merged_text(x, y, z)
 
 
@@ -85,7 +89,7 @@ def test_one_profile_stays_as_it_is() -> None:
 
 def test_the_tools_of_all_shards_are_named() -> None:
     newest, newer = replace(B, tool="qprof 0.3.0"), replace(C, tool="qprof 0.2.0")
-    assert merged(newest, A, newer).profile.tool == "qprof 0.1.0, qprof 0.2.0, qprof 0.3.0"
+    assert merged(newest, A, newer).tool == "qprof 0.1.0, qprof 0.2.0, qprof 0.3.0"
 
 
 def test_files_are_read_one_at_a_time() -> None:
@@ -98,7 +102,8 @@ def test_files_are_read_one_at_a_time() -> None:
             # The next is asked for only when this one is merged: `merge_profiles` made no list of them.
             assert alive == list(range(i + 1))
 
-    assert merge_profiles(shards()).files == 3  # type: ignore[arg-type]
+    profile, _ = merge_profiles(shards())  # type: ignore[arg-type]
+    assert profile.data.samples == 3
 
 
 def test_files_are_merged_into_a_file(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_other_weights_are_refused_as_such() -> None:
 
 
 def test_a_file_name_does_not_make_another_model() -> None:
-    assert merged(A, replace(B, model=replace(MODEL, file="b.onnx"))).profile.model.file == "b.onnx"
+    assert merged(A, replace(B, model=replace(MODEL, file="b.onnx"))).model.file == "b.onnx"
 
 
 def test_a_profile_of_glow_is_refused_with_advice(tmp_path: Path) -> None:
@@ -188,15 +193,15 @@ def test_the_same_samples_in_two_shards_are_refused() -> None:
 
 
 def test_the_same_samples_are_counted_twice_on_request_with_a_warning() -> None:
-    found = merged(A, B, A, allow=True)
-    assert found.profile["x"].count == 9
-    assert found.warnings == ("2.yaml: seems to hold the same sample as 0.yaml",)
+    profile, warnings = merged_with_warnings(A, B, A, allow=True)
+    assert profile["x"].count == 9
+    assert warnings == ("2.yaml: seems to hold the same sample as 0.yaml",)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_total_beside_its_shards_is_refused(place: int) -> None:
     profiles = [A, B]
-    profiles.insert(place, merged(A, B).profile)
+    profiles.insert(place, merged(A, B))
     with pytest.raises(
         ProfileError, match=rf"^{place}\.yaml: seems to hold the same 2 samples as all the others together; "
     ):
@@ -205,7 +210,7 @@ def test_a_total_beside_its_shards_is_refused(place: int) -> None:
 
 def test_profiles_without_samples_are_no_duplicates() -> None:
     empty = profiled([])
-    assert merged(empty, empty, A).warnings == ()
+    assert merged_with_warnings(empty, empty, A)[1] == ()
 
 
 def test_shards_with_and_without_channels_are_refused() -> None:

@@ -26,14 +26,14 @@ from qprof_onnx.profiles.records.profile import (
     ModelId,
     Profile,
     TensorProfile,
-    best,
+    most_extreme,
 )
 
 
 def extremes_of(lows: Any, highs: Any) -> Extremes:
     """Return the extremes of samples with these minima and maxima, called s0, s1 and so on."""
     sides = [
-        best([Extreme(float(v), f"{i:032x}", f"s{i}") for i, v in enumerate(values)], sign)
+        most_extreme([Extreme(float(v), f"{i:032x}", f"s{i}") for i, v in enumerate(values)], sign)
         for values, sign in ((lows, 1.0), (highs, -1.0))
     ]
     return Extremes(*sides)
