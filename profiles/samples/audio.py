@@ -36,21 +36,10 @@ Channels = Literal["mean", "first"]
 """How several channels become one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """A recording.
-
-    Attributes:
-        samples: float32, one channel, full scale -1..1.
-        rate: samples a second.
-    """
-
-    samples: npt.NDArray[np.float32]
-    rate: int
-
-
-def recording_of(where: str, content: bytes, channels: Channels = "mean") -> Recording:
-    """Return the recording that a file holds.
+def recording_of(
+    where: str, content: bytes, channels: Channels = "mean"
+) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the signal that a file holds, one channel with a full scale of -1..1, and its samples a second.
 
     Args:
         where: the file, for messages.
@@ -61,44 +50,14 @@ def recording_of(where: str, content: bytes, channels: Channels = "mean") -> Rec
         DataError: the file is broken, or holds no samples.
         ConfigError: it is not plain PCM, and the library soundfile is not installed.
     """
-    values, rate = _plain(content) or _by_library(where, content)
+    values, rate = _plain_wav(content) or _by_soundfile(where, content)
     if not len(values):
         raise DataError(f"{where}: holds no samples; leave the file out")
     one = values.mean(axis=1) if channels == "mean" else values[:, 0]
-    return Recording(one.astype(np.float32), rate)
+    return one.astype(np.float32), rate
 
 
-def resampled(where: str, recording: Recording, rate: int, library_name: str) -> Recording:
-    """Return a recording at a rate.
-
-    Args:
-        where: the file, for messages.
-        recording: at any rate.
-        rate: that the model takes.
-        library_name: `soxr` or `scipy`, which resamples; "refuse" for none.
-
-    Raises:
-        DataError: the rates differ, and nothing is to be resampled.
-        ConfigError: the library is not installed.
-    """
-    if recording.rate == rate:
-        return recording
-    if library_name == "soxr":
-        soxr = library("soxr", where, "audio")
-        made = soxr.resample(recording.samples, recording.rate, rate)
-    elif library_name == "scipy":
-        divisor = int(np.gcd(recording.rate, rate))
-        signal = library("scipy.signal", where, "audio")
-        made = signal.resample_poly(recording.samples, rate // divisor, recording.rate // divisor)
-    else:
-        raise DataError(
-            f"{where}: has {recording.rate} samples a second, and the recipe says {rate}; resample the file, "
-            "or set resample: soxr in the recipe"
-        )
-    return Recording(np.asarray(made, np.float32), rate)
-
-
-def _plain(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
+def _plain_wav(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
     """Return the frames of a plain PCM WAV file and its rate; None where it is something else, or broken."""
     try:
         with wave.open(io.BytesIO(content)) as file:
@@ -108,21 +67,19 @@ def _plain(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
         return None
     if width not in FULL_SCALE or not channels or len(data) != frames * channels * width:
         return None
-    return _integers(data, width).reshape(-1, channels) / FULL_SCALE[width], rate
-
-
-def _integers(data: bytes, width: int) -> npt.NDArray[np.float64]:
-    """Return little-endian integers; of one byte they are unsigned in WAV, otherwise signed."""
-    if width == 1:
-        return np.frombuffer(data, np.uint8).astype(np.float64) - FULL_SCALE[1]
-    if width == 3:
+    values: npt.NDArray[Any]
+    if width == 1:  # unsigned; all others are signed and little-endian
+        values = np.frombuffer(data, np.uint8).astype(np.float64) - FULL_SCALE[1]
+    elif width == 3:
         padded = np.zeros((len(data) // 3, 4), np.uint8)
         padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        return (padded.view("<i4")[:, 0] >> 8).astype(np.float64)
-    return np.frombuffer(data, f"<i{width}").astype(np.float64)
+        values = padded.view("<i4")[:, 0] >> 8
+    else:
+        values = np.frombuffer(data, f"<i{width}")
+    return values.astype(np.float64).reshape(-1, channels) / FULL_SCALE[width], rate
 
 
-def _by_library(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], int]:
+def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], int]:
     if importlib.util.find_spec("soundfile") is None:
         raise ConfigError(
             f"{where}: is no WAV file of plain integer samples, or is broken; for other formats install "
@@ -135,6 +92,38 @@ def _by_library(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], in
         line = str(error).splitlines()[0]
         raise DataError(f"{where}: is broken or no recording ({line}); write the file again") from error
     return values, int(rate)
+
+
+def _resampled(
+    where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, library_name: str
+) -> npt.NDArray[np.float32]:
+    """Return a signal at another rate.
+
+    Args:
+        where: the file, for messages.
+        signal: at `rate` samples a second.
+        rate: that it has.
+        new_rate: that the model takes.
+        library_name: `soxr` or `scipy`, which resamples; "refuse" for none.
+
+    Raises:
+        DataError: the rates differ, and nothing is to be resampled.
+        ConfigError: the library is not installed.
+    """
+    if rate == new_rate:
+        return signal
+    if library_name == "soxr":
+        resampled = library("soxr", where, "audio").resample(signal, rate, new_rate)
+    elif library_name == "scipy":
+        divisor = int(np.gcd(rate, new_rate))
+        scipy_signal = library("scipy.signal", where, "audio")
+        resampled = scipy_signal.resample_poly(signal, new_rate // divisor, rate // divisor)
+    else:
+        raise DataError(
+            f"{where}: has {rate} samples a second, and the recipe says {new_rate}; resample the file, "
+            "or set resample: soxr in the recipe"
+        )
+    return np.asarray(resampled, np.float32)
 
 
 # Windows of a recording, as the arrays of a model's inputs.
@@ -184,7 +173,7 @@ class AudioEncoder:
         recipe: how.
         rate: samples a second.
         spec: of the input that takes the signal.
-        shape: of that input, None where the window goes.
+        shape: of that input, -1 where the window goes.
         window: samples of the signal in one sample; None for the whole recording.
         hop: samples from window to window.
         constants: of the other inputs.
@@ -210,13 +199,16 @@ class AudioEncoder:
         Raises:
             DataError: the file is broken, of another rate, or shorter than a window.
         """
-        recording = recording_of(where, content, self.recipe.channels)
-        signal = resampled(where, recording, self.rate, self.recipe.resample).samples
-        if self.recipe.normalize:  # as Wav2Vec2FeatureExtractor of transformers does
+        recipe, dtype = self.recipe, self.spec.dtype
+        signal, rate = recording_of(where, content, recipe.channels)
+        signal = _resampled(where, signal, rate, self.rate, recipe.resample)
+        if recipe.normalize:  # as Wav2Vec2FeatureExtractor of transformers does
             signal = (signal - signal.mean()) / np.sqrt(signal.var() + np.float32(1e-7))
-        for values in self._windows(where, signal):
-            scaled = values * np.float32(self.recipe.scale)
-            yield {self.spec.name: self._cast(scaled).reshape(self.shape), **self.constants}
+        for window in self._windows(where, signal):
+            values = window * np.float32(recipe.scale)
+            if dtype.kind in "iu":
+                values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+            yield {self.spec.name: values.astype(dtype).reshape(self.shape), **self.constants}
 
     def _windows(self, where: str, signal: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
         window = self.window or len(signal)
@@ -233,68 +225,54 @@ class AudioEncoder:
                 "leave the file out, or set pad: true in the recipe"
             )
 
-    def _cast(self, values: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-        if self.spec.dtype.kind not in "iu":
-            return values.astype(self.spec.dtype)
-        limits = np.iinfo(self.spec.dtype)
-        return np.clip(np.rint(values), limits.min, limits.max).astype(self.spec.dtype)
-
-
-def audio_recipe(preprocessing: Preprocessing) -> AudioRecipe:
-    """Return the recipe for recordings that `--preprocess` names.
-
-    Raises:
-        ConfigError: an unknown key, a value that is not allowed; a `preprocessor_config.json` asks for other
-            features than the signal.
-    """
-    if preprocessing.kind == RECIPE:
-        return recipe_of(preprocessing, AudioRecipe)
-    settings, where = preprocessing.settings, preprocessing.name
-    if settings.get("feature_size", 1) != 1:
-        raise ConfigError(
-            f"{where}: asks for {settings.get('feature_size')} features of each frame, and only the signal "
-            "is read here; make features in Python, with --data file.py:function"
-        )
-    known = {"rate": settings.get("sampling_rate"), "normalize": settings.get("do_normalize", False)}
-    return recipe_of(replace(preprocessing, settings=known), AudioRecipe)
-
 
 def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> AudioEncoder:
     """Return what makes samples of recordings.
 
     Args:
-        preprocessing: a recipe with `reader: audio`.
+        preprocessing: a recipe with `reader: audio`, or a `preprocessor_config.json`.
         inputs: of the model.
 
     Raises:
-        ConfigError: there is no recipe, or it does not suit the model.
+        ConfigError: there is no recipe, or it does not suit the model; a `preprocessor_config.json` asks for
+            other features than the signal.
     """
-    recipe, where = audio_recipe(preprocessing), preprocessing.name or "--preprocess"
+    where = preprocessing.name or "--preprocess"
+    if preprocessing.kind != RECIPE:
+        config = preprocessing.settings
+        if config.get("feature_size", 1) != 1:
+            raise ConfigError(
+                f"{preprocessing.name}: asks for {config.get('feature_size')} features of each frame, and "
+                "only the signal is read here; make features in Python, with --data file.py:function"
+            )
+        settings = {"rate": config.get("sampling_rate"), "normalize": config.get("do_normalize", False)}
+        preprocessing = replace(preprocessing, settings=settings)
+    recipe = recipe_of(preprocessing, AudioRecipe)
     if recipe.rate is None:
         raise ConfigError(
             f"{where}: the model does not say which rate it takes; give a recipe with the lines "
             "'reader: audio' and, for one, 'rate: 16000'"
         )
     constants = constant_arrays(where, recipe.constants, inputs)
-    spec = _signal(where, recipe, [spec for spec in inputs if spec.name not in constants])
+    spec = _signal_input(where, recipe, [spec for spec in inputs if spec.name not in constants])
     if spec.dtype.kind in "iu" and recipe.scale == 1.0:
         raise ConfigError(
             f"{where}: input '{spec.name}' takes integers, and the signal is -1..1; set scale: 32768 for "
             "16-bit values"
         )
     shape, fixed = _layout(where, spec)
-    window = fixed if recipe.window is None else _samples_of(f"{where}: window", recipe.window, recipe.rate)
+    window = fixed if recipe.window is None else _in_samples(f"{where}: window", recipe.window, recipe.rate)
     if fixed is not None and window != fixed:
         raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
-    hop = None if recipe.hop is None else _samples_of(f"{where}: hop", recipe.hop, recipe.rate)
-    cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
-    notes = (
-        () if recipe.window is not None else (f"{where}: {cut}; window and hop in the recipe cut otherwise",)
-    )
+    hop = None if recipe.hop is None else _in_samples(f"{where}: hop", recipe.hop, recipe.rate)
+    notes: tuple[str, ...] = ()
+    if recipe.window is None:
+        cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
+        notes = (f"{where}: {cut}; window and hop in the recipe cut otherwise",)
     return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, notes)
 
 
-def _signal(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
+def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
     """Return the input that takes the signal.
 
     Raises:
@@ -348,7 +326,7 @@ def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
     return shape, fixed if isinstance(fixed, int) else None
 
 
-def _samples_of(where: str, length: int | str, rate: int) -> int:
+def _in_samples(where: str, length: int | str, rate: int) -> int:
     """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms".
 
     Args:

@@ -75,13 +75,15 @@ class DataFile:
         return decoded(str(self), self.read())
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not empty, with their numbers from 1.
+        """Yield the lines that are not empty, with their numbers from 1, a byte order mark taken off.
 
         Raises:
             DataError: as `open`.
         """
         with self.open() as stream:
-            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
     def open(self) -> IO[bytes]:
         """Return the file, opened: it can seek, and an object of a store is fetched in blocks as it is read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as of_field
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..base.extras import library
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
-from .storage import DataFile, data_files, is_url, place_of, shown_location
+from .storage import data_files, is_url, place_of, shown_location
 from .values import InputSpec, Sample, Samples
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
@@ -127,8 +127,6 @@ class TextEncoder:
         constants: of the other inputs.
         tokenizer: of the library `tokenizers`; None for models that take text itself.
         notes: what was assumed.
-        state: what goes from step to step, outputs and the inputs that take them; empty where a text is one
-            sample.
     """
 
     recipe: TextRecipe
@@ -137,7 +135,6 @@ class TextEncoder:
     constants: Mapping[str, npt.NDArray[Any]]
     tokenizer: Any
     notes: tuple[str, ...] = ()
-    state: Mapping[str, str] = of_field(default_factory=dict)
 
     def steps(
         self, where: str, text: str
@@ -239,44 +236,35 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
     """
     is_recipe = preprocessing.kind == RECIPE
     recipe = recipe_of(preprocessing, TextRecipe) if is_recipe else TextRecipe()
-    where = preprocessing.name or "--preprocess"
+    where, state = preprocessing.name or "--preprocess", preprocessing.state
     constants = constant_arrays(where, recipe.constants, inputs)
     specs = tuple(spec for spec in inputs if spec.name not in constants)
     roles = _roles(where, recipe, specs)
     if set(roles.values()) <= {"text"}:
         return TextEncoder(recipe, roles, specs, constants, None)
-    path = _tokenizer_path(where, preprocessing, recipe)
-    tokenizer = _tokenizer(path)
-    state = preprocessing.state
-    notes = _set_length(
-        where, tokenizer, recipe, None if state else _fixed_length(specs, roles), state=bool(state)
-    )
-    encoder = TextEncoder(recipe, roles, specs, constants, tokenizer, (), state)
+    path, tokenizer = _tokenizer(where, preprocessing, recipe)
+    fixed = None if state else _fixed_length(specs, roles)
+    notes = _set_length(where, tokenizer, recipe, fixed, state=bool(state))
     tokens = [name for name in state.values() if roles.get(name) == "ids"]
     if recipe.answer and not tokens:
         raise ConfigError(
             f"{where}: answer: which output has the scores of the next token is not known; name it under "
             f"state, as {{logits: {next((n for n, role in roles.items() if role == 'ids'), 'input_ids')}}}"
         )
-    return replace(
-        encoder, notes=tuple(f"{path}: {n}" for n in (*notes, *_state_notes(recipe, state, tokens)))
-    )
-
-
-def _state_notes(recipe: TextRecipe, state: Mapping[str, str], tokens: Sequence[str]) -> Iterator[str]:
-    """Yield how a text goes through a model with a state."""
-    carried = {output: name for output, name in state.items() if name not in tokens}
-    if not carried:
-        return
-    output, name = next(iter(carried.items()))
-    more = f" and {len(carried) - 1} more" if len(carried) > 1 else ""
-    first = "tokens" if recipe.prompt is None else f"{recipe.prompt}"
-    then = [f"{recipe.decoded} tokens of the text one by one"] if recipe.decoded else []
-    then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
-    yield (
-        f"'{output}' goes to '{name}' from step to step{more}; of a text the first {first} are run together, "
-        f"then {' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say otherwise"
-    )
+    carried = [(output, name) for output, name in state.items() if name not in tokens]
+    if carried:
+        output, name = carried[0]
+        more = f" and {len(carried) - 1} more" if len(carried) > 1 else ""
+        first = "tokens" if recipe.prompt is None else f"{recipe.prompt}"
+        then = [f"{recipe.decoded} tokens of the text one by one"] if recipe.decoded else []
+        then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
+        notes.append(
+            f"'{output}' goes to '{name}' from step to step{more}; of a text the first {first} are run "
+            f"together, then {' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say "
+            "otherwise"
+        )
+    named_notes = tuple(f"{path}: {text}" for text in notes)
+    return TextEncoder(recipe, roles, specs, constants, tokenizer, named_notes)
 
 
 def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
@@ -313,26 +301,25 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
     )
 
 
-def _tokenizer_path(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> Path:
+def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> tuple[Path, Any]:
+    """Return the path of the tokenizer.json, and what the library `tokenizers` makes of it."""
     if preprocessing.kind == TOKENIZER and preprocessing.path is not None:
-        return preprocessing.path
-    if not recipe.tokenizer:
+        path = preprocessing.path
+    elif recipe.tokenizer:
+        folder = Path() if preprocessing.path is None else preprocessing.path.parent
+        path = folder / recipe.tokenizer
+    else:
         raise ConfigError(
             f"{where}: the model takes token ids; give its tokenizer with --preprocess tokenizer.json, or "
             "the key tokenizer of the recipe"
         )
-    folder = Path() if preprocessing.path is None else preprocessing.path.parent
-    return folder / recipe.tokenizer
-
-
-def _tokenizer(path: Path) -> Any:
     tokenizers = library("tokenizers", str(path), "text")
     if not path.is_file():
         raise ConfigError(
             f"{path}: no such file; give the tokenizer.json of the model (a recipe: from its own folder)"
         )
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        return path, tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         line = str(error).splitlines()[0]
         raise ConfigError(
@@ -436,11 +423,11 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if not files:
         raise DataError(f"{shown_location(source)}: holds no lines of text; give {', '.join(SUFFIXES)} files")
     steps = bool(preprocessing.state)
-    total = None if is_url(source) or steps else sum(1 for file in files for _ in _lines(file))
+    total = None if is_url(source) or steps else sum(1 for file in files for _ in file.lines())
 
     def every_step() -> Iterator[Sample]:
         for file in files:
-            for number, line in _lines(file):
+            for number, line in file.lines():
                 where = f"{file}: line {number}"
                 text = "\t".join(_texts(where, line, encoder))
                 for step, (arrays, following) in enumerate(encoder.steps(where, text)):
@@ -450,21 +437,13 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         if steps:
             yield from islice(every_step(), part.start, part.stop, part.step)
             return
-        numbered = ((file, *line) for file in files for line in _lines(file))
+        numbered = ((file, *line) for file in files for line in file.lines())
         for file, number, line in islice(numbered, part.start, part.stop, part.step):
             where = f"{file}: line {number}"
             yield Sample(f"{file.name}:{number}", encoder.arrays(where, *_texts(where, line, encoder)))
 
     samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.notes)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
-
-
-def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not empty, with their numbers from 1."""
-    with file.open() as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
 def lines_of(source: str) -> Iterator[tuple[str, str]]:
@@ -474,7 +453,7 @@ def lines_of(source: str) -> Iterator[tuple[str, str]]:
         DataError: a line is not UTF-8.
     """
     for file in data_files(source, SUFFIXES):
-        for number, line in _lines(file):
+        for number, line in file.lines():
             yield f"{file.name}:{number}", _text(f"{file}: line {number}", line)
 
 
