@@ -1,6 +1,6 @@
 """The readers: how a source is recognised, and who reads it.
 
-A reader is a module of this room with a function
+A reader is a module of this room with a record of its recipe and a function
 `open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. Libraries are
 imported inside of its functions. A new one is one entry of `READERS`.
 """
@@ -9,23 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 
 from ..base.errors import DataError, nearest_path
-from .arrays import ArrayRecipe, holds_arrays, is_array_name
-from .audio import SUFFIXES as RECORDINGS
-from .audio import AudioRecipe
-from .images import ImageRecipe
-from .picture_files import SUFFIXES as PICTURES
-from .picture_files import is_data_yaml
+from . import arrays, audio, images, picture_files, random_samples, tables, text
 from .preprocessing import Preprocessing
-from .random_samples import RandomRecipe, is_random
 from .storage import entries_of, exists, holds, is_folder, shown_location
-from .tables import SUFFIXES as ROWS
-from .tables import TableRecipe, is_table
-from .text import SUFFIXES as LINES
-from .text import TextRecipe
 from .values import InputSpec, Samples
 
 
@@ -36,7 +24,7 @@ class Reader:
     Attributes:
         name: what messages call what it reads.
         recognises: whether a source is for it; looks at names alone.
-        module: of this room, with the function `open`.
+        open: returns the samples of a source, for a model's inputs and a recipe.
         recipe: the record that its recipes are.
         takes: the words of the recipes that it can use (`reader: image`), its own first.
         suffixes: of its files in a folder of samples, in lower case.
@@ -44,74 +32,56 @@ class Reader:
 
     name: str
     recognises: Callable[[str], bool]
-    module: str
+    open: Callable[[str, Sequence[InputSpec], Preprocessing], Samples]
     recipe: type
     takes: tuple[str, ...]
     suffixes: tuple[str, ...] = ()
 
 
 READERS: tuple[Reader, ...] = (
-    Reader("random values", is_random, "random_samples", RandomRecipe, ("random",)),
-    Reader("arrays", holds_arrays, "arrays", ArrayRecipe, ("array",)),
+    Reader(
+        "random values",
+        random_samples.is_random,
+        random_samples.open,
+        random_samples.RandomRecipe,
+        ("random",),
+    ),
+    Reader("arrays", arrays.holds_arrays, arrays.open, arrays.ArrayRecipe, ("array",)),
     Reader(
         "pictures",
-        lambda source: is_data_yaml(source) or holds(source, PICTURES, deep=True),
-        "images",
-        ImageRecipe,
+        lambda source: picture_files.is_data_yaml(source) or holds(source, picture_files.SUFFIXES, deep=True),
+        images.open,
+        images.ImageRecipe,
         ("image",),
-        suffixes=PICTURES,
+        picture_files.SUFFIXES,
     ),
-    Reader("lines of text", partial(holds, suffixes=LINES), "text", TextRecipe, ("text",), suffixes=LINES),
-    Reader("rows", is_table, "tables", TableRecipe, ("table", "text", "image", "audio"), suffixes=ROWS),
+    Reader(
+        "lines of text",
+        lambda source: holds(source, text.SUFFIXES),
+        text.open,
+        text.TextRecipe,
+        ("text",),
+        text.SUFFIXES,
+    ),
+    Reader(
+        "rows",
+        tables.is_table,
+        tables.open,
+        tables.TableRecipe,
+        ("table", "text", "image", "audio"),
+        tables.SUFFIXES,
+    ),
     Reader(
         "recordings",
-        partial(holds, suffixes=RECORDINGS, deep=True),
-        "audio",
-        AudioRecipe,
+        lambda source: holds(source, audio.SUFFIXES, deep=True),
+        audio.open,
+        audio.AudioRecipe,
         ("audio",),
-        suffixes=RECORDINGS,
+        audio.SUFFIXES,
     ),
-    Reader("arrays", lambda source: True, "arrays", ArrayRecipe, ("array",)),
+    Reader("arrays", lambda source: True, arrays.open, arrays.ArrayRecipe, ("array",)),
 )
 """The first that recognises a source, and takes the recipe where there is one, reads it."""
-
-
-def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
-    """Return who reads a source.
-
-    Raises:
-        DataError: a recipe is given that is for another kind of data, or there are no data.
-    """
-    fitting_source = [reader for reader in READERS if reader.recognises(source)]
-    taking = [reader for reader in fitting_source if preprocessing.reader in reader.takes]
-    reader = (taking or fitting_source)[0]
-    if preprocessing.reader and not taking:
-        if fitting_source == [READERS[-1]]:
-            problem = _nothing_in(source)
-            advice = f"give a folder or file for --preprocess {preprocessing.name} ({preprocessing.reader})"
-            if problem == NOWHERE:
-                advice = f"check the path.{nearest_path(source)}"
-            raise DataError(f"{shown_location(source)}: {problem}; {advice}")
-        fitting = " or ".join(f"reader: {name}" for name in reader.takes)
-        advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
-        raise DataError(
-            f"{source}: holds {reader.name}, and --preprocess {preprocessing.name} is for "
-            f"{preprocessing.reader}; {advice}, or other data"
-        )
-    return reader
-
-
-NOWHERE = "no such folder or file"
-
-
-def _nothing_in(source: str) -> str:
-    """Return why a source that no reader recognises gives no samples."""
-    if not exists(source):
-        return NOWHERE
-    if not is_folder(source):
-        return "is a file of no kind that is read"
-    names = [name for name in entries_of(source) if name[:1] != "."]
-    return f"holds '{min(names)}' but no samples" if names else "is empty"
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
@@ -127,13 +97,38 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
             While iterating: a sample is broken.
         ConfigError: the recipe is wrong, or a library is missing; the extra that installs it is named.
     """
-    reader = reader_of(source, preprocessing)
-    module = import_module(f".{reader.module}", __package__)
-    opened: Callable[[str, Sequence[InputSpec], Preprocessing], Samples] = module.open
-    return opened(source, inputs, preprocessing)
+    return reader_of(source, preprocessing).open(source, inputs, preprocessing)
+
+
+def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
+    """Return who reads a source.
+
+    Raises:
+        DataError: a recipe is given that is for another kind of data, or there are no data.
+    """
+    recognising = [reader for reader in READERS if reader.recognises(source)]
+    taking = [reader for reader in recognising if preprocessing.reader in reader.takes]
+    reader = (taking or recognising)[0]
+    if not preprocessing.reader or taking:
+        return reader
+    if recognising == [READERS[-1]]:
+        advice = f"give a folder or file for --preprocess {preprocessing.name} ({preprocessing.reader})"
+        if not exists(source):
+            problem, advice = "no such folder or file", f"check the path.{nearest_path(source)}"
+        elif not is_folder(source):
+            problem = "is a file of no kind that is read"
+        else:
+            names = [name for name in entries_of(source) if name[:1] != "."]
+            problem = f"holds '{min(names)}' but no samples" if names else "is empty"
+        raise DataError(f"{shown_location(source)}: {problem}; {advice}")
+    fitting = " or ".join(f"reader: {name}" for name in reader.takes)
+    raise DataError(
+        f"{source}: holds {reader.name}, and --preprocess {preprocessing.name} is for "
+        f"{preprocessing.reader}; give a recipe with {fitting}, or other data"
+    )
 
 
 def is_sample_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
     endings = tuple(suffix for reader in READERS for suffix in reader.suffixes)
-    return is_array_name(name) or name.lower().endswith(endings)
+    return arrays.is_array_name(name) or name.lower().endswith(endings)
