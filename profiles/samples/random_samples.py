@@ -76,21 +76,27 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     free = {str(dim) for spec in inputs for dim in spec.shape or () if isinstance(dim, str)}
     for name in recipe.sizes:
         if name not in free:
-            known = ", ".join(sorted(free)) or "none"
-            raise ConfigError(f"{where}: sizes: the model has no free dimension {name}; name one of {known}")
+            listed = ", ".join(sorted(free)) or "none"
+            raise ConfigError(f"{where}: sizes: the model has no free dimension {name}; name one of {listed}")
     if recipe.low > recipe.high:
         raise ConfigError(f"{where}: low {recipe.low:g} is above high {recipe.high:g}; correct the recipe")
     random = [spec for spec in inputs if spec.name not in constants]
-    shapes = {spec.name: _shape(source, spec, recipe) for spec in random}
-
-    def sample(number: int) -> Sample:
-        generator = np.random.default_rng([recipe.seed, number])
-        limits = recipe.low, recipe.high
-        drawn = {spec.name: random_array(spec, shapes[spec.name], generator, limits) for spec in random}
-        return Sample(f"{source}[{number}]", {**drawn, **constants})
+    shapes = {}
+    for spec in random:
+        if spec.shape is None:
+            raise DataError(
+                f"{source}: input '{spec.name}' has an unknown rank; give samples, or its value as a constant"
+            )
+        shapes[spec.name] = tuple(
+            dim if isinstance(dim, int) else recipe.sizes.get(str(dim), 1) for dim in spec.shape
+        )
 
     def iterate(part: slice) -> Iterator[Sample]:
-        return map(sample, range(total)[part])
+        for number in range(total)[part]:
+            generator = np.random.default_rng([recipe.seed, number])
+            limits = recipe.low, recipe.high
+            drawn = {spec.name: random_array(spec, shapes[spec.name], generator, limits) for spec in random}
+            yield Sample(f"{source}[{number}]", {**drawn, **constants})
 
     note = f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
     return Samples(source, total, iterate, source, (note,))
@@ -114,11 +120,3 @@ def random_array(
     if spec.rows is None or spec.dtype.kind == "b":
         return np.ones(shape, spec.dtype)
     return np.asarray(generator.integers(0, max(1, spec.rows), shape)).astype(spec.dtype)
-
-
-def _shape(source: str, spec: InputSpec, recipe: RandomRecipe) -> tuple[int, ...]:
-    if spec.shape is None:
-        raise DataError(
-            f"{source}: input '{spec.name}' has an unknown rank; give samples, or its value as a constant"
-        )
-    return tuple(dim if isinstance(dim, int) else recipe.sizes.get(str(dim), 1) for dim in spec.shape)

@@ -54,8 +54,8 @@ class FloatModel:
     def setting(self, *names: str) -> int | None:
         """Return a number of the config.json beside the model, under the first of these names that it has."""
         with suppress(OSError, ValueError):
-            found = json.loads((self.folder or Path()).joinpath("config.json").read_text(encoding="utf-8"))
-            return next((found[name] for name in names if isinstance(found.get(name), int)), None)
+            config = json.loads((self.folder or Path()).joinpath("config.json").read_text(encoding="utf-8"))
+            return next((config[name] for name in names if isinstance(config.get(name), int)), None)
         return None
 
 
@@ -101,17 +101,16 @@ def fed_back(
         ConfigError: no such inputs or outputs; they do not fit each other; the first state is not known.
     """
     where = f"{preprocessing.name}: state"
-    given: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
+    constants: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
     state = preprocessing.state
     if not state and preprocessing.reader == "text" and model is not None:
-        outputs = [spec.name for spec in model.outputs]
-        found = [
-            (theirs, mine)
-            for theirs, mine in USUAL_STATES.items()
-            if any(_star(mine, spec.name) is not None and spec.name not in given for spec in inputs)
-            and any(_star(theirs, name) is not None for name in outputs)
-        ]
-        state = dict(found) if any("*" in mine for _, mine in found) else {}
+        usual = {
+            output: name
+            for output, name in USUAL_STATES.items()
+            if any(_star(name, spec.name) is not None and spec.name not in constants for spec in inputs)
+            and any(_star(output, spec.name) is not None for spec in model.outputs)
+        }
+        state = usual if any("*" in name for name in usual.values()) else {}
     if not state:
         return ()
     if model is None:
@@ -121,31 +120,31 @@ def fed_back(
             f"{where}: the model takes {fixed_batch(inputs)} rows at a time, and steps follow each other; "
             "export it with a batch of 1, or a free one"
         )
-    by_name = {spec.name: spec for spec in model.outputs}
     pairs = [
-        pair for theirs, mine in state.items() for pair in _matched(where, theirs, mine, inputs, by_name)
+        pair
+        for theirs, mine in state.items()
+        for pair in _matching_pairs(where, theirs, mine, inputs, model.outputs)
     ]
-    first = constant_arrays(
-        preprocessing.name, {s.name: given[s.name] for s, _ in pairs if s.name in given}, inputs
-    )
-    batches = {
-        spec.shape[0] for spec in inputs if spec.shape and spec.name not in {mine.name for mine, _ in pairs}
-    }
-    made = []
-    for mine, theirs in pairs:
-        if mine.dtype.kind in "iu" and theirs.dtype.kind not in "iub":
-            made.append(FedBack(mine.name, theirs.name, None, mine))
-            continue
-        if mine.dtype != theirs.dtype or (
-            mine.shape and theirs.shape and len(mine.shape) != len(theirs.shape)
-        ):
-            raise ConfigError(
-                f"{where}: output '{theirs.name}' is {theirs}, and input '{mine.name}' takes {mine}; name "
-                "others that fit"
-            )
-        begin = first[mine.name] if mine.name in first else _nothing(where, mine, theirs, batches, model)
-        made.append(FedBack(mine.name, theirs.name, begin, mine))
-    return tuple(made)
+    states = {spec.name for spec, _ in pairs}
+    given = {name: constant for name, constant in constants.items() if name in states}
+    first_values = constant_arrays(preprocessing.name, given, inputs)
+    batch_dims = {spec.shape[0] for spec in inputs if spec.shape and spec.name not in states}
+    feedback = []
+    for spec, output in pairs:
+        first: npt.NDArray[Any] | None = None
+        if spec.dtype.kind not in "iu" or output.dtype.kind in "iub":
+            if spec.dtype != output.dtype or (
+                spec.shape and output.shape and len(spec.shape) != len(output.shape)
+            ):
+                raise ConfigError(
+                    f"{where}: output '{output.name}' is {output}, and input '{spec.name}' takes {spec}; "
+                    "name others that fit"
+                )
+            first = first_values.get(spec.name)
+            if first is None:
+                first = _empty_state(where, spec, output, batch_dims, model)
+        feedback.append(FedBack(spec.name, output.name, first, spec))
+    return tuple(feedback)
 
 
 def _star(pattern: str, name: str) -> str | None:
@@ -157,33 +156,34 @@ def _star(pattern: str, name: str) -> str | None:
     return name[len(head) : len(name) - len(tail)] if fits else None
 
 
-def _matched(
-    where: str, theirs: str, mine: str, inputs: Sequence[InputSpec], outputs: Mapping[str, InputSpec]
+def _matching_pairs(
+    where: str, theirs: str, mine: str, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec]
 ) -> Iterator[tuple[InputSpec, InputSpec]]:
-    """Yield the inputs that a pattern names, each with the output that it takes."""
+    """Yield the inputs that the pattern `mine` names, each with the output of `theirs` that it takes."""
     if theirs.count("*") != mine.count("*") or mine.count("*") > 1:
         raise ConfigError(f"{where}: '{theirs}: {mine}': both names have one *, or none; correct them")
-    found = [(spec, star) for spec in inputs if (star := _star(mine, spec.name)) is not None]
-    if not found:
+    matches = [(spec, star) for spec in inputs if (star := _star(mine, spec.name)) is not None]
+    if not matches:
         names = [spec.name for spec in inputs]
         listed = ", ".join(f"'{name}'" for name in names)
         raise ConfigError(
             f"{where}: no input is called '{mine}'; the inputs are {listed}.{nearest(mine, names)} A line is "
             "OUTPUT: INPUT, as in present.*: past_key_values.*"
         )
-    for spec, star in found:
+    by_name = {output.name: output for output in outputs}
+    for spec, star in matches:
         name = theirs.replace("*", star)
-        if name not in outputs:
-            listed = ", ".join(f"'{other}'" for other in outputs)
+        if name not in by_name:
+            listed = ", ".join(f"'{other}'" for other in by_name)
             raise ConfigError(
                 f"{where}: input '{spec.name}' would take '{name}', which is no output of the model; its "
-                f"outputs are {listed}.{nearest(name, list(outputs))}"
+                f"outputs are {listed}.{nearest(name, list(by_name))}"
             )
-        yield spec, outputs[name]
+        yield spec, by_name[name]
 
 
-def _nothing(
-    where: str, spec: InputSpec, output: InputSpec, batches: set[int | str | None], model: FloatModel
+def _empty_state(
+    where: str, spec: InputSpec, output: InputSpec, batch_dims: set[int | str | None], model: FloatModel
 ) -> npt.NDArray[Any]:
     """Return the state before the first step: zeros, of no length along the axis that grows.
 
@@ -201,28 +201,25 @@ def _nothing(
             sizes.append(size)
             continue
         after = output.shape[axis] if output.shape is not None else None
-        other = size is not None and after is not None and after != size
-        is_batch = axis == 0 or (size is not None and size in batches)
-        known = None
-        if grows and len(spec.shape) == 4 and axis in (1, 3):
-            known = _heads(model) if axis == 1 else _head_width(model)
-        sizes.append(known or (0 if not is_batch and (grows or other) else 1))
+        changes = size is not None and after is not None and after != size
+        is_batch = axis == 0 or (size is not None and size in batch_dims)
+        configured = None
+        if grows and len(spec.shape) == 4 and axis == 1:
+            configured = model.setting("num_key_value_heads", "num_attention_heads", "n_head")
+        elif grows and len(spec.shape) == 4 and axis == 3:
+            width, heads = (
+                model.setting("hidden_size", "n_embd"),
+                model.setting("num_attention_heads", "n_head"),
+            )
+            configured = model.setting("head_dim") or (width // heads if width and heads else None)
+        sizes.append(configured or (0 if not is_batch and (grows or changes) else 1))
     return np.zeros(sizes, spec.dtype)
-
-
-def _heads(model: FloatModel) -> int | None:
-    return model.setting("num_key_value_heads", "num_attention_heads", "n_head")
-
-
-def _head_width(model: FloatModel) -> int | None:
-    whole, heads = model.setting("hidden_size", "n_embd"), model.setting("num_attention_heads", "n_head")
-    return model.setting("head_dim") or (whole // heads if whole and heads else None)
 
 
 def without_state(
     preprocessing: Preprocessing, inputs: Sequence[InputSpec], feedback: Sequence[FedBack]
 ) -> tuple[Preprocessing, tuple[InputSpec, ...]]:
-    """Return what a reader of the steps is told: the recipe and the inputs but for the states.
+    """Return the recipe and the inputs for a reader of the steps: those of the model without the states.
 
     Its `state` has the names of all that is fed back, of inputs by those of outputs.
     """
@@ -231,8 +228,8 @@ def without_state(
     others = {n: v for n, v in (settings.pop("constants", None) or {}).items() if n not in states}
     settings |= {"constants": others} if others else {}
     names = {fed.output: fed.input for fed in feedback}
-    told = replace(preprocessing, settings=settings, state=names)
-    return told, tuple(spec for spec in inputs if spec.name not in states)
+    of_steps = replace(preprocessing, settings=settings, state=names)
+    return of_steps, tuple(spec for spec in inputs if spec.name not in states)
 
 
 def follows(sample: Sample, before: Sample | None) -> bool:
