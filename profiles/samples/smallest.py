@@ -15,7 +15,7 @@ import numpy as np
 from .samples import digest_text, rows_of, sample_digests
 from .values import InputSpec, Sample, Samples
 
-LARGEST_BYTES = 1 << 26
+MAX_SAMPLE_BYTES = 1 << 26
 """Bytes of the arrays of a sample up to which it can be chosen: what is chosen may be held in memory."""
 
 
@@ -65,7 +65,7 @@ class SmallestSamples:
         if not self._count or not any(map(self._is_wanted, texts)):
             return
         for row, (digest, one) in enumerate(zip(texts, rows_of(sample, self._specs), strict=True)):
-            if sum(array.nbytes for array in one.arrays.values()) <= LARGEST_BYTES:
+            if sum(array.nbytes for array in one.arrays.values()) <= MAX_SAMPLE_BYTES:
                 self._keep(SamplePlace(digest, number, row, len(texts)), one if self._hold else None)
 
     def add(self, places: Iterable[SamplePlace]) -> None:
@@ -80,7 +80,10 @@ class SmallestSamples:
     def _keep(self, place: SamplePlace, sample: Sample | None) -> None:
         with self._lock:
             if self._is_wanted(place.digest):
-                self._kept[place.digest] = place, None if sample is None else _copied(sample)
+                if sample is not None:
+                    arrays = {name: np.array(array) for name, array in sample.arrays.items()}
+                    sample = Sample(sample.name, arrays)
+                self._kept[place.digest] = place, sample
                 if len(self._kept) > self._count:
                     del self._kept[max(self._kept)]
 
@@ -102,28 +105,11 @@ class SmallestSamples:
                 yield place.digest, sample
             else:
                 missing[place.number].append(place)
-        for number, sample in _some(source, sorted(missing)):
+        numbers = tuple(sorted(missing))
+        for number, sample in zip(numbers, source.chosen(numbers), strict=False):
             rows = list(rows_of(sample, self._specs))
             for place in missing[number]:
-                if place.row < len(rows) and self._digest(rows[place.row]) == place.digest:
-                    yield place.digest, rows[place.row]
-
-    def _digest(self, sample: Sample) -> str:
-        return digest_text(sum(sample_digests(sample.arrays, self._specs)))
-
-
-def _copied(sample: Sample) -> Sample:
-    return Sample(sample.name, {name: np.array(array) for name, array in sample.arrays.items()})
-
-
-def _some(samples: Samples, numbers: Sequence[int]) -> Iterator[tuple[int, Sample]]:
-    """Yield samples by their numbers: each is read alone where they are files, else all in one go."""
-    if samples.pick is not None:
-        yield from zip(numbers, samples.pick(frozenset(numbers)), strict=False)
-        return
-    if numbers and samples.total is None:
-        read = enumerate(samples.part(0, numbers[-1] + 1))
-        yield from ((number, sample) for number, sample in read if number in numbers)
-        return
-    for number in numbers:
-        yield from ((number, sample) for sample in samples.part(number, number + 1))
+                if place.row < len(rows):
+                    row = rows[place.row]
+                    if digest_text(sum(sample_digests(row.arrays, self._specs))) == place.digest:
+                        yield place.digest, row

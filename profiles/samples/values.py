@@ -142,7 +142,7 @@ class Samples:
 
         def numbered(wanted: Sequence[int]) -> Iterator[tuple[int, Sample]]:
             if self.pick is not None:
-                return zip(wanted, self.pick(frozenset(wanted)), strict=True)
+                return zip(wanted, self.pick(frozenset(wanted)), strict=False)
             if self.place and self.total is not None:
                 return ((at, sample) for at in wanted for sample in self.iterate(slice(at, at + 1)))
             among, last = frozenset(wanted), max(wanted, default=-1)

@@ -59,5 +59,5 @@ def test_a_sample_that_is_not_what_it_was_is_left_out() -> None:
 
 
 def test_a_sample_that_takes_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_BYTES", 7)
+    monkeypatch.setattr(module, "MAX_SAMPLE_BYTES", 7)
     assert chosen([ROWS]).places() == ()
