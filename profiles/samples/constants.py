@@ -45,7 +45,10 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     if isinstance(constant, dict):
         if not constant.keys() <= {"value", "shape"} or "value" not in constant:
             raise ConfigError(f"{where}: holds {', '.join(constant)}; give the keys value and shape")
-        value, shape = constant["value"], _shape(where, constant.get("shape", spec.shape or ()))
+        value, shape = constant["value"], constant.get("shape", spec.shape or ())
+        shape = tuple(shape) if isinstance(shape, list | tuple) else (-1,)
+        if any(isinstance(size, int) and size < 0 for size in shape):
+            raise ConfigError(f"{where}: shape: is {constant['shape']!r}; give a list of sizes from 0")
     if spec.dtype.kind != "O":
         value = {"zeros": 0, "ones": 1}.get(value, value) if isinstance(value, str) else value
     values = exact_array(where, value, spec.dtype)
@@ -59,13 +62,6 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
         )
     sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
     return np.full(sizes, values)
-
-
-def _shape(where: str, given: object) -> tuple[int | str | None, ...]:
-    sizes = tuple(given) if isinstance(given, list | tuple) else (-1,)
-    if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise ConfigError(f"{where}: shape: is {given!r}; give a list of sizes from 0")
-    return sizes
 
 
 def exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -44,7 +44,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 """Recipes with a name. A new one is one entry here."""
 STATE = "OUTPUT: INPUT for what goes from step to step, as present.*: past_key_values.*"
 """What the key `state` holds, in any recipe."""
-MOST_SHOWN = 100
+MAX_SHOWN_CHARACTERS = 100
 """Characters of a wrong word that a message repeats."""
 SIZE = r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?"
 """What may follow the name of a built-in recipe: pixels, one number or height and width."""
@@ -91,12 +91,18 @@ def load_preprocessing(text: str | None) -> Preprocessing:
     path = Path(text)
     if not os.path.isfile(text):  # a name that is too long is none either
         names = ", ".join(BUILT_IN)
-        given = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
+        given = text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]} ..."
         raise ConfigError(
             f"--preprocess {given}: no built-in recipe ({names}) and no such file; choose a recipe, or give "
             f"a recipe file, preprocessor_config.json or tokenizer.json.{nearest(text, BUILT_IN)}"
         )
-    document = _document(path)
+    content = read_text(path, ConfigError)
+    try:
+        document = parse_json(content) if path.suffix.lower() == ".json" else parse(content)
+    except MalformedError as problem:
+        raise ConfigError(problem.message(path, "correct it")) from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: holds no keys and values; see 'qprof schema preprocess'")
     if "reader" in document or "base" in document:
         return _of_recipe(text, document, path)
     if "added_tokens" in document or ("model" in document and "pre_tokenizer" in document):
@@ -158,14 +164,3 @@ def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Pre
         raise ConfigError(f"{name}: state: {state!r} is not allowed; give {STATE}")
     settings = {key: value for key, value in document.items() if key not in ("reader", "base", "state")}
     return Preprocessing(name, reader, RECIPE, settings, path, state)
-
-
-def _document(path: Path) -> Mapping[str, Any]:
-    text = read_text(path, ConfigError)
-    try:
-        document = parse_json(text) if path.suffix.lower() == ".json" else parse(text)
-    except MalformedError as problem:
-        raise ConfigError(problem.message(path, "correct it")) from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: holds no keys and values; see 'qprof schema preprocess'")
-    return document

@@ -74,7 +74,14 @@ def is_file(url: str) -> bool:
     Raises:
         DataError: the store refuses or does not answer.
     """
-    return _asked(url, lambda store, path: _kind(store, path) == "file")
+
+    def is_object(store: Any, path: str) -> bool:
+        try:
+            return str(store.info(path)["type"]) == "file"
+        except FileNotFoundError:
+            return False
+
+    return _asked(url, is_object)
 
 
 def joined(folder: str, name: str) -> str:
@@ -94,15 +101,15 @@ def names_in(url: str, deep: bool) -> Sequence[str]:
         DataError: there is no such folder, or the store refuses or does not answer.
     """
 
-    def names(store: Any, path: str) -> list[str]:
-        found = store.find(path, maxdepth=None if deep else 1)
+    def relative_names(store: Any, path: str) -> list[str]:
         start = path.rstrip("/") + "/"
-        return [name.removeprefix(start).lstrip("/") for name in found if name.startswith(start)]
+        paths = store.find(path, maxdepth=None if deep else 1)
+        return [path.removeprefix(start).lstrip("/") for path in paths if path.startswith(start)]
 
-    found = _asked(url, names)
-    if not found and not is_folder(url):
+    names = _asked(url, relative_names)
+    if not names and not is_folder(url):
         raise DataError(f"{shown_url(url)}: no such object, and no objects under it; check the URL")
-    return found
+    return names
 
 
 def entries_of(url: str) -> list[str]:
@@ -160,27 +167,18 @@ class RemoteFile(io.RawIOBase):
         return len(self._whole) if self._whole is not None else self._size or 0
 
     def _range(self, start: int, stop: int) -> bytes:
+        def fetched(store: Any, path: str) -> bytes:
+            content = cast(bytes, store.cat_file(path, start=start, end=stop))
+            if len(content) < stop - start:  # the connection broke off
+                raise ConnectionError(f"{len(content)} bytes came of {stop - start}")
+            return content
+
         if self._whole is None:
-            content = _asked(self._url, lambda store, path: _exactly(store, path, start, stop))
+            content = _asked(self._url, fetched)
             if len(content) == stop - start:
                 return content
             self._whole = content  # a server that knows no ranges has sent everything
         return self._whole[start:stop]
-
-
-def _exactly(store: Any, path: str, start: int, stop: int) -> bytes:
-    """Return a range of an object, or all of it; fewer bytes are a connection that broke off."""
-    content = cast(bytes, store.cat_file(path, start=start, end=stop))
-    if len(content) < stop - start:
-        raise ConnectionError(f"{len(content)} bytes came of {stop - start}")
-    return content
-
-
-def _kind(store: Any, path: str) -> str:
-    try:
-        return str(store.info(path)["type"])
-    except FileNotFoundError:
-        return ""
 
 
 def _asked(url: str, request: Callable[[Any, str], T]) -> T:

@@ -191,10 +191,12 @@ def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = Fals
     """
     if is_file(source):
         return (data_file(source),)
-    names = remote.names_in(source, deep) if is_url(source) else _names_in(local_path(source), deep)
-    shown = filter(_is_shown, names)
-    chosen = (name for name in shown if not suffixes or os.path.splitext(name)[1].lower() in suffixes)
-    return tuple(joined(source, name) for name in sorted(chosen, key=_order))
+    names = (
+        name
+        for name in _shown_names(source, deep)
+        if not suffixes or os.path.splitext(name)[1].lower() in suffixes
+    )
+    return tuple(joined(source, name) for name in sorted(names, key=_order))
 
 
 def _order(name: str) -> list[tuple[int, NaturalKey]]:
@@ -225,15 +227,16 @@ def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool
         return True
     if not is_folder(source):
         return False
-    names = remote.names_in(source, deep) if is_url(source) else _names_in(local_path(source), deep)
-    return any(os.path.splitext(name)[1].lower() in suffixes and _is_shown(name) for name in names)
+    return any(os.path.splitext(name)[1].lower() in suffixes for name in _shown_names(source, deep))
 
 
-def _is_shown(name: str) -> bool:
-    return not any(part.startswith(".") for part in name.split("/"))
+def _shown_names(source: str, deep: bool) -> Iterator[str]:
+    """Yield the names of the files of a folder, and of the folders in it, that are not hidden."""
+    names = remote.names_in(source, deep) if is_url(source) else _local_names(local_path(source), deep)
+    return (name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
 
-def _names_in(folder: str, deep: bool) -> Iterator[str]:
+def _local_names(folder: str, deep: bool) -> Iterator[str]:
     if not os.path.isdir(folder):
         problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"
         raise DataError(f"{folder}: {problem}; {ADVICE}")
