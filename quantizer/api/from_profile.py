@@ -41,7 +41,6 @@ from ..planning.plan_model import (
     open_plan,
     plan_from,
     rounded_with_samples,
-    with_notes,
 )
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
@@ -145,7 +144,7 @@ def write_quantized(
             step = "run on calibration samples (outputs may be further from float than estimated)"
             with left_out_steps() as left_out, improvement(step):
                 held = plan_held_on_samples(facts, planned, path, check)
-            facts, planned = held or (facts, with_notes(planned, left_out))
+            facts, planned = held or (facts, planned.with_notes(left_out))
 
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
@@ -156,7 +155,7 @@ def write_quantized(
             step = "check of speed (the model may be slower than float)"
             with left_out_steps() as left_out, improvement(step, PlanError):
                 faster = check_speed(Subject(path, facts), planned, speed)
-            planned, speed_check = faster or (with_notes(planned, left_out), None)
+            planned, speed_check = faster or (planned.with_notes(left_out), None)
 
         # Rounding with samples, and the samples on which the estimate is held against the written model.
         samples: Samples | None = None

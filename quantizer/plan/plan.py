@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import onnx_ir as ir
+
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import ModelId
+from ..model.graph import name_of, output_name
 from ..numerics.affine import QuantParams
+from ..operators.functions import nodes_between
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
 from .reasons import FloatReason, ReasonCode, because
 
@@ -416,3 +420,18 @@ class QuantPlan(Presented):
         """Whether a node, given with its output, is computed inside the table of the node that reads it."""
         entry = self.nodes.get(node)
         return entry is not None and entry.kind is Kind.LOOKUP_TABLE and output not in self.tensors
+
+    def table_nodes(self, node: ir.Node) -> tuple[ir.Node, ...]:
+        """Return the nodes of a look-up table, given the node that makes its result: in order, that one last.
+
+        () for a node without a table, and for a part of another node's.
+        """
+
+        def is_inside(value: ir.Value) -> bool:
+            maker = value.producer()
+            return maker is not None and self.is_part(name_of(maker), output_name(maker))
+
+        entry = self.nodes.get(name_of(node))
+        if entry is None or entry.kind is not Kind.LOOKUP_TABLE or is_inside(node.outputs[0]):
+            return ()
+        return nodes_between(node.outputs[0], is_inside, lambda value: value.is_initializer())[0]

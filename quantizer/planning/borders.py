@@ -1,18 +1,60 @@
-"""The integers that a model takes and gives where its border is not float (setting `io`). Pure."""
+"""The integers that a model takes and gives: inputs and outputs (setting `io`), caches (`kv_cache`). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ..numerics.affine import TYPES, QuantParams
+from ..numerics.affine import INT8, TYPES, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.caches import PLACES
-from ..plan.plan import NodePlan
+from ..operators.caches import PLACES, has_own_cache
+from ..plan.plan import Kind, NodePlan
 from ..targets.forms import FORMS
 from .facts import PlanningFacts
+
+
+def with_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
+    """Return the entries of a plan, those of attentions with the parameters of the cache that they keep.
+
+    A decoder keeps keys and values from step to step. A scale covers what was seen of all keys, or values, of
+    a node: new ones and those of earlier steps.
+
+    Raises:
+        ConfigError: the target has no such attention, the model has none whose cache goes in and out of it,
+            or nothing is known of its values.
+    """
+    target, graph = facts.target, facts.graph
+    if facts.config.kv_cache == "float":
+        return dict(nodes)
+    if not target.int8_caches:
+        raise ConfigError(f"kv_cache int8: {target.name} has no attention with such a cache; use float")
+    attentions: dict[str, NodePlan] = {}
+    for node in graph.nodes:
+        entry = nodes[node.name]
+        if entry.kind is not Kind.FLOAT or node.op_type not in target.int8_caches:
+            continue
+        if not has_own_cache(node, graph):
+            continue
+        params = {}
+        for place in PLACES:
+            present = node.outputs[place.present]
+            if present not in facts.profile:
+                raise ConfigError(
+                    f"kv_cache int8: no profile has '{present}', so its scale is not known; give a profile "
+                    "or samples (--data)"
+                )
+            seen = facts.activations.calibrated(present, INT8)
+            params[place.past] = choose_params(seen.low, seen.high, SCHEMAS["symmetric"], INT8)
+        attentions[node.name] = replace(entry, inputs=params)
+    if not attentions:
+        raise ConfigError(
+            f"kv_cache int8: the model has no {' or '.join(target.int8_caches)} whose cache is an input and "
+            "an output of the model, in float32, and nothing else; use float"
+        )
+    return {**nodes, **attentions}
 
 
 def integer_borders(
@@ -31,31 +73,31 @@ def integer_borders(
         return {}
     if not FORMS[config.form].conversions:
         raise ConfigError(f"io {config.io}: form {config.form} has no conversions; use io float")
-    wanted, graph = TYPES[config.io], facts.prepared.model.graph
-    kept = {
+    qtype, graph = TYPES[config.io], facts.prepared.model.graph
+    caches = {
         name
         for node in facts.graph.nodes
         if nodes[node.name].keeps_int8_cache
         for place in PLACES
         for name in (node.input(place.past), node.outputs[place.present])
     }
-    found: dict[str, QuantParams] = {}
+    borders: dict[str, QuantParams] = {}
     for value in (*graph.inputs, *graph.outputs):
         name = str(value.name)
-        if value.dtype is not ir.DataType.FLOAT or name in kept:
+        if value.dtype is not ir.DataType.FLOAT or name in caches:
             continue
         inside = tensors.get(name)
-        if inside is not None and inside.axis is None and inside.qtype.bits == wanted.bits:
-            moved = inside.zero_point + (wanted.low - inside.qtype.low)
-            found[name] = QuantParams(inside.scale, moved, wanted)
-            continue
-        if name not in facts.profile:
+        if inside is not None and inside.axis is None and inside.qtype.bits == qtype.bits:
+            moved = inside.zero_point + (qtype.low - inside.qtype.low)
+            borders[name] = QuantParams(inside.scale, moved, qtype)
+        elif name in facts.profile:
+            seen = facts.activations.calibrated(name, qtype)
+            borders[name] = choose_params(seen.low, seen.high, SCHEMAS["asymmetric"], qtype)
+        else:
             raise ConfigError(
                 f"io {config.io}: no profile has '{name}', so its scale is not known; give a profile or "
                 "samples (--data)"
             )
-        known = facts.activations.calibrated(name, wanted)
-        found[name] = choose_params(known.low, known.high, SCHEMAS["asymmetric"], wanted)
-    if not found:
+    if not borders:
         raise ConfigError(f"io {config.io}: the model has no input and no output in float32; use io float")
-    return found
+    return borders

@@ -37,9 +37,9 @@ from ..operators.table import is_clip, rule_of
 from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
-from .facts import PlanningFacts, named_16bit
+from .facts import PlanningFacts
 
-REACH = 64
+MAX_TENSORS_BACK = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
 
 
@@ -48,6 +48,7 @@ def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
 
     A clip that alone reads the source is left before the chain, where it is free.
     """
+    # An element-wise result -> the tensors that every path to it goes through, the nearest first.
     lineages: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         names = _varying(node, graph)
@@ -55,20 +56,19 @@ def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
             continue
         histories = [(name, *lineages.get(name, ())) for name in names]
         common = set(histories[0]).intersection(*histories[1:])
-        lineages[node.output] = tuple(n for n in histories[0] if n in common)[:REACH]
-    found: list[PointwiseChain] = []
+        lineages[node.output] = tuple(n for n in histories[0] if n in common)[:MAX_TENSORS_BACK]
+    chains: list[PointwiseChain] = []
     taken: set[ir.Node] = set()
     for node in reversed(graph.nodes):
-        # What varies has a lineage, and nothing else.
         if node.ir_node in taken or len(node.outputs) != 1 or node.output not in lineages:
             continue
         for source in reversed(lineages[node.output]):
             chain = _chain(node, source, graph)
             if chain is not None:
-                found.append(chain)
+                chains.append(chain)
                 taken.update(chain.nodes)
                 break
-    return tuple(reversed(found))
+    return tuple(reversed(chains))
 
 
 def _varying(node: Node, graph: Graph) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _chain(end: Node, source: str, graph: Graph) -> PointwiseChain | None:
 
 
 def planned_separately(
-    chain: PointwiseChain, target: Target, tables: str = "target", seen: Collection[str] | None = None
+    chain: PointwiseChain, target: Target, tables: str = "target", profiled: Collection[str] | None = None
 ) -> bool:
     """Whether each operator of a chain is planned by itself.
 
@@ -131,23 +131,19 @@ def planned_separately(
         chain: the chain.
         target: the runtime.
         tables: `QuantConfig.lookup_tables`.
-        seen: tensors with a profile; without one of what the chain makes on the way it stays one. None for
-            all.
+        profiled: tensors with a profile; a chain with an inner tensor that has none stays one. None for all.
     """
     if chain_implementation(target, tables) != "separate":
         return False
-    if seen is not None and any(node.outputs[0].name not in seen for node in chain.nodes):
+    if profiled is not None and any(node.outputs[0].name not in profiled for node in chain.nodes):
         return False
-    return all(_alone(node, target, tables) for node in chain.nodes)
-
-
-def _alone(node: ir.Node, target: Target, tables: str) -> bool:
-    """Whether an operator can be quantized by itself."""
-    rule = rule_of(node)
-    curve = rule is not None and rule.unary
-    return node.op_type in target.operators or (
-        curve and lut_implementation(node.op_type, target, tables) != ""
-    )
+    for node in chain.nodes:
+        rule = rule_of(node)
+        curve = rule is not None and rule.unary
+        has_table = curve and lut_implementation(node.op_type, target, tables) != ""
+        if node.op_type not in target.operators and not has_table:
+            return False
+    return True
 
 
 def with_chains(facts: PlanningFacts) -> PlanningFacts:
@@ -158,22 +154,22 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
     Raises:
         ConfigError: a setting names nothing in the model.
     """
-    graph, config = facts.graph, facts.config
-    named = named_16bit(graph, config.keep_16bit)
-    found = [
-        chain
-        for chain in find_chains(graph)
-        if not planned_separately(chain, facts.target, config.lookup_tables, facts.profile)
+    asked_16_bits = facts.named_16bit
+    chains = [
+        replace(chain, fused=_fused(chain, facts))
+        for chain in find_chains(facts.graph)
+        if not planned_separately(chain, facts.target, facts.config.lookup_tables, facts.profile)
     ]
-    whole = {node for chain in found for node in chain.nodes}
-    found = [replace(chain, fused=_fused(chain, facts)) for chain in found]
-    found += [chain for chain in _faster_fused(facts) if whole.isdisjoint(chain.nodes)]
-    chains = {
-        chain.name: chain
-        for chain in found
-        if not any(node.outputs[0].name in named for node in chain.nodes[:-1])
-    }
-    return replace(facts, chains=chains)
+    nodes = {node for chain in chains for node in chain.nodes}
+    chains += [chain for chain in _faster_fused(facts) if nodes.isdisjoint(chain.nodes)]
+    return replace(
+        facts,
+        chains={
+            chain.name: chain
+            for chain in chains
+            if not any(node.outputs[0].name in asked_16_bits for node in chain.nodes[:-1])
+        },
+    )
 
 
 def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
@@ -195,7 +191,7 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
             continue
         last, sources = function.nodes[-1], _varying(function.nodes[0], graph)
         chain = _chain(last, sources[0], graph) if len(sources) == 1 else None
-        if chain is None or not planned_separately(chain, facts.target, seen=facts.profile):
+        if chain is None or not planned_separately(chain, facts.target, profiled=facts.profile):
             continue
         kernel = _fused(chain, facts)
         entry = NodePlan(Kind.LOOKUP_TABLE, implementation=FUSED_CHAIN)
@@ -205,19 +201,20 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
 
 
 def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
-    """Return the facts of the model after an adjustment, with its copies of the chains."""
-    copies = {name: _copy(chain, graph) for name, chain in facts.chains.items()}
-    chains = {name: chain for name, chain in copies.items() if chain is not None}
+    """Return the facts of the model after an adjustment, with its copies of the chains.
+
+    A chain is left out where the adjustment made another function of it.
+    """
+    chains = {}
+    for name, chain in facts.chains.items():
+        reader, place = next(
+            (n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs
+        )
+        if all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
+            copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
+            if copy is not None:
+                chains[name] = replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
     return replace(facts, graph=graph, profile=profile, chains=chains)
-
-
-def _copy(chain: PointwiseChain, graph: Graph) -> PointwiseChain | None:
-    """Return a chain in a copy of its model; None where an adjustment made another function of it."""
-    reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
-    if not all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
-        return None
-    copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
-    return None if copy is None else replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
@@ -227,37 +224,36 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     """
     if not facts.chains:
         return facts
-    graph = facts.graph
-    calls = {chain.name: _call(chain) for chain in facts.chains.values()}
-    inside = {name_of(node) for chain in facts.chains.values() for node in chain.nodes}
-    inner = inner_tensors(facts.chains.values())
+    graph, chains = facts.graph, facts.chains.values()
+    calls: dict[str, Node] = {}
+    for chain in chains:
+        # Its input and output only have the names of the model's own.
+        source, result = (
+            ir.Value(name=v.name, type=v.type, shape=v.shape) for v in (chain.source, chain.result)
+        )
+        call = ir.Node(CHAIN_DOMAIN, CHAIN, [source], outputs=[result], name=chain.name)
+        call.meta[CHAIN] = chain
+        calls[chain.name] = node_view(call)
+    inside = {name_of(node) for chain in chains for node in chain.nodes}
+    inner = inner_tensors(chains)
     nodes = tuple(
         calls.get(node.name, node) for node in graph.nodes if node.name not in inside or node.name in calls
     )
     position = {node: number for number, node in enumerate(nodes)}
-    uses = {name: tuple(u for u in found if u[0].name not in inside) for name, found in graph.uses.items()}
-    for call in calls.values():
-        source = call.inputs[0]
-        uses[source] = tuple(sorted((*uses[source], (call, 0)), key=lambda use: position[use[0]]))
-    view = Graph(
+    uses = {name: tuple(u for u in own if u[0].name not in inside) for name, own in graph.uses.items()}
+    for view in calls.values():
+        source_name = view.inputs[0]
+        uses[source_name] = tuple(sorted((*uses[source_name], (view, 0)), key=lambda use: position[use[0]]))
+    contracted_graph = Graph(
         nodes,
         graph.inputs,
         graph.outputs,
         {name: value for name, value in graph.values.items() if name not in inner},
-        {name: found for name, found in uses.items() if found},
-        graph.producers | {call.output: call for call in calls.values()},
+        {name: own for name, own in uses.items() if own},
+        graph.producers | {view.output: view for view in calls.values()},
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
-    return replace(facts, graph=view, profile=replace(facts.profile, tensors=tensors))
-
-
-def _call(chain: PointwiseChain) -> Node:
-    """Return the node that stands for a chain. Its input and output only have the names of the model's
-    own."""
-    ends = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in (chain.source, chain.result)]
-    call = ir.Node(CHAIN_DOMAIN, CHAIN, [ends[0]], outputs=[ends[1]], name=chain.name)
-    call.meta[CHAIN] = chain
-    return node_view(call)
+    return replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))
 
 
 def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
@@ -267,27 +263,21 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     entries: dict[str, NodePlan] = {}
     for name, entry in plan.nodes.items():
         chain = facts.chains.get(name)
-        entries |= {name: entry} if chain is None else _entries(chain, entry)
+        if chain is None:
+            entries[name] = entry
+            continue
+        for node in chain.nodes:
+            if entry.kind is Kind.FLOAT:
+                entries[name_of(node)] = entry
+                continue
+            remark = f"part of the look-up table of '{chain.name}'"
+            if node is chain.nodes[-1]:
+                operator = "float operator" if entry.implementation == FUSED_CHAIN else "look-up table"
+                remark = f"one {operator} for {chain.operators}"
+            reads = [index for index, value in enumerate(node.inputs) if value is chain.source]
+            inputs = dict.fromkeys(reads, entry.inputs[0]) if entry.inputs else {}
+            entries[name_of(node)] = replace(entry, inputs=inputs, because=remark)
     return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
-
-
-def _entries(chain: PointwiseChain, entry: NodePlan) -> dict[str, NodePlan]:
-    """Return the entry of every node of a chain."""
-    if entry.kind is Kind.FLOAT:
-        return {name_of(node): entry for node in chain.nodes}
-    found = {}
-    for node in chain.nodes:
-        inputs = (
-            {i: entry.inputs[0] for i, v in enumerate(node.inputs) if v is chain.source}
-            if entry.inputs
-            else {}
-        )
-        remark = f"part of the look-up table of '{chain.name}'"
-        if node is chain.nodes[-1]:
-            fused = entry.implementation == FUSED_CHAIN
-            remark = f"one {'float operator' if fused else 'look-up table'} for {chain.operators}"
-        found[name_of(node)] = replace(entry, inputs=inputs, because=remark)
-    return found
 
 
 def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple[ir.Node, ...]]:
@@ -297,22 +287,8 @@ def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple
         nodes: of the model.
         plan: its plan.
     """
-    found = {}
-    for node in nodes:
-        if plan.nodes[name_of(node)].kind is not Kind.LOOKUP_TABLE or _is_part(node, plan):
-            continue
-        inside, _ = nodes_between(
-            node.outputs[0],
-            lambda value: (maker := value.producer()) is not None and _is_part(maker, plan),
-            lambda value: value.is_initializer(),
-        )
-        if len(inside) > 1:
-            found[name_of(node)] = inside
-    return found
-
-
-def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
-    return plan.is_part(name_of(node), output_name(node))
+    tables = ((name_of(node), plan.table_nodes(node)) for node in nodes)
+    return {name: parts for name, parts in tables if len(parts) > 1}
 
 
 def inner_tensors(chains: Iterable[PointwiseChain]) -> set[str]:

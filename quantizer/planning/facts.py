@@ -3,7 +3,7 @@ step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -50,14 +50,15 @@ class PlanningFacts:
         notes: remarks of preparation and earlier steps that the user should see.
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
-        cache: calibrated ranges, kept.
-        wide: nodes whose weights have 8 bits where 4 were asked for (`size_budget.wide_nodes`).
+        range_cache: calibrated ranges, kept.
+        eight_bit_nodes: nodes whose weights have 8 bits where 4 were asked for
+            (`size_budget.eight_bit_nodes`).
         size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
-        room: where the scales of blocks are kept.
+        array_file: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
-        left: by activation and weight, what equalization leaves of the noise of its rounding
+        noise_left: by activation and weight, what equalization leaves of the noise of its rounding
             (`left_by_equalization`), if no node were float for noise.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
@@ -74,13 +75,13 @@ class PlanningFacts:
     notes: tuple[str, ...]
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
-    cache: RangeCache
-    wide: frozenset[str] = frozenset()
+    range_cache: RangeCache
+    eight_bit_nodes: frozenset[str] = frozenset()
     size_error: float = 0.0
-    room: ArrayFile = field(default_factory=ArrayFile)
+    array_file: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
-    left: Mapping[str, float] = field(default_factory=dict)
+    noise_left: Mapping[str, float] = field(default_factory=dict)
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
 
@@ -97,7 +98,7 @@ class PlanningFacts:
     @cached_property
     def activations(self) -> ActivationRanges:
         """Calibrated and effective ranges of the activations."""
-        return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.cache)
+        return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.range_cache)
 
     @cached_property
     def cost_model(self) -> CostModel | None:
@@ -127,9 +128,9 @@ class PlanningFacts:
         if model is None:
             return {}
         names = [name for name in model.spellings if name in FLOAT_SPELLINGS]
-        found = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
-        found |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
-        return {name: how for name, how in found.items() if how}
+        spellings = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
+        spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
+        return {name: how for name, how in spellings.items() if how}
 
     @cached_property
     def noise_limits(self) -> NoiseLimits:
@@ -157,32 +158,81 @@ class PlanningFacts:
         return {chain_of.get(name, name): reason for name, reason in reasons.items()}
 
     @cached_property
+    def named_16bit(self) -> frozenset[str]:
+        """The activations that `keep_16bit` names: tensors, or all activations of nodes.
+
+        Raises:
+            ConfigError: a pattern names no tensor and no node.
+        """
+        graph = self.graph
+        activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
+        named: set[str] = set()
+        for pattern in self.config.keep_16bit:
+            tensors = {pattern} & activations or {n for n in activations if fnmatchcase(n, pattern)}
+            named |= tensors
+            if not tensors:
+                matched = match_nodes(graph, [pattern], "keep_16bit")
+                for node in graph.nodes:
+                    if node.name in matched and node.rule is not None:
+                        named |= activations.intersection((*node.activations, *node.results))
+        return frozenset(named)
+
+    @cached_property
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
-        """The type of every activation that has a range, or why it stays float, see `precision_of`."""
-        named = self._named_16bit
-        return {name: precision_of(self, name, asked=name in named) for name in self.activations.names}
+        """The type of every activation that has a range, or why it stays float.
 
-    @cached_property
-    def _named_16bit(self) -> frozenset[str]:
-        return frozenset(named_16bit(self.graph, self.config.keep_16bit))
+        16 bits where that was asked for, or where 8 leave an SQNR below `min_tensor_sqnr` and every operator
+        around the activation has a kernel for 16.
+        """
+        return {name: self._precision(name) for name in self.activations.names}
 
-    def has_16_bits(self, name: str) -> bool:
-        """Whether an activation has 16 bits where the activation type need not have them."""
-        return name in self._in_16_bits
+    @property
+    def type_16bit(self) -> QuantType:
+        """The 16-bit type with the sign of the activation type."""
+        return TYPES["int16" if TYPES[self.config.activation_type].signed else "uint16"]
 
-    @cached_property
-    def _in_16_bits(self) -> frozenset[str]:
-        found = self._named_16bit & set(self.activations.names)
-        if self.config.min_tensor_sqnr <= 0.0:
-            return frozenset(found)
-        own = TYPES[self.config.activation_type]
-        return (
-            frozenset(n for n, p in self.precisions.items() if isinstance(p, QuantType) and p != own) | found
+    def _precision(self, name: str) -> QuantType | FloatReason:
+        config, own, wide = self.config, TYPES[self.config.activation_type], self.type_16bit
+        asked = name in self.named_16bit
+        if config.min_tensor_sqnr <= 0.0:
+            return wide if asked else own
+        types = [wide] if asked else [own, wide] if self._has_16bit_kernels(name) else [own]
+        sqnr = 0.0
+        for qtype in types:
+            chosen = self.activations.calibrated(name, qtype)
+            params = choose_params(chosen.low, chosen.high, SCHEMAS[config.schema], qtype)
+            sqnr = self.activations.noise(name, params).sqnr_db
+            if sqnr >= config.min_tensor_sqnr:
+                return qtype
+        return because(
+            ReasonCode.BELOW_SQNR_LIMIT,
+            tensor=name,
+            type=types[-1].name,
+            sqnr=sqnr,
+            limit=config.min_tensor_sqnr,
         )
+
+    def _has_16bit_kernels(self, name: str) -> bool:
+        """Whether every quantized operator that makes or reads an activation has a kernel for 16 bits."""
+        if self.type_16bit.name not in self.target.activation_types:
+            return False
+        producer = self.graph.producer(name)
+        nodes = [*([] if producer is None else [producer]), *(node for node, _ in self.graph.consumers(name))]
+        op_types = [node.op_type for node in nodes if node.op_type in self.target.operators]
+        return bool(op_types) and all(map(self.target.has_16bit_kernel, op_types))
+
+    @cached_property
+    def in_16_bits(self) -> frozenset[str]:
+        """The activations with 16 bits where the activation type need not have them."""
+        named = self.named_16bit.intersection(self.activations.names)
+        if self.config.min_tensor_sqnr <= 0.0:
+            return named
+        own = TYPES[self.config.activation_type]
+        return named | {n for n, p in self.precisions.items() if isinstance(p, QuantType) and p != own}
 
     def range_of(self, name: str) -> Range:
         """Return the calibrated range of an activation in the type that it has."""
-        return self.activations.calibrated(name, type_16bit(self.config) if self.has_16_bits(name) else None)
+        return self.activations.calibrated(name, self.type_16bit if name in self.in_16_bits else None)
 
 
 def planning_facts(
@@ -228,7 +278,7 @@ def planning_facts(
         ),
         chains={},
         channel_densities=ChannelDensities(clipped),
-        cache=RangeCache(),
+        range_cache=RangeCache(),
     )
     if recipe.config.mode in DATA_FREE or not has_histograms(profile):
         return facts
@@ -260,74 +310,3 @@ def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
         "histograms noise is not estimated, so no node stays float for it: check the model with 'qprof "
         "evaluate'",
     )
-
-
-def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType | FloatReason:
-    """Return the type in which an activation is quantized, or why it must stay float.
-
-    16 bits where that was asked for, or where 8 leave an SQNR below `min_tensor_sqnr` and every operator
-    around the activation has a kernel for 16.
-
-    Args:
-        facts: the model.
-        name: an activation with a range.
-        asked: whether `keep_16bit` names it.
-    """
-    config, own, wide = facts.config, TYPES[facts.config.activation_type], type_16bit(facts.config)
-    if config.min_tensor_sqnr <= 0.0:
-        return wide if asked else own
-    types = [wide] if asked else [own, wide] if _has_16bit_kernels(facts, name) else [own]
-    sqnr = 0.0
-    for qtype in types:
-        sqnr = _sqnr(facts, name, qtype)
-        if sqnr >= config.min_tensor_sqnr:
-            return qtype
-    return because(
-        ReasonCode.BELOW_SQNR_LIMIT, tensor=name, type=types[-1].name, sqnr=sqnr, limit=config.min_tensor_sqnr
-    )
-
-
-def _sqnr(facts: PlanningFacts, name: str, qtype: QuantType) -> float:
-    """Return the SQNR in dB that an activation keeps in a type."""
-    chosen = facts.activations.calibrated(name, qtype)
-    params = choose_params(chosen.low, chosen.high, SCHEMAS[facts.config.schema], qtype)
-    return facts.activations.noise(name, params).sqnr_db
-
-
-def _has_16bit_kernels(facts: PlanningFacts, name: str) -> bool:
-    """Whether every quantized operator that makes or reads an activation has a kernel for 16 bits."""
-    graph, target = facts.graph, facts.target
-    if type_16bit(facts.config).name not in target.activation_types:
-        return False
-    producer = graph.producer(name)
-    nodes = [*([] if producer is None else [producer]), *(node for node, _ in graph.consumers(name))]
-    touching = [node.op_type for node in nodes if node.op_type in target.operators]
-    return bool(touching) and all(target.has_16bit_kernel(op_type) for op_type in touching)
-
-
-def type_16bit(config: QuantConfig) -> QuantType:
-    """Return the 16-bit type with the sign of the activation type."""
-    return TYPES["int16" if TYPES[config.activation_type].signed else "uint16"]
-
-
-def named_16bit(graph: Graph, patterns: Iterable[str]) -> set[str]:
-    """Return the activations that `QuantConfig.keep_16bit` names: tensors, or all activations of nodes.
-
-    Raises:
-        ConfigError: a pattern names no tensor and no node.
-    """
-    activations = [n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)]
-    found: set[str] = set()
-    for pattern in patterns:
-        tensors = [n for n in activations if n == pattern] or [
-            n for n in activations if fnmatchcase(n, pattern)
-        ]
-        found.update(tensors)
-        if not tensors:
-            hits = match_nodes(graph, [pattern], "keep_16bit")
-            for node in graph.nodes:
-                rule = node.rule
-                if node.name in hits and rule is not None:
-                    names = [*node.activations, *node.results]
-                    found.update(n for n in names if n in activations)
-    return found

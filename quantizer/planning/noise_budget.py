@@ -1,13 +1,16 @@
 """A plan within the noise budget: nodes that bring an output above its noise limit go back to float. Pure.
 
-Four steps, in this order (`plan_within_noise_budget`):
+Steps, in this order (`make_plan`):
 
-1. What leads to a step inside of the model stays float (`noise.steps`).
-2. While an output is above its limit, the nodes without whose noise it is within go to float, those that
+1. Of weights in 4 bits those get 8 that need it most (`size_budget`).
+2. What leads to a step inside of the model stays float (`noise.steps`).
+3. While an output is above its limit, the nodes without whose noise it is within go to float, those that
    cost the least time: a minimum cut of the graph (`cheapest_floats`).
-3. Products at the head of the model that are cheap in float and add much noise stay float (`cheap_nodes`).
-4. What is left of the budget is for int8 weights of float nodes, which save no time
-   (`plan_with_int8_weights`).
+4. Products at the head of the model that are cheap in float and add much noise stay float (`cheap_nodes`).
+5. What is left of the budget is for int8 weights of float nodes, which save no time
+   (`_with_int8_weights_in_budget`).
+
+Each plan on the way is one of `planner.paying_plan`, with more nodes in float than the one before.
 """
 
 from __future__ import annotations
@@ -15,104 +18,118 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.errors import PlanError
+from ...profiles.base.improvement import improvement
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
-from ..noise.activation_ranges import ActivationRanges
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.moved_probability import deciding_inputs, expected_moves, moved_texts
-from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
-from ..noise.steps import Step, before_steps, find_steps
+from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
-from ..operators.graph import Graph, Node
+from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from .facts import PlanningFacts
+from .hybrid import with_int8_weights
+from .planner import NO_FLOATS, paying_plan, prices_of
+from .size_budget import eight_bit_nodes
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class PlanMaker:
-    """How plans of one model are made while its noise is brought within budget.
-
-    Attributes:
-        make: makes a plan in which the given nodes stay float, each with its reason.
-        store: returns a plan with int8 weights for its float nodes, but for those given.
-        prices: returns what a plan's quantized nodes and conversions cost.
-    """
-
-    make: Callable[[FloatReasons], QuantPlan]
-    store: Callable[[QuantPlan, Collection[str]], QuantPlan]
-    prices: Callable[[QuantPlan], Prices]
-
-
-def plan_within_noise_budget(
-    maker: PlanMaker, activations: ActivationRanges, limits: NoiseLimits, left: Mapping[str, float]
+def make_plan(
+    facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
 ) -> QuantPlan:
-    """Make a plan, and make it again with nodes in float until each output and each step is within its limit.
+    """Decide everything about one model, its noise at the outputs included.
 
     Args:
-        maker: makes the plans.
-        activations: of the model.
-        limits: how much noise its outputs and steps can bear, as estimated by `noise_flow`.
-        left: what equalization leaves of noise, see `NoiseEstimator`.
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
 
     Returns:
         The plan, with the estimates of its outputs as part of its origin.
+
+    Raises:
+        ConfigError: the settings name something that the model does not have.
     """
-    plan = maker.make({})
-    graph, profile = activations.graph, activations.profile
+    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats))
+
+    def make(noisy: FloatReasons) -> QuantPlan:
+        return paying_plan(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
+
+    with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
+        return _with_noise_estimates(facts, make)
+    plan = make(NO_FLOATS)
+    with improvement("int8 weights of float nodes", PlanError):
+        return with_int8_weights(facts, plan)
+    return plan
+
+
+def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], QuantPlan]) -> QuantPlan:
+    """Return a plan within the noise budget, with what is estimated of its outputs.
+
+    Args:
+        facts: the model.
+        make: returns the plan in which given nodes stay float, each with its reason.
+    """
+    plan = make(NO_FLOATS)
+    graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
     if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
-    gains = measured_gains(graph, profile, activations.opset, profile.noise)
-    estimator = NoiseEstimator(activations, gains, left)
-    unlimited = limits.least == 0.0
-    plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
-    steps = [step for step in find_steps(graph) if estimator.gains.powers.get(step.tensor)]
-    logits = [name for name in deciding_inputs(graph) if estimator.gains.powers.get(name)]
-    found = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits])
-    estimated = {name: db for name, db in found.items() if name in graph.outputs}
-    bands = {
-        name: band_of(
-            db, limits.kinds.get(name) == "decision", _least_before_steps(graph, name, steps, found)
-        )
-        for name, db in estimated.items()
-        if profile.noise
-    }
-    moves = expected_moves(activations, found) if profile.noise and limits.least is None else {}
+    gains = measured_gains(graph, profile, facts.activations.opset, profile.noise)
+    estimator = NoiseEstimator(facts.activations, gains, facts.noise_left)
+    if limits.least == 0.0:
+        plan = with_int8_weights(facts, plan)
+    else:
+        plan = _within_noise_budget(facts, make, plan, estimator)
+
+    steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
+    logits = [name for name in deciding_inputs(graph) if gains.powers.get(name)]
+    sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits])
+    estimated = {name: db for name, db in sqnr.items() if name in graph.outputs}
+    bands = {}
+    for name, db in estimated.items() if profile.noise else ():
+        before = {node.name for node in upstream(graph, [name])}
+        at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
+        bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
+    moves = expected_moves(facts.activations, sqnr) if profile.noise and limits.least is None else {}
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
     return replace(plan, origin=origin, notes=(*plan.notes, *moved_texts(moves)))
 
 
-def _least_before_steps(
-    graph: Graph, output: str, steps: Collection[Step], estimated: Mapping[str, float]
-) -> float:
-    """Return the lowest SQNR (dB) of what becomes steps on the way to an output; infinite without noise."""
-    before = {node.name for node in upstream(graph, [output])}
-    return min((estimated.get(s.tensor, math.inf) for s in steps if s.node in before), default=math.inf)
-
-
-def _within_budget(
-    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, limits: NoiseLimits
+def _within_noise_budget(
+    facts: PlanningFacts,
+    make: Callable[[FloatReasons], QuantPlan],
+    plan: QuantPlan,
+    estimator: NoiseEstimator,
 ) -> QuantPlan:
-    """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    compared = [name for name in limits.compared if estimator.gains.powers.get(name)]
-    judged = tuple(dict.fromkeys([*estimator.gains.judged_tensors(), *compared]))
-    allowed = np.array([limits.allowed(name) for name in judged])
+    """Return the plan, or one with more nodes in float until each output and each step is within its limit.
+
+    Args:
+        facts, make: see `_with_noise_estimates`.
+        plan: the one to begin with.
+        estimator: of the model's noise.
+    """
+    graph, limits, gains = facts.graph, facts.noise_limits, estimator.gains
+    compared = [name for name in limits.compared if gains.powers.get(name)]
+    judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
     noisy: dict[str, FloatReason] = {
         name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
         for name, step in before_steps(graph, limits.steps).items()
         if plan.nodes[name].kind is not Kind.FLOAT
     }
-    plan = maker.make(noisy) if noisy else plan
+    plan = make(noisy) if noisy else plan
+
+    # What was seen to bear more noise is allowed it; what was seen to need less is to have less than now.
+    allowed = np.array([limits.allowed(name) for name in judged])
     decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in judged]
     quieter = 10.0 ** (-np.array(decibels) / 10.0)
     allowed, quieter = allowed * np.maximum(quieter, 1.0), np.minimum(quieter, 1.0)
@@ -121,179 +138,42 @@ def _within_budget(
         if not judged:
             break
         noise = estimator.by_node(flow, plan)
-        total = sum(noise.values(), np.zeros(len(flow.outputs)))
+        total = sum(noise.values(), np.zeros(len(judged)))
         if (total <= allowed).all() and (quieter < 1.0).any():
             allowed = np.where((quieter < 1.0) & (total > 0.0), total * quieter, allowed)
             quieter = np.ones_like(quieter)
-        order = np.argsort(-total / allowed, kind="stable")
-        excesses = (Excess(flow, int(at), float(allowed[at]), limits) for at in order)
-        tries = (_too_noisy(maker, plan, estimator, excess, noisy) for excess in excesses)
-        more = next((found for found in tries if found), None)
+        more: dict[str, FloatReason] = {}
+        for place in np.argsort(-total / allowed, kind="stable").tolist():
+            if total[place] <= allowed[place]:
+                continue
+            tensor, limit = flow.outputs[place], float(allowed[place])
+            rounded = tuple(roundings(estimator, plan, flow, place, limit))
+            chosen = cheapest_floats(prices_of(facts, plan), rounded)
+            output = limits.output_of(tensor) if tensor not in limits.compared else ""
+            of_output = limits.least is not None or limits.kinds.get(output) == "decision"
+            for name in plan.nodes:
+                share = float(noise[name][place]) if name in noise else 0.0
+                if name not in chosen or name in noisy or share <= 0.0:
+                    continue
+                figures = {
+                    "sqnr": decibels_of(share),
+                    "total_sqnr": decibels_of(float(total[place])),
+                    "limit": decibels_of(limit),
+                }
+                if of_output:
+                    more[name] = because(ReasonCode.NOISE_BUDGET, output=tensor, **figures)
+                else:
+                    what = limits.words(tensor)
+                    more[name] = because(ReasonCode.NOISE_LIMIT, tensor=tensor, what=what, **figures)
+            if more:
+                break
         if not more:
-            cheap = cheap_nodes(graph, profile, flow, plan, noise)
-            plan = maker.make(noisy | cheap) if cheap else plan
+            cheap = cheap_nodes(graph, facts.profile, flow, plan, noise)
+            plan = make(noisy | cheap) if cheap else plan
             break
         noisy |= more
-        plan = maker.make(noisy)
-    return plan_with_int8_weights(
-        plan,
-        partial(maker.store, plan),
-        lambda trial: estimator.by_node(flow, trial),
-        trusted=plan.nodes.keys() if flow.weight_reach else flow.node_gains.recurrences.keys(),
-        varying=varying_part(profile, flow),
-        allowed=allowed,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Excess:
-    """An output, or another tensor at which noise is judged, that may be above its limit.
-
-    Attributes:
-        flow: how noise reaches it.
-        output: its place in the flow.
-        allowed: most noise power over its signal power.
-        limits: those of the model.
-    """
-
-    flow: NoiseFlow
-    output: int
-    allowed: float
-    limits: NoiseLimits
-
-    @property
-    def tensor(self) -> str:
-        """Its name."""
-        return self.flow.outputs[self.output]
-
-
-def _too_noisy(
-    maker: PlanMaker, plan: QuantPlan, estimator: NoiseEstimator, excess: Excess, floats: FloatReasons
-) -> dict[str, FloatReason]:
-    """Return the nodes to leave float so that a tensor is within its limit, each with the figures."""
-    noise = {n: float(s[excess.output]) for n, s in estimator.by_node(excess.flow, plan).items()}
-    total = sum(noise.values())
-    if total <= excess.allowed:
-        return {}
-    prices = maker.prices(plan)
-    chosen = cheapest_floats(prices, tuple(roundings(estimator, plan, excess)))
-    found = [n for n in plan.nodes if n in chosen and n not in floats and noise.get(n, 0.0) > 0.0]
-    output = excess.limits.output_of(excess.tensor) if excess.tensor not in excess.limits.compared else ""
-    of_output = excess.limits.least is not None or excess.limits.kinds.get(output) == "decision"
-    reasons = {}
-    for name in found:
-        figures = {
-            "sqnr": decibels_of(noise[name]),
-            "total_sqnr": decibels_of(total),
-            "limit": decibels_of(excess.allowed),
-        }
-        if of_output:
-            reasons[name] = because(ReasonCode.NOISE_BUDGET, output=excess.tensor, **figures)
-        else:
-            what = excess.limits.words(excess.tensor)
-            reasons[name] = because(ReasonCode.NOISE_LIMIT, tensor=excess.tensor, what=what, **figures)
-    return reasons
-
-
-def roundings(estimator: NoiseEstimator, plan: QuantPlan, excess: Excess) -> Iterator[Rounding]:
-    """Yield what is rounded, with the nodes of which one has to be quantized for it."""
-    graph = estimator.activations.graph
-    for source in estimator.sources(excess.flow, plan):
-        maker = graph.producer(source.tensor)
-        if source.is_inner or graph.is_constant(source.tensor):
-            parts = {frozenset([source.node]): 1.0}
-        elif maker is None or maker.name != source.node:
-            parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}
-        else:
-            parts = _by_reader(graph, plan, source, excess)
-        share = float(source.share[excess.output]) / excess.allowed
-        yield from (Rounding(share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
-
-
-def _by_reader(
-    graph: Graph, plan: QuantPlan, source: NoiseSource, excess: Excess
-) -> dict[frozenset[str], float]:
-    """Return which part the rounding of a node's result has through each of its readers, and directly."""
-    whole, rest = float(excess.flow.reach_of(source.tensor)[excess.output]), 1.0
-    found: dict[frozenset[str], float] = {}
-    for reader, index in graph.consumers(source.tensor):
-        gain = float(excess.flow.gain_of(reader.name, index)[excess.output])
-        part = gain / whole if whole > 0.0 else 0.0
-        if part > 0.0:
-            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, reader.name)])
-            found[nodes] = found.get(nodes, 0.0) + part
-            rest -= part
-    own = frozenset([source.node])
-    found[own] = found.get(own, 0.0) + max(rest, 0.0)
-    return found
-
-
-def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterator[str]:
-    """Yield a reader of a tensor that is quantized and, where it passes quantized values on, who reads
-    these."""
-    entry = plan.nodes.get(reader)
-    if entry is None or entry.kind is Kind.FLOAT:
-        return
-    yield reader
-    node = next((n for n, _ in graph.consumers(tensor) if n.name == reader), None)
-    for name in () if node is None or entry.kind is not Kind.PASS_THROUGH else node.results:
-        for further, _ in graph.consumers(name):
-            yield from affected(graph, plan, name, further.name)
-
-
-# The nodes that go to float at the least time -------------------------------------------------------------
-
-
-PRODUCT_US = 13.5e-6
-"""Microseconds that int8 saves for each multiplication of a product (DECISIONS.md, 13)."""
-
-
-ELEMENT_US = 0.5e-3
-"""Microseconds of converting one element (DECISIONS.md, 13)."""
-
-
-def estimated_prices(graph: Graph, plan: QuantPlan, profile: Profile) -> Prices:
-    """Return what int8 saves and conversions cost on a target without measured kernels, by multiplications.
-
-    Args:
-        graph: what the plan is of.
-        plan: its quantized nodes are priced.
-        profile: for the number of elements.
-    """
-    samples = max(profile.data.samples, 1)
-    quantized = [node for node in graph.nodes if plan.nodes[node.name].kind is not Kind.FLOAT]
-    floating = {}
-    for node in quantized:
-        elements = max((profile[n].count for n in node.results if n in profile), default=0) / samples
-        floating[node.name] = PRODUCT_US * elements * _multiplications_per_element(graph, node)
-    names = floating.keys()
-    crossings = tuple(
-        Crossing(name, graph.maker(name), readers, ELEMENT_US * profile[name].count / samples)
-        for name in profile
-        if name in graph.values
-        and (readers := tuple(dict.fromkeys(n.name for n, _ in graph.consumers(name))))
-        and names & {graph.maker(name), *readers}
-    )
-    return Prices(dict.fromkeys(floating, 0.0), floating, crossings, {})
-
-
-def _multiplications_per_element(graph: Graph, node: Node) -> float:
-    """Return the multiplications for each element of a node's result; 1 for a node without weights."""
-    rule = node.rule
-    layout = None if rule is None else rule.weight
-    weight = None if layout is None else graph.constant(node.input(layout.index))
-    if layout is None or weight is None or weight.ndim < 2:
-        return 1.0
-    axis = layout.axis(node, weight.ndim)
-    return float(weight.size / max(1 if axis is None else weight.shape[axis], 1))
-
-
-STEPS = 12
-"""Bisections of the price of noise: it is found to 1 in 2 to the power of this, over the range below."""
-
-
-CHEAP, DEAR = 1e-6, 1e9
-"""Prices between which the right one lies: of noise as much as the limit, over the time of all nodes."""
+        plan = make(noisy)
+    return _with_int8_weights_in_budget(facts, plan, estimator, flow, allowed)
 
 
 @dataclass(frozen=True)
@@ -307,6 +187,74 @@ class Rounding:
 
     share: float
     nodes: frozenset[str]
+
+
+def roundings(
+    estimator: NoiseEstimator, plan: QuantPlan, flow: NoiseFlow, place: int, allowed: float
+) -> Iterator[Rounding]:
+    """Yield what is rounded, with the nodes of which one has to be quantized for it.
+
+    Args:
+        estimator: of the model's noise.
+        plan: a plan.
+        flow: how its noise reaches the tensors at which it is judged.
+        place: of the output among these.
+        allowed: most noise power over its signal power.
+    """
+    graph = estimator.activations.graph
+    for source in estimator.sources(flow, plan):
+        maker = graph.producer(source.tensor)
+        if source.is_inner or graph.is_constant(source.tensor):
+            parts = {frozenset([source.node]): 1.0}
+        elif maker is None or maker.name != source.node:
+            parts = {frozenset(affected(graph, plan, source.tensor, source.node)): 1.0}
+        else:
+            parts = _by_reader(graph, plan, source, flow, place)
+        share = float(source.share[place]) / allowed
+        yield from (Rounding(share * part, nodes) for nodes, part in parts.items() if share * part > 0.0)
+
+
+def _by_reader(
+    graph: Graph, plan: QuantPlan, source: NoiseSource, flow: NoiseFlow, place: int
+) -> dict[frozenset[str], float]:
+    """Return which part the rounding of a node's result has through each of its readers, and directly."""
+    whole, rest = float(flow.reach_of(source.tensor)[place]), 1.0
+    parts: dict[frozenset[str], float] = {}
+    for reader, index in graph.consumers(source.tensor):
+        gain = float(flow.gain_of(reader.name, index)[place])
+        part = gain / whole if whole > 0.0 else 0.0
+        if part > 0.0:
+            nodes = frozenset([source.node, *affected(graph, plan, source.tensor, reader.name)])
+            parts[nodes] = parts.get(nodes, 0.0) + part
+            rest -= part
+    own = frozenset([source.node])
+    parts[own] = parts.get(own, 0.0) + max(rest, 0.0)
+    return parts
+
+
+def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterator[str]:
+    """Yield a reader of a tensor that is quantized and, where it passes quantized values on, who reads
+    these."""
+    entry = plan.nodes.get(reader)
+    if entry is None or entry.kind is Kind.FLOAT:
+        return
+    yield reader
+    if entry.kind is Kind.PASS_THROUGH:
+        node = next((n for n, _ in graph.consumers(tensor) if n.name == reader), None)
+        for name in () if node is None else node.results:
+            for further, _ in graph.consumers(name):
+                yield from affected(graph, plan, name, further.name)
+
+
+# The nodes that go to float at the least time -------------------------------------------------------------
+
+
+BISECTIONS = 12
+"""Of the price of noise: it is found to 1 in 2 to the power of this, over the range below."""
+
+
+MIN_NOISE_PRICE, MAX_NOISE_PRICE = 1e-6, 1e9
+"""Prices between which the right one lies: of noise as much as the limit, over the time of all nodes."""
 
 
 def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]:
@@ -324,7 +272,8 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
         roundings: the noise at the output; those of a share of 1 in all are within the limit.
     """
     names = {name for rounding in roundings for name in rounding.nodes}
-    known = replace(
+    # A node without a price takes no time, and none is taken to be faster in float: noise alone decides here.
+    prices = replace(
         prices,
         integer=dict.fromkeys(names, 0.0) | dict(prices.integer),
         floating={
@@ -332,17 +281,17 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
             for name in sorted(names | prices.integer.keys())
         },
     )
-    unit = sum(known.floating.values()) or 1.0
-    low, high = CHEAP, DEAR
-    best = names
-    for _ in range(STEPS):
+    unit = sum(prices.floating.values()) or 1.0
+    low, high = MIN_NOISE_PRICE, MAX_NOISE_PRICE
+    floats = names
+    for _ in range(BISECTIONS):
         price = (low * high) ** 0.5
-        kept = cheapest(known, [(price * unit * r.share, r.nodes) for r in roundings])
-        if left_over(roundings, kept) <= 1.0:
-            best, high = known.integer.keys() - kept, price
+        quantized = cheapest(prices, [(price * unit * r.share, r.nodes) for r in roundings])
+        if left_over(roundings, quantized) <= 1.0:
+            floats, high = prices.integer.keys() - quantized, price
         else:
             low = price
-    return _with_more_quantized(set(best), known, roundings)
+    return _with_more_quantized(set(floats), prices, roundings)
 
 
 def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection[Rounding]) -> set[str]:
@@ -359,18 +308,22 @@ def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection
     for crossing in prices.crossings:
         for name in floats & {crossing.maker, *crossing.readers}:
             crossings[name].append(crossing)
-    together = {name: [c for c in found if c.microseconds == NEVER] for name, found in crossings.items()}
+    tied = {name for name, own in crossings.items() if any(c.microseconds == NEVER for c in own)}
     noise = left_over(roundings, prices.integer.keys() - floats)
 
     def added(name: str) -> float:
         return sum(r.share for r in at_node[name] if r.nodes <= floats)
 
-    def saved(name: str) -> float:
-        border = sum(_saved(crossing, name, prices, floats) for crossing in crossings[name])
+    def saved(name: str) -> float:  # conversions included: one more may be needed
+        border = 0.0
+        for crossing in crossings[name]:
+            around = (n for n in (crossing.maker, *crossing.readers) if n != name)
+            others = {n in prices.integer and n not in floats for n in around}
+            border += crossing.microseconds * ((len(others | {False}) > 1) - (len(others | {True}) > 1))
         return prices.floating[name] - prices.integer[name] + border
 
     while True:
-        free = [name for name in sorted(floats) if not together[name] and saved(name) > 0.0]
+        free = [name for name in sorted(floats) if name not in tied and saved(name) > 0.0]
         returned = False
         for name in sorted(free, key=lambda name: added(name) / saved(name)):
             if noise + added(name) <= 1.0 and saved(name) > 0.0:
@@ -379,15 +332,6 @@ def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection
                 returned = True
         if not returned:
             return floats
-
-
-def _saved(crossing: Crossing, name: str, prices: Prices, floats: Collection[str]) -> float:
-    """Return what a conversion saves where a float node is quantized; below 0 where it takes one more."""
-    others = {
-        n in prices.integer and n not in floats for n in (crossing.maker, *crossing.readers) if n != name
-    }
-    before, after = len(others | {False}) > 1, len(others | {True}) > 1
-    return crossing.microseconds * (before - after)
 
 
 def left_over(roundings: Iterable[Rounding], quantized: Collection[str]) -> float:
@@ -404,12 +348,12 @@ whose scores are few and decided at rare places, has 28 to 31 with all its layer
 points, and 0.3 with its first layer in float, at the same speed (tuning split)."""
 
 
-TIMES_ITS_COST = 2.0
+MIN_NOISE_TO_COST = 2.0
 """Least ratio of a node's part of the noise to its part of the multiplications. At 4 one of two profiles of
 nudenet left its first layer in int8; at 2 no other model changed (tuning splits)."""
 
 
-MOST_PRODUCTS = 0.05
+MAX_FLOAT_PRODUCTS = 0.05
 """Part of all quantized multiplications that may go back to float in all."""
 
 
@@ -436,26 +380,35 @@ def cheap_nodes(
     if not level.size or level.max() <= 10.0 ** (-LOW_NOISE_DB / 10.0):
         return {}
     worst = int(np.argmax(level))
-    products = _multiplications_of_products(graph, profile, plan)
-    all_products = sum(products.values())
-    found: dict[str, FloatReason] = {}
-    spent = 0.0
-    after = _after_quantized(graph, products, found)
-    for name in products:
+
+    multiplications: dict[str, float] = {}  # of each quantized node with a constant weight, in graph order
+    for node in graph.nodes:
+        layout = None if node.rule is None else node.rule.weight
+        if plan.nodes[node.name].kind is Kind.QUANTIZED and layout is not None and node.output in profile:
+            weight = node.constant(layout.index)
+            if weight is not None:
+                axis = layout.axis(node, weight.ndim)
+                channels = 1 if axis is None else max(weight.shape[axis], 1)
+                multiplications[node.name] = float(profile[node.output].count) * weight.size / channels
+
+    floats: dict[str, FloatReason] = {}
+    whole, spent = sum(multiplications.values()), 0.0
+    after = _after_quantized(graph, multiplications.keys())
+    for name, count in multiplications.items():
         part = float(noise[name][worst] / total[worst]) if name in noise else 0.0
-        cost = products[name] / all_products
-        if name in after or part < TIMES_ITS_COST * cost or spent + cost > MOST_PRODUCTS:
+        cost = count / whole
+        if name in after or part < MIN_NOISE_TO_COST * cost or spent + cost > MAX_FLOAT_PRODUCTS:
             continue
         spent += cost
-        found[name] = because(
+        floats[name] = because(
             ReasonCode.CHEAP_FIRST_LAYER,
             noise_share=100.0 * part,
             output=flow.outputs[worst],
             level=-10.0 * math.log10(level[worst]),
             cost_share=100.0 * cost,
         )
-        after = _after_quantized(graph, products, found)
-    return found
+        after = _after_quantized(graph, multiplications.keys() - floats.keys())
+    return floats
 
 
 def varying_part(profile: Profile, flow: NoiseFlow) -> Floats:
@@ -465,30 +418,14 @@ def varying_part(profile: Profile, flow: NoiseFlow) -> Floats:
     return np.array([variances[name] / flow.node_gains.powers[name] for name in flow.outputs])
 
 
-def _multiplications_of_products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, float]:
-    """Return the number of multiplications of each quantized node with a constant weight, in graph order."""
-    found = {}
-    for node in graph.nodes:
-        rule, name = node.rule, node.output
-        if plan.nodes[node.name].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
-            continue
-        weight = node.constant(rule.weight.index)
-        if weight is not None and name in profile:
-            axis = rule.weight.axis(node, weight.ndim)
-            outputs = 1 if axis is None else weight.shape[axis]
-            found[node.name] = float(profile[name].count) * weight.size / max(outputs, 1)
-    return found
-
-
-def _after_quantized(graph: Graph, products: Collection[str], floats: Collection[str]) -> set[str]:
-    """Return the nodes after a quantized product."""
+def _after_quantized(graph: Graph, products: Collection[str]) -> set[str]:
+    """Return the nodes after one of these products."""
     after: set[str] = set()
     reached: set[str] = set()
     for node in graph.nodes:
-        name = node.name
         if not reached.isdisjoint(node.inputs):
-            after.add(name)
-        if name in after or (name in products and name not in floats):
+            after.add(node.name)
+        if node.name in after or node.name in products:
             reached.update(name for name in node.outputs if name)
     return after
 
@@ -507,14 +444,8 @@ weights of depthwise convolutions were estimated 12.4 dB below the noise of the 
 to equal it (tuning split). Recurrent cells are run with such errors; what is estimated of them is near."""
 
 
-def plan_with_int8_weights(
-    plan: QuantPlan,
-    store: Callable[[Collection[str]], QuantPlan],
-    noise_of: Callable[[QuantPlan], Mapping[str, Floats]],
-    *,
-    trusted: Collection[str],
-    varying: Floats,
-    allowed: Floats,
+def _with_int8_weights_in_budget(
+    facts: PlanningFacts, plan: QuantPlan, estimator: NoiseEstimator, flow: NoiseFlow, allowed: Floats
 ) -> QuantPlan:
     """Return a plan in which float nodes have int8 weights as far as the noise budget allows.
 
@@ -522,40 +453,41 @@ def plan_with_int8_weights(
     noise may only use what the quantized nodes left of the budget, and no more of that than goes unnoticed.
 
     Args:
+        facts: the model.
         plan: within the budget; its float nodes have float weights.
-        store: returns the plan in which all float nodes have int8 weights that can, but for those given.
-        noise_of: returns what each node of a plan adds to the noise over the signal at every output.
-        trusted: nodes whose noise was measured, or simulated (`recurrence`), and not only calculated.
-        varying: variance over power of each output.
-        allowed: most noise over signal at each output.
+        estimator: of the model's noise.
+        flow: how it reaches the tensors at which it is judged.
+        allowed: most noise over signal at each of these.
     """
-    float_weights: set[str] = set()
-    trial = store(float_weights)
-    noise = noise_of(trial)
-    stored = _stored(plan, trial)
+
+    def stored_in_int8(trial: QuantPlan) -> set[str]:
+        return {
+            name
+            for name, entry in trial.nodes.items()
+            if entry.kind is Kind.WEIGHT_ONLY and plan.nodes[name].kind is Kind.FLOAT
+        }
+
+    trial = with_int8_weights(facts, plan)
+    noise = estimator.by_node(flow, trial)
+    stored = stored_in_int8(trial)
+    varying = varying_part(facts.profile, flow)
     none = np.zeros(len(varying))
     quantized = sum((share for name, share in noise.items() if name not in stored), none)
     limits = np.maximum(np.minimum(10.0 ** (-UNNOTICED_DB / 10.0) * varying, allowed - quantized), 0.0)
+    # Nodes whose noise was measured, or simulated (`recurrence`), need no margin.
+    trusted = plan.nodes.keys() if flow.weight_reach else flow.node_gains.recurrences.keys()
     margins = {name: 1.0 if name in trusted else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
+    float_weights: set[str] = set()
     while stored:
-        unknown = stored - noise.keys()
         # Nodes of subgraphs, and what leads to no output that is judged: nobody knows what their noise does.
-        found = unknown or _noisiest({name: margins[name] * noise[name] for name in sorted(stored)}, limits)
-        if not found:
+        unknown = stored - noise.keys()
+        noisy = unknown or _noisiest({name: margins[name] * noise[name] for name in sorted(stored)}, limits)
+        if not noisy:
             break
-        float_weights |= found
-        trial = store(float_weights)
-        stored = _stored(plan, trial)
+        float_weights |= noisy
+        trial = with_int8_weights(facts, plan, without=float_weights)
+        stored = stored_in_int8(trial)
     return trial
-
-
-def _stored(plan: QuantPlan, trial: QuantPlan) -> set[str]:
-    """Return the nodes whose weights are float in one plan and int8 in another."""
-    return {
-        name
-        for name, entry in trial.nodes.items()
-        if entry.kind is Kind.WEIGHT_ONLY and plan.nodes[name].kind is Kind.FLOAT
-    }
 
 
 def _noisiest(noise: Mapping[str, Floats], limits: Floats) -> set[str]:
@@ -565,11 +497,11 @@ def _noisiest(noise: Mapping[str, Floats], limits: Floats) -> set[str]:
     if not above.size or above.max() <= 1.0:
         return set()
     worst = int(np.argmax(above))
-    found: set[str] = set()
+    names: set[str] = set()
     rest = float(total[worst])
     for name in sorted(noise, key=lambda name: -noise[name][worst]):
         if rest <= limits[worst]:
             break
-        found.add(name)
+        names.add(name)
         rest -= float(noise[name][worst])
-    return found
+    return names

@@ -2,7 +2,7 @@
 
     facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
     planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),
-                                                    within the noise budget (`planner.make_plan`)
+                                                    within the noise budget (`noise_budget.make_plan`)
     planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, planned anew
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
@@ -19,7 +19,7 @@ applies them to the model again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
 from ..numerics.affine import TYPES
-from ..operators.graph import Graph, Node, index
+from ..operators.graph import Graph, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
@@ -57,8 +57,12 @@ from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
-from .planner import NO_FLOATS, decide, make_plan, with_padding
+from .noise_budget import make_plan
+from .planner import NO_FLOATS, decide, with_padding
 from .stored_weights import signed_type
+
+NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.NO_KERNEL)
+"""Why a recurrent node is not dynamic where noise is the reason; the last where its own SQNR is too low."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,17 @@ class PlannedModel:
     model: ir.Model
     graph: Graph
     facts: PlanningFacts | None = None
+
+    @property
+    def source_facts(self) -> PlanningFacts:
+        """Its facts; a plan that was read has none, and is not planned further."""
+        assert self.facts is not None
+        return self.facts
+
+    def with_notes(self, notes: Iterable[str]) -> PlannedModel:
+        """Return the plan with further remarks, each once."""
+        all_notes = tuple(dict.fromkeys([*self.plan.notes, *notes]))
+        return replace(self, plan=replace(self.plan, notes=all_notes))
 
 
 def model_facts(
@@ -102,17 +117,17 @@ def model_facts(
     if recipe.config.equalization == "off" or not _has_channels(facts):
         return facts
     with improvement("noise of equalized channels", PlanError):
-        view = contracted(facts)
-        plan = expanded(decide(view, view.by_planned_node(NO_FLOATS)), facts)
-        left = left_by_equalization(
-            facts.graph,
-            facts.profile,
-            facts.config,
-            plan,
-            densities=facts.channel_densities,
-            ranges=facts.cache,
+        return replace(
+            facts,
+            noise_left=left_by_equalization(
+                facts.graph,
+                facts.profile,
+                facts.config,
+                _decided(facts, NO_FLOATS),
+                densities=facts.channel_densities,
+                ranges=facts.range_cache,
+            ),
         )
-        return replace(facts, left=left)
     return facts
 
 
@@ -132,21 +147,31 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
             planned = fitted_to_kernels(planned)
             reason = _too_little_saved(planned)
             if reason is not None:
-                integers = [n for n, entry in planned.plan.nodes.items() if entry.kind.counts_as_quantized]
-                kept = _float_nodes(planned.plan) | dict.fromkeys(integers, reason)
+                entries = planned.plan.nodes
+                in_int8 = [name for name, entry in entries.items() if entry.kind.counts_as_quantized]
+                kept = _float_nodes(planned.plan) | dict.fromkeys(in_int8, reason)
                 first, planned = _with_adjustments(facts, {**floats, **kept})
                 planned = fitted_to_kernels(planned)
-            planned = with_notes(planned, _without_integers(planned.plan))
+            if is_unprofitable(planned.plan):
+                stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
+                kept_int8 = f"weights only, of {stored} node{'s'[: stored != 1]}"
+                planned = planned.with_notes(
+                    [
+                        f"{kept_int8 if stored else 'nothing is quantized'}: int8 is predicted to save too "
+                        "little time; --cost-model off quantizes all the same"
+                    ]
+                )
         with improvement("all adjustments of the model", PlanError):
-            verify_plan(planned.plan, _facts(planned).graph, facts.identity)
-            return with_notes(planned, left_out)
+            verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
+            return planned.with_notes(left_out)
         verify_plan(first.plan, facts.graph, facts.identity)
-    return with_notes(first, left_out)
+    return first.with_notes(left_out)
 
 
 def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[PlannedModel, PlannedModel]:
     """Return the plan of a model without adjustments, and with them."""
     first = planned = first_plan(facts, floats)
+    config = facts.config
     if _has_channels(facts):
         with improvement("equalization of recurrent nodes", PlanError):
             planned = recurrent_equalized(planned, floats)
@@ -154,15 +179,30 @@ def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[Plann
             planned = equalized(planned)
         with improvement("bias correction", PlanError):
             planned = bias_corrected(planned)
-    else:
-        planned = _without_channels(planned)
+    elif (
+        config.mode not in DATA_FREE
+        and not (config.equalization == config.bias_correction == "off")
+        and weighted_channels(facts.graph)
+    ):
+        own = facts.measured.origin == "qprof"
+        advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
+        planned = planned.with_notes(
+            [f"the profile has no records of channels: no equalization, no bias correction; {advice}"]
+        )
     return first, planned
+
+
+def _has_channels(facts: PlanningFacts) -> bool:
+    """Whether adjustments can be found: they need records of channels."""
+    return facts.config.mode not in DATA_FREE and any(
+        tensor.channels is not None for tensor in facts.measured.values()
+    )
 
 
 def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
     """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time,
     where plans are timed, or where 16 bits are asked for, whose times are not known."""
-    facts, predicted = _facts(planned), planned.plan.origin.time
+    facts, predicted = planned.source_facts, planned.plan.origin.time
     if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE or facts.timed:
         return None
     if facts.config.keep_16bit or TYPES[facts.config.activation_type].bits == 16:
@@ -172,20 +212,26 @@ def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
     return saves_too_little(before, after, planned.plan, predicted)
 
 
-def _without_integers(plan: QuantPlan) -> Iterator[str]:
-    """Yield the remark on a plan without integer arithmetic, where time is the reason."""
-    if not is_unprofitable(plan):
-        return
-    stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in plan.nodes.values())
-    what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
-    yield f"{what}: int8 is predicted to save too little time; --cost-model off quantizes all the same"
+def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
+    """Return the nodes that stay float in further plans, each with its reason."""
+    return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
+
+
+def _decided(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
+    """Return the plan of `planner.decide`, with chains as one node, in terms of the model's own nodes."""
+    view = contracted(facts)
+    return expanded(decide(view, view.by_planned_node(floats)), facts)
+
+
+def _made(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
+    """Return the plan of `noise_budget.make_plan`, likewise."""
+    view = contracted(facts)
+    return expanded(make_plan(view, view.by_planned_node(floats)), facts)
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the plan of a model without adjustments, within the noise budget."""
-    view = contracted(facts)
-    plan = make_plan(view, view.by_planned_node(floats))
-    return PlannedModel(expanded(plan, facts), facts.prepared.model, facts.graph, facts)
+    return PlannedModel(_made(facts, floats), facts.prepared.model, facts.graph, facts)
 
 
 def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -198,32 +244,35 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         planned: by `first_plan`.
         floats: as there.
     """
-    facts = _facts(planned)
+    facts = planned.source_facts
     if facts.config.equalization != "auto":  # a Mul is added
         return planned
-    nodes = [node for node in facts.graph.nodes if _may_be_dynamic(node, planned.plan, facts)]
+    nodes = []  # that are dynamic, or that noise alone keeps from being it
+    for node in facts.graph.nodes:
+        rule, entry = node.rule, planned.plan.nodes[node.name]
+        if rule is None or not rule.is_recurrent or node.op_type not in facts.target.dynamic:
+            continue
+        may_be_dynamic = entry.kind is Kind.DYNAMIC or entry.float_reason.code in NOISY
+        if may_be_dynamic and node.input(0) not in planned.plan.tensors:
+            nodes.append(node)
     per_channel = facts.config.granularity == "per-channel"
-    weight_type = signed_type(facts.target, facts.config)
-    scales = find_recurrent_scales(facts.graph, facts.profile, nodes, weight_type, per_channel=per_channel)
+    scales = find_recurrent_scales(
+        facts.graph, facts.profile, nodes, signed_type(facts), per_channel=per_channel
+    )
     while scales:
-        scaled = _with_scales(planned, scales)
-        view = contracted(scaled.after)
-        plan = make_plan(view, view.by_planned_node({**floats, **scaled.inserted}))
-        readers = {name: [n for n in nodes if n.input(0) == name] for name in scales}
-        kept = {
-            name: entry
-            for name, entry in scales.items()
-            if any(plan.nodes[reader.name].kind is Kind.DYNAMIC for reader in readers[name])
-        }
+        scaled, inserted = _with_scales(planned, scales)
+        plan = _made(scaled.source_facts, {**floats, **inserted})
+        dynamic = {node.input(0) for node in nodes if plan.nodes[node.name].kind is Kind.DYNAMIC}
+        kept = {name: entry for name, entry in scales.items() if name in dynamic}
         if len(kept) == len(scales):
-            return scaled.planned(expanded(plan, scaled.after))
+            return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
         scales = kept
     return planned
 
 
 def equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model whose activation channels are equalized where that gains enough."""
-    facts = _facts(planned)
+    facts = planned.source_facts
     if facts.config.equalization == "off":
         return planned
     scales = find_equalization_scales(
@@ -232,20 +281,77 @@ def equalized(planned: PlannedModel) -> PlannedModel:
         facts.config,
         planned.plan,
         densities=facts.channel_densities,
-        ranges=facts.cache,
+        ranges=facts.range_cache,
     )
     if not scales:
         return planned
-    scaled = _with_scales(planned, scales)
-    return scaled.planned(
-        _plan_again(scaled.after, {**_float_nodes(planned.plan), **scaled.inserted}, planned.plan)
+    scaled, inserted = _with_scales(planned, scales)
+    plan = _plan_again(scaled.source_facts, {**_float_nodes(planned.plan), **inserted}, planned.plan)
+    return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
+
+
+def _with_scales(
+    planned: PlannedModel, scales: Mapping[str, EqualizationScales]
+) -> tuple[PlannedModel, FloatReasons]:
+    """Apply equalization scales to a model whose plan may have some already.
+
+    Returns:
+        The model with them, not planned anew yet; the nodes that were added, each with the reason why it
+        stays float.
+    """
+    facts = planned.source_facts
+    model = apply_equalization(planned.model, scales)
+    inserted = inserted_nodes(planned.model, model)
+    of = f"{len(scales)} activation{'s'[: len(scales) != 1]}"
+    added = f" ({len(inserted)} added multiplication{'s'[: len(inserted) != 1]})" if inserted else ""
+    note = f"the channels of {of} are balanced to lose less{added}"
+    profile = equalized_profile(facts.graph, facts.profile, scales, facts.channel_densities)
+    after = replace(of_adjusted(facts, index(model), profile), notes=(*facts.notes, note))
+    before = planned.plan.adjustments
+    adjustments = replace(before, equalization={**before.equalization, **scales})
+    scaled = PlannedModel(replace(planned.plan, adjustments=adjustments), model, after.graph, after)
+    return scaled, dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
+
+
+def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -> QuantPlan:
+    """Return the plan of an adjusted model. Its noise is not estimated again: the estimate of the plan before
+    has what equalization leaves (`left_by_equalization`), and gains of noise are known by the names there."""
+    without = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
+    plan = with_int8_weights(facts, _decided(facts, floats), without=without)
+    return replace(plan, origin=before.origin)
+
+
+def bias_corrected(planned: PlannedModel) -> PlannedModel:
+    """Return the plan of the model with biases that make up for the rounding of weights, as it is now.
+
+    New biases may change the parameters of weights, and those their rounding offsets.
+    """
+    facts, before = planned.source_facts, planned.plan.adjustments
+    if facts.config.bias_correction == "off":
+        return planned
+    rounded = index(round_weights(planned.model, planned.plan))
+    means = channel_means(facts.measured, before.equalization)
+    biases = find_biases(planned.graph, rounded, means, planned.plan)
+    if not biases and not before.biases:
+        return planned
+    after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
+    plan = _plan_again(after, _float_nodes(planned.plan), planned.plan)
+    roundings = rebased(planned.graph, before.roundings, planned.plan, plan)
+    return replace(
+        planned,
+        plan=replace(
+            plan,
+            notes=tuple(dict.fromkeys([*planned.plan.notes, *plan.notes])),
+            adjustments=replace(before, biases=biases, roundings=roundings),
+        ),
+        facts=after,
     )
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     """Return the plan with channels padded where that is predicted to be faster, its reasons priced, and the
     time that is predicted of it."""
-    facts = _facts(planned)
+    facts = planned.source_facts
     if facts.cost_model is None:
         return planned
     model = replace(facts.cost_model, graph=planned.graph)
@@ -257,30 +363,6 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     elif facts.token_costs is not None and facts.token_costs.is_measured:
         plan = replace(plan, origin=replace(plan.origin, time=facts.token_costs.predicted(plan)))
     return replace(planned, plan=plan)
-
-
-def bias_corrected(planned: PlannedModel) -> PlannedModel:
-    """Return the plan of the model with biases that make up for the rounding of weights, as it is now.
-
-    New biases may change the parameters of weights, and those their rounding offsets.
-    """
-    facts, before = _facts(planned), planned.plan.adjustments
-    if facts.config.bias_correction == "off":
-        return planned
-    rounded = index(round_weights(planned.model, planned.plan))
-    means = channel_means(facts.measured, before.equalization)
-    biases = find_biases(planned.graph, rounded, means, planned.plan)
-    if not biases and not before.biases:
-        return planned
-    after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = _plan_again(after, _float_nodes(planned.plan), planned.plan)
-    plan = replace(
-        plan,
-        notes=tuple(dict.fromkeys([*planned.plan.notes, *plan.notes])),
-        adjustments=replace(before, biases=biases),
-    )
-    corrected = replace(planned, plan=plan, facts=after)
-    return _with_offsets(corrected, rebased(planned.graph, before.roundings, planned.plan, plan))
 
 
 def rounded_with_samples(
@@ -303,7 +385,7 @@ def rounded_with_samples(
     """
     with left_out_steps() as left_out, improvement(f"rounding {planned.plan.config.rounding}", PlanError):
         return _rounded_with_samples(planned, samples, progress, checkpoint)
-    return with_notes(planned, left_out)
+    return planned.with_notes(left_out)
 
 
 def _rounded_with_samples(
@@ -312,26 +394,26 @@ def _rounded_with_samples(
     progress: Callable[[int, int | None], None] | None,
     checkpoint: Path | None,
 ) -> PlannedModel:
-    biases, facts = planned.plan.adjustments.biases, _facts(planned)
+    facts, graph, plan = planned.source_facts, planned.graph, planned.plan
     kept = None
     if checkpoint is not None:
         kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
-    graph, plan = planned.graph, planned.plan
     if facts.config.rounding == "gptaq":
-        offsets = find_asymmetric_roundings(
+        offsets: Mapping[str, RoundingOffsets] = find_asymmetric_roundings(
             planned.model, graph, plan, samples, progress=progress, checkpoint=kept
         )
     else:
-        gathered = partial(collect_moments, planned.model, samples=samples, progress=progress)
-        offsets = find_roundings(graph, plan, biases, gathered, kept)
-    count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
-    planned = _with_offsets(planned, offsets)
-    if biases:
+        moments = partial(collect_moments, planned.model, samples=samples, progress=progress)
+        offsets = find_roundings(graph, plan, plan.adjustments.biases, moments, kept)
+    weights = sum(1 for _ in quantized_weights(graph, plan))
+    planned = replace(planned, plan=replace(plan, adjustments=replace(plan.adjustments, roundings=offsets)))
+    if plan.adjustments.biases:
         planned = bias_corrected(planned)
-    found = len(planned.plan.adjustments.roundings)
-    note = f"{found} of {count} quantized weights are rounded with samples, not to the nearest"
-    planned = with_notes(planned, [note])
-    verify_plan(planned.plan, _facts(planned).graph, facts.identity)
+    rounded = len(planned.plan.adjustments.roundings)
+    planned = planned.with_notes(
+        [f"{rounded} of {weights} quantized weights are rounded with samples, not to the nearest"]
+    )
+    verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
     return planned
 
 
@@ -367,105 +449,3 @@ def check_without_samples(config: QuantConfig) -> None:
             f"rounding {config.rounding}: needs samples, which 'qprof quantize --data' takes; write a plan "
             "there with --save-plan and give that, or choose another rounding"
         )
-
-
-NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.NO_KERNEL)
-"""Why a recurrent node is not dynamic where noise is the reason; the last where its own SQNR is too low."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Scaled:
-    """A model with equalized channels, before it is planned.
-
-    Attributes:
-        before: what was planned of it without.
-        model: with the scales.
-        after: facts of it.
-        inserted: the nodes that were added, each with the reason why it stays float.
-        scales: those of before and the new ones.
-    """
-
-    before: PlannedModel
-    model: ir.Model
-    after: PlanningFacts
-    inserted: FloatReasons
-    scales: Mapping[str, EqualizationScales]
-
-    def planned(self, plan: QuantPlan) -> PlannedModel:
-        """Return it with its plan."""
-        adjustments = replace(self.before.plan.adjustments, equalization=self.scales)
-        plan = replace(plan, adjustments=adjustments)
-        return PlannedModel(plan, self.model, self.after.graph, self.after)
-
-
-def _with_scales(planned: PlannedModel, new: Mapping[str, EqualizationScales]) -> _Scaled:
-    """Apply equalization scales to a model whose plan may have some already."""
-    facts = _facts(planned)
-    model = apply_equalization(planned.model, new)
-    inserted = inserted_nodes(planned.model, model)
-    of = f"{len(new)} activation{'s'[: len(new) != 1]}"
-    added = f" ({len(inserted)} added multiplication{'s'[: len(inserted) != 1]})" if inserted else ""
-    note = f"the channels of {of} are balanced to lose less{added}"
-    profile = equalized_profile(facts.graph, facts.profile, new, facts.channel_densities)
-    after = replace(of_adjusted(facts, index(model), profile), notes=(*facts.notes, note))
-    floats = dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
-    return _Scaled(planned, model, after, floats, {**planned.plan.adjustments.equalization, **new})
-
-
-def _may_be_dynamic(node: Node, plan: QuantPlan, facts: PlanningFacts) -> bool:
-    """Whether a recurrent node is dynamic, or noise alone keeps it from being it."""
-    rule, entry = node.rule, plan.nodes[node.name]
-    if rule is None or not rule.is_recurrent or node.op_type not in facts.target.dynamic:
-        return False
-    noisy = entry.kind is not Kind.DYNAMIC and entry.float_reason.code in NOISY
-    return (entry.kind is Kind.DYNAMIC or noisy) and node.input(0) not in plan.tensors
-
-
-def with_notes(planned: PlannedModel, notes: Iterable[str]) -> PlannedModel:
-    """Return a plan with further remarks, each once."""
-    plan = planned.plan
-    return replace(planned, plan=replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *notes]))))
-
-
-def _facts(planned: PlannedModel) -> PlanningFacts:
-    assert planned.facts is not None, "a plan that was read is not planned further"
-    return planned.facts
-
-
-def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -> QuantPlan:
-    """Return the plan of an adjusted model. Its noise is not estimated again: the estimate of the plan before
-    has what equalization leaves (`left_by_equalization`), and gains of noise are known by the names there."""
-    view = contracted(facts)
-    plan = expanded(decide(view, view.by_planned_node(floats)), facts)
-    without = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
-    return replace(with_int8_weights(facts, plan, without=without), origin=before.origin)
-
-
-def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
-    """Return the nodes that stay float in further plans, each with its reason."""
-    return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
-
-
-def _with_offsets(planned: PlannedModel, offsets: Mapping[str, RoundingOffsets]) -> PlannedModel:
-    adjustments = replace(planned.plan.adjustments, roundings=offsets)
-    return replace(planned, plan=replace(planned.plan, adjustments=adjustments))
-
-
-def _has_channels(facts: PlanningFacts) -> bool:
-    """Whether adjustments can be found: they need records of channels."""
-    return facts.config.mode not in DATA_FREE and any(
-        tensor.channels is not None for tensor in facts.measured.values()
-    )
-
-
-def _without_channels(planned: PlannedModel) -> PlannedModel:
-    """Return the plan, with a remark where the settings ask for adjustments that it cannot have."""
-    config = _facts(planned).config
-    if config.mode in DATA_FREE or config.equalization == config.bias_correction == "off":
-        return planned
-    if not weighted_channels(_facts(planned).graph):
-        return planned  # there is none to record
-    own = _facts(planned).measured.origin == "qprof"
-    advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
-    note = f"the profile has no records of channels: no equalization, no bias correction; {advice}"
-    return with_notes(planned, [note])

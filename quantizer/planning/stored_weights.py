@@ -16,23 +16,22 @@ folded              Cast and arithmetic, done when the model is loaded; the floa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
-from ..numerics.array_file import ArrayFile
 from ..numerics.block_scales import channel_params_and_sqnr, searched_block_params
 from ..numerics.schemas import SCHEMAS, Schema
-from ..operators.graph import Graph, Node
+from ..operators.graph import Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
-from ..plan.plan import RUNTIME_WEIGHTS
-from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
+from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS
+from ..targets.config import FEWEST_IN_BLOCK
 from ..targets.forms import FORMS
-from ..targets.target import FEW_BITS, Target
+from ..targets.target import FEW_BITS
+from .facts import PlanningFacts
 
 Floats = npt.NDArray[np.float32]
 
@@ -54,91 +53,95 @@ class StoredWeight:
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class WeightStorage:
-    """Decides how the weights of float nodes are stored.
+def stored_weight(
+    node: Node, weight: WeightLayout, array: Floats, facts: PlanningFacts, bits: int = 0
+) -> StoredWeight:
+    """Return parameters and implementation for one constant.
 
-    Attributes:
-        graph: the model.
-        target: the runtime.
-        config: the settings.
-        room: where the scales of blocks are kept.
+    Args:
+        node: reads the constant.
+        weight: its layout.
+        array: its elements.
+        facts: of the model.
+        bits: the fewest of its type, if those of the type that was asked for are fewer.
     """
+    config, target, rule = facts.config, facts.target, node.rule
+    asked, schema = TYPES[config.weight_type], SCHEMAS[config.weight_schema]
 
-    graph: Graph
-    target: Target
-    config: QuantConfig
-    room: ArrayFile
+    # The runtime's own operator, where it can compute the node.
+    runtime_operator = ""
+    if (
+        rule is not None
+        and target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
+        and FORMS[config.form].runtime_operators
+        and not (rule.is_lookup or rule.refusal(node, facts.graph))
+        and array.ndim == 2
+        and weight.summed_axis(node, array.ndim) is not None
+        and not weight.reads_transposed(node)
+    ):
+        runtime_operator = RUNTIME_WEIGHTS[config.weight_only_activations == "float"]
+    in_float = runtime_operator == RUNTIME_WEIGHTS[1]
 
-    def of(self, node: Node, weight: WeightLayout, array: Floats, bits: int = 0) -> StoredWeight:
-        """Return parameters and implementation for one constant.
-
-        Args:
-            node: reads the constant.
-            weight: its layout.
-            array: its elements.
-            bits: the fewest of its type, if those of the type that was asked for are fewer.
-        """
-        config, own = self.config, self._own_operator(node, weight, array)
-        in_float = own == RUNTIME_WEIGHTS[1]
+    # Blocks of the axis that the product sums over, a scale for each channel, or one.
+    blocked_axis, block, remark = weight.blocked_axis(node, array.ndim), None, ""
+    if blocked_axis is not None and product_layout(node) is weight:
         # The runtime's own operators may have a last block that is not full.
-        ragged = bool(own) and not (in_float and max(bits, TYPES[config.weight_type].bits) > 4)
-        axis = weight.blocked_axis(node, array.ndim) if product_layout(node) is weight else None
-        block = None if axis is None else _block(array.shape[axis], config.block_size, ragged=ragged)
-        params, sqnr = self._params(node, weight, array, bits, block)
-        remark = ""
-        if axis is not None and block is None and config.block_size:
-            remark = f"no block divides its {array.shape[axis]} rows, so a scale for each channel"
-        if own and not (in_float and params.qtype.bits > 4):
-            return StoredWeight(params, sqnr, own, remark)
-        reads = not own and self.kernel_reads_weight(node)
-        folded = self.target.folds == "arithmetic" and not reads
-        return StoredWeight(params, sqnr, "folded" if folded else "", remark)
-
-    def kernel_reads_weight(self, node: Node) -> bool:
-        """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
-
-        Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and
-        MatMul where the weight is a matrix on the right that nothing else reads, in the graph of the node;
-        for Gemm where it computes no more than the product and a bias for each column.
-        """
-        graph, name, rule = self.graph, node.input(1), node.rule
-        if node.op_type not in self.target.weight_kernels or rule is None or rule.refusal(node, graph):
-            return False
-        if not graph.is_constant(name) or graph.values[name].graph is not node.ir_node.graph:
-            return False
-        matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
-        return matrix and not node.attributes.get_int("transB", 0)
-
-    def _own_operator(self, node: Node, weight: WeightLayout, array: Floats) -> str:
-        """Return the implementation with the runtime's own operator, "" where it cannot compute the node."""
-        rule, summed = node.rule, weight.summed_axis(node, array.ndim)
-        if self.target.weight_implementations.get(node.op_type) != RUNTIME_WEIGHTS[0] or rule is None:
-            return ""
-        if not FORMS[self.config.form].runtime_operators or rule.is_lookup or rule.refusal(node, self.graph):
-            return ""
-        if array.ndim != 2 or summed is None or weight.reads_transposed(node):
-            return ""
-        return RUNTIME_WEIGHTS[self.config.weight_only_activations == "float"]
-
-    def _params(
-        self, node: Node, weight: WeightLayout, array: Floats, bits: int, block: int | None
-    ) -> tuple[QuantParams, float]:
-        """Return the parameters of a constant and the SQNR (dB) that they leave.
-
-        They are for blocks where one fits, else there is a scale for each channel or one. A signed type of 8
-        bits stands in where the target has not the type that was asked for, and where 4 bits would have to do
-        with one scale for a channel.
-        """
-        config, types = self.config, self.target.weight_only[node.op_type]
-        schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-        wide, summed = bits > qtype.bits, weight.blocked_axis(node, array.ndim)
-        if qtype.storage in types and not wide and block is not None and summed is not None:
-            return searched_block_params(array, summed, block, schema, qtype, room=self.room)
-        if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
-            schema, qtype = symmetric_schema(config), signed_type(self.target, config)
+        ragged = bool(runtime_operator) and not (in_float and max(bits, asked.bits) > 4)
+        block = _block(array.shape[blocked_axis], config.block_size, ragged=ragged)
+        if block is None and config.block_size:
+            remark = f"no block divides its {array.shape[blocked_axis]} rows, so a scale for each channel"
+    has_type = asked.storage in target.weight_only[node.op_type] and bits <= asked.bits
+    if has_type and block is not None and blocked_axis is not None:
+        params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, room=facts.array_file)
+    else:
+        # Signed 8 bits stand in where 4 would have to do with one scale for a channel.
+        if not has_type or config.weight_type in FEW_BITS or config.block_size:
+            schema, asked = symmetric_schema(facts), signed_type(facts)
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        return channel_params_and_sqnr(array, axis, schema, qtype)
+        params, sqnr = channel_params_and_sqnr(array, axis, schema, asked)
+
+    if runtime_operator and not (in_float and params.qtype.bits > 4):
+        return StoredWeight(params, sqnr, runtime_operator, remark)
+    reads = not runtime_operator and kernel_reads_weight(node, facts)
+    return StoredWeight(params, sqnr, "folded" if target.folds == "arithmetic" and not reads else "", remark)
+
+
+def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
+
+    Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and
+    MatMul where the weight is a matrix on the right that nothing else reads, in the graph of the node;
+    for Gemm where it computes no more than the product and a bias for each column.
+    """
+    graph, name, rule = facts.graph, node.input(1), node.rule
+    if node.op_type not in facts.target.weight_kernels or rule is None or rule.refusal(node, graph):
+        return False
+    if not graph.is_constant(name) or graph.values[name].graph is not node.ir_node.graph:
+        return False
+    matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
+    return matrix and not node.attributes.get_int("transB", 0)
+
+
+def table_params(node: Node, table: Floats, facts: PlanningFacts) -> tuple[QuantParams, float] | None:
+    """Return the parameters of an embedding table in 4 bits, and its SQNR (dB) with them.
+
+    None where it cannot have them. It has a scale for each block of an entry, and GatherBlockQuantized reads
+    it: DequantizeLinear before a Gather would dequantize the whole table in every run.
+    """
+    config, target = facts.config, facts.target
+    own = target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
+    few = config.weight_type in FEW_BITS and config.mode == "weight-only"
+    if not own or not few or not FORMS[config.form].runtime_operators or not config.block_size:
+        return None
+    if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
+        return None
+    first = node.attributes.get_int("axis", 0) % table.ndim == 0
+    entry = table.shape[-1]
+    block = _block(entry, config.block_size, ragged=True)
+    if not first or block is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
+        return None
+    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
+    return searched_block_params(table, table.ndim - 1, block, schema, qtype, room=facts.array_file)
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
@@ -153,43 +156,20 @@ def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
         while wanted > FEWEST_IN_BLOCK and wanted > size:
             wanted //= 2
         return wanted
-    return next((block for block in _halves(wanted) if size % block == 0), None)
+    while wanted >= FEWEST_IN_BLOCK:
+        if size % wanted == 0:
+            return wanted
+        wanted //= 2
+    return None
 
 
-def _halves(block: int) -> Iterator[int]:
-    while block >= FEWEST_IN_BLOCK:
-        yield block
-        block //= 2
-
-
-def signed_type(target: Target, config: QuantConfig) -> QuantType:
+def signed_type(facts: PlanningFacts) -> QuantType:
     """Return the signed type of 8 bits, or of 7 where 7 were asked for or a target's products sum no more."""
-    return INT7 if config.weight_type == "int7" or "int8" not in target.weight_types else INT8
+    fewer = facts.config.weight_type == "int7" or "int8" not in facts.target.weight_types
+    return INT7 if fewer else INT8
 
 
-def symmetric_schema(config: QuantConfig) -> Schema:
+def symmetric_schema(facts: PlanningFacts) -> Schema:
     """Return the signed schema without zero points, with scales as the schema of weights has them."""
-    return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
-
-
-def table_params(
-    node: Node, table: Floats, target: Target, config: QuantConfig, room: ArrayFile
-) -> tuple[QuantParams, float] | None:
-    """Return the parameters of an embedding table in 4 bits, and its SQNR (dB) with them.
-
-    None where it cannot have them. It has a scale for each block of an entry, and GatherBlockQuantized reads
-    it: DequantizeLinear before a Gather would dequantize the whole table in every run.
-    """
-    own = target.weight_implementations.get(node.op_type) == RUNTIME_WEIGHTS[0]
-    few = config.weight_type in FEW_BITS and config.mode == "weight-only"
-    if not own or not few or not FORMS[config.form].runtime_operators or not config.block_size:
-        return None
-    if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
-        return None
-    first = node.attributes.get_int("axis", 0) % table.ndim == 0
-    entry = table.shape[-1]
-    size = _block(entry, config.block_size, ragged=True)
-    if not first or size is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
-        return None
-    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-    return searched_block_params(table, table.ndim - 1, size, schema, qtype, room=room)
+    power_of_two = SCHEMAS[facts.config.weight_schema].power_of_two
+    return SCHEMAS["symmetric-power2" if power_of_two else "symmetric"]

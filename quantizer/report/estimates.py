@@ -190,7 +190,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
     gains = measured_gains(view.graph, view.profile, plan.model.opset, view.profile.noise)
-    estimator = NoiseEstimator(view.activations, gains, view.left)
+    estimator = NoiseEstimator(view.activations, gains, view.noise_left)
     return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
 
 

@@ -34,7 +34,7 @@ from ..noise.moved_probability import moved_texts
 from ..plan.plan import Kind, OutputCheck
 from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, plan_from, with_notes
+from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.config import DATA_FREE
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
@@ -390,4 +390,4 @@ def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:
             f"{worst.text}, on {samples} calibration samples: no plan that was tried holds at a price worth "
             "it; --min-output-sqnr and qprof tune go further"
         )
-    return with_notes(planned, notes)
+    return planned.with_notes(notes)

@@ -136,12 +136,12 @@ class Engine:
         if key not in self._facts:
             made = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
             self._facts[key] = made.with_unfit(self.unfit)
-        shared = next(iter(self._facts.values())).cache
+        shared = next(iter(self._facts.values())).range_cache
         ranges = self._ranges.setdefault(
             (config.calibrator, config.schema),
             RangeCache(shared.profiles, shared.densities, {}, shared.functions),
         )
-        return replace(self._facts[key], recipe=recipe, config=with_limit(config), cache=ranges)
+        return replace(self._facts[key], recipe=recipe, config=with_limit(config), range_cache=ranges)
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from, before it is run.
@@ -354,14 +354,14 @@ class PlanEstimates:
             if others:
                 recipe = with_settings(facts.recipe, others, "change")
                 config = with_limit(recipe.config)
-                facts = replace(facts, recipe=recipe, config=config, cache=RangeCache())
+                facts = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
             return self._estimate(facts, with_int8_weights(facts, decide(facts, floats), without=whole))
         except QprofError:
             return None
 
     def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
         """Return the estimate of a plan of the contracted model; None where it has no noise."""
-        estimator = replace(self._estimator, activations=facts.activations, left=facts.left)
+        estimator = replace(self._estimator, activations=facts.activations, left=facts.noise_left)
         sqnr = estimator.estimated_sqnr(plan).get(self._output)
         if sqnr is None:
             return None

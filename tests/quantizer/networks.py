@@ -20,7 +20,7 @@ from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe

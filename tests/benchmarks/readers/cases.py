@@ -31,7 +31,7 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.forms import FORMS

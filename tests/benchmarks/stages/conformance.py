@@ -229,7 +229,7 @@ def _planned(folder: Path) -> Record:
     from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
     from qprof_onnx.quantizer.planning.facts import planning_facts
-    from qprof_onnx.quantizer.planning.planner import make_plan
+    from qprof_onnx.quantizer.planning.noise_budget import make_plan
     from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
     path = folder / "model.onnx"

@@ -29,7 +29,7 @@ import onnx
 from frame import Row, Rows, Stage, table
 from onnx import numpy_helper
 from onnxruntime.quantization import matmul_nbits_quantizer as peer
-from qprof_onnx.quantizer.planning.size_budget import LEAST_TABLE
+from qprof_onnx.quantizer.planning.hybrid import MIN_TABLE_ELEMENTS
 from record import Split, session
 from workbench import Workbench, qprof
 
@@ -74,7 +74,7 @@ def mixed_rule(name: str, products: Sequence[str]) -> list[str]:
 def of_peer(path: Path, out: Path, eight: Sequence[str], *, is_k_quant: bool) -> None:
     """Write a decoder as onnxruntime's tool does, some of its products in 8 bits and the others in 4."""
     model, products = written_out(path)
-    tables = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) >= LEAST_TABLE}
+    tables = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) >= MIN_TABLE_ELEMENTS}
     small = [
         node.name for node in model.graph.node if node.op_type == "Gather" and node.input[0] not in tables
     ]

@@ -34,7 +34,7 @@ from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.graph import Graph
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe

@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.noise.propagation import forecast_flow, measured_gains
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.saturating import correction_of, gate_params
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.noise_budget import Excess, roundings
+from qprof_onnx.quantizer.planning.noise_budget import roundings
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import network, plan_alone
@@ -44,8 +44,7 @@ def test_what_is_rounded_inside_a_node_vanishes_with_that_node_alone() -> None:
     flow = forecast_flow(gains, gains.outputs_with_signal())
     inner = [source for source in estimator.sources(flow, plan) if source.is_inner]
     assert [source.tensor for source in inner] == ["h"]
-    excess = Excess(flow, 0, 1.0, facts.noise_limits)
-    alone = [r.share for r in roundings(estimator, plan, excess) if r.nodes == {inner[0].node}]
+    alone = [r.share for r in roundings(estimator, plan, flow, 0, 1.0) if r.nodes == {inner[0].node}]
     assert pytest.approx(float(inner[0].share[0])) in alone
 
 

@@ -26,7 +26,7 @@ from qprof_onnx.quantizer.numerics.density import channel_density, density
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -23,7 +23,7 @@ from qprof_onnx.quantizer.model.saving import written_bytes
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.planning.size_budget import PARTS, Group, noisiest
+from qprof_onnx.quantizer.planning.size_budget import SIZE_STEPS, StoredOnce, noisiest
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import size_in_bytes
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -121,13 +121,13 @@ def test_bits_go_where_the_measured_noise_is(noisy: str) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, PARTS // 2), st.floats(1e-9, 1.0)), min_size=1, max_size=8),
-    st.integers(1, PARTS),
+    st.lists(st.tuples(st.integers(1, SIZE_STEPS // 2), st.floats(1e-9, 1.0)), min_size=1, max_size=8),
+    st.integers(1, SIZE_STEPS),
 )
 @settings(max_examples=60)
 def test_no_other_weights_that_fit_have_more_noise(each: list[tuple[int, float]], unit: int) -> None:
-    room = float(unit * PARTS)
-    groups = [Group((str(i),), float(size * unit), noise, False) for i, (size, noise) in enumerate(each)]
+    room = float(unit * SIZE_STEPS)
+    groups = [StoredOnce((str(i),), float(size * unit), noise, False) for i, (size, noise) in enumerate(each)]
     chosen = noisiest(groups, room)
     ways = (some for count in range(len(groups) + 1) for some in combinations(groups, count))
     best = max(sum(g.noise for g in way) for way in ways if sum(g.added for g in way) <= room)

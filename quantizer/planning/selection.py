@@ -1,0 +1,375 @@
+"""Which nodes are quantized with static parameters, and why the others stay float. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..model.graph import FLOAT_TYPES
+from ..numerics.affine import QuantParams
+from ..operators.conditions import attribute_value
+from ..operators.facts import KernelSizes
+from ..operators.functions import CHAIN, chain_of
+from ..operators.graph import Node
+from ..operators.operands import operator_of
+from ..operators.sub_pixel import sub_pixel_refusal
+from ..operators.table import Constraint, Rule, is_clip
+from ..plan.plan import FUSED_CHAIN, ON_CODES, SUB_PIXEL, Kind
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..targets.target import FLOAT, QUANTIZED, lut_implementation
+from .facts import PlanningFacts
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was selected for one node.
+
+    Attributes:
+        kind: as in `NodePlan`; a clip is PASS_THROUGH here, and becomes one where it shares parameters.
+        reason: why it stays float, or a remark.
+        implementation: how a look-up table, a dynamic or a weight-only node is written.
+        returns_float: whether a quantized node gives float outputs.
+        weights: parameters of the constants of a dynamic or weight-only node, by input index.
+    """
+
+    kind: Kind
+    reason: FloatReason | str = ""
+    implementation: str = ""
+    returns_float: bool = False
+    weights: Mapping[int, QuantParams] = field(default_factory=dict)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the node reads and computes quantized values."""
+        return self.kind in ON_CODES
+
+
+def select(
+    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
+) -> dict[str, Choice]:
+    """Return the choice for every node of the main graph, by node name in graph order.
+
+    Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
+    memory-bound ones between them, as far as that saves conversions:
+
+    1. A memory-bound node joins when an activation that it reads is quantized and the rest is, or can be,
+       too.
+    2. A node that only passes values through, and a memory-bound convolution, joins as well when all its
+       readers want quantized input and no more elements have to be converted before it than after it.
+    3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
+       no rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
+       and look-up tables spread, and only where they lead to quantized nodes again.
+    4. Where the target runs float operators between quantized ones at no more than the price of the
+       conversions, a memory-bound node without a quantized reader leaves again: quantizing its output would
+       only add error.
+
+    With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
+
+    Args:
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
+
+    Raises:
+        ConfigError: a pattern of `keep_float` names nothing in the model.
+    """
+    graph, target = facts.graph, facts.target
+    candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
+    compute_bound = {
+        node.name
+        for node in graph.nodes
+        if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
+    }
+    spreads = facts.config.inter_layer == "quantized"
+    start_everywhere = start_everywhere or (spreads and target.start_everywhere)
+    quantized = {name for name, candidate in candidates.items() if candidate.quantized}
+    spread = _Spread(facts, candidates, compute_bound, quantized if start_everywhere else set(compute_bound))
+    if spreads and not start_everywhere:
+        spread.run()
+
+    choices: dict[str, Choice] = {}
+    origins: dict[str, tuple[str, ...]] = {}  # float result -> operators that its float comes from
+    for node in graph.nodes:
+        candidate = candidates[node.name]
+        if not candidate.quantized:
+            choices[node.name] = candidate
+        elif node.name in spread.quantized:
+            choices[node.name] = replace(
+                candidate, returns_float=candidate.kind is Kind.QUANTIZED and _returns_float(node, spread)
+            )
+        elif not spreads:
+            choices[node.name] = Choice(Kind.FLOAT, because(ReasonCode.INTER_LAYER_FLOAT))
+        else:
+            inputs = spread.inputs(node)
+            operators: dict[str, None] = {}
+            for name in inputs.floating:
+                producer = graph.producer(name)
+                own = "the model's inputs" if producer is None else operator_of(producer)
+                operators |= dict.fromkeys(origins.get(name, (own,)))
+            origins |= dict.fromkeys(node.results, tuple(operators)[:3] or (operator_of(node),))
+            if inputs.quantized or inputs.either:
+                code = ReasonCode.MIXED_INPUTS if inputs.floating else ReasonCode.NO_INT8_CONSUMER
+                choices[node.name] = Choice(Kind.FLOAT, because(code))
+            else:
+                names = sorted(operators)
+                origin = ", ".join(names[:2]) + " and others" if len(names) > 2 else " and ".join(names)
+                choices[node.name] = Choice(Kind.FLOAT, because(ReasonCode.CONVERSION_COST, origin=origin))
+    return choices
+
+
+# What could become of a node by itself --------------------------------------------------------------------
+
+
+def _candidate(node: Node, facts: PlanningFacts, floats: FloatReasons) -> Choice:
+    """Return the best that could become of a node, its neighbours not considered."""
+    rule, name = node.rule, node.name
+    reason = facts.requested_float.get(name) or floats.get(name) or _unsupported(node, facts)
+    if reason is not None or rule is None:
+        return Choice(Kind.FLOAT, reason or "")
+    if node.op_type not in facts.target.operators:
+        return Choice(Kind.LOOKUP_TABLE, "", _lut(node, rule, facts))
+    moves = rule.constraint in (Constraint.SAME, Constraint.CLAMP)
+    return Choice(Kind.PASS_THROUGH if moves else Kind.QUANTIZED)
+
+
+def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> str:
+    """Return the implementation of a node as a look-up table, "" where it is none."""
+    if node.op_type == CHAIN and chain_of(node.ir_node).quantized_fused:
+        return FUSED_CHAIN
+    return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.unary else ""
+
+
+def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
+    """Return why a node cannot be quantized whatever its neighbours are, None when it can."""
+    graph, target, rule = facts.graph, facts.target, node.rule
+    types = [graph.dtype(name) for name in node.outputs if name]
+    if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
+        return because(ReasonCode.SHAPE_ARITHMETIC)
+    if rule is None:
+        return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
+    if node.op_type not in target.operators and not _lut(node, rule, facts):
+        return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
+    as_sub_pixels = target.implementations.get(node.op_type) == SUB_PIXEL
+    if refusal := rule.refusal(node, graph) or (sub_pixel_refusal(node) if as_sub_pixels else ""):
+        return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    weight = "" if rule.weight is None else node.input(rule.weight.index)
+    if weight and graph.is_constant(weight):
+        for reader, index in graph.consumers(weight):
+            if reader is not node and (index < 0 or reader.rule is None):
+                # onnxruntime would dequantize the weight in every run besides.
+                what = f"its weight is read by {operator_of(reader)} too, in float: it would be stored twice"
+                return because(ReasonCode.UNSUPPORTED_USE, text=what)
+    if as_sub_pixels and any(graph.is_result(name) for name in node.results):  # often a picture or a sound
+        return because(ReasonCode.UNSUPPORTED_USE, text="its result is an output of the model, in 8 bits")
+    readers = [reader for name in node.results for reader, _ in graph.consumers(name)]
+    if node.op_type in target.full_range and any(map(is_clip, readers)):
+        return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
+    if reason := _unfit_tensor(node, facts):
+        return reason
+    may_return_float = FLOAT in target.operators.get(node.op_type, ()) and is_compute_bound(node, facts)
+    quantized = node.activations if may_return_float else (*node.activations, *node.results)
+    precisions = (facts.precisions.get(name) for name in quantized)
+    return next((reason for reason in precisions if isinstance(reason, FloatReason)), None)
+
+
+def _unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
+    """Return why one of the node's tensors cannot be quantized, None when all can."""
+    graph, profile = facts.graph, facts.profile
+    if all(graph.is_constant(name) for name in node.activations):
+        return because(ReasonCode.ONLY_CONSTANTS)
+    for name in [*node.activations, *node.results]:
+        constant = graph.constant(name)
+        if constant is not None:
+            if constant.dtype != np.float32:
+                return because(ReasonCode.CONSTANT_TYPE, tensor=name, type=str(constant.dtype))
+            if constant.size == 0 or not np.isfinite(constant).all():
+                return because(ReasonCode.CONSTANT_VALUES, tensor=name)
+        elif not graph.is_float(name):
+            dtype = graph.dtype(name)
+            kind = "of no known type" if dtype is None else dtype.name.lower()
+            return because(ReasonCode.NOT_FLOAT32, tensor=name, type=kind)
+        elif name not in profile:
+            return because(ReasonCode.NO_PROFILE, tensor=name)
+        elif profile[name].dtype != "float":
+            return because(ReasonCode.NOT_FLOAT32, tensor=name, type=profile[name].dtype)
+        elif profile[name].count == 0:
+            return because(ReasonCode.NOT_OBSERVED, tensor=name)
+    return None
+
+
+def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
+    """Whether quantization starts at a node: the rule says so, or what the target says of products."""
+    rule, target = node.rule, facts.target
+    assert rule is not None
+    products = multiplications_per_output(node)
+    if products is not None:
+        elements = sum(facts.profile[name].count for name in node.results if name in facts.profile)
+        if products * elements < target.node_products * facts.profile.data.samples:
+            return False
+        convolves = node.facts.kernel is KernelSizes.CONVOLUTION and attribute_value(node, "group", 1) == 1
+        if convolves and 0 < target.conv_products <= products:
+            return True
+    if rule.compute_bound(node, facts.graph):
+        return True
+    return rule.weight is not None and wants_symmetric_inputs(node, facts)
+
+
+def multiplications_per_output(node: Node) -> float | None:
+    """Return the multiplications for each output element of a product with a constant weight; else None."""
+    layout = None if node.rule is None else node.rule.weight
+    weight = None if layout is None else node.constant(layout.index)
+    if layout is None or weight is None or weight.ndim < 2:
+        return None
+    axis = layout.axis(node, weight.ndim)
+    return None if axis is None else float(weight.size / max(weight.shape[axis], 1))
+
+
+def wants_symmetric_inputs(node: Node, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel wants zero point 0 in the activations that a node reads."""
+    wanted = facts.target.symmetric_inputs.get(node.op_type)
+    return wanted == "always" or (
+        wanted == "activations"
+        and len(node.activations) == sum(map(bool, node.inputs))
+        and not any(facts.graph.is_constant(name) for name in node.activations)
+    )
+
+
+# How quantization spreads from node to node ---------------------------------------------------------------
+
+
+class _Inputs(NamedTuple):
+    """The activations that a node reads."""
+
+    quantized: list[str]
+    either: list[str]
+    """Results of kernels that could return float."""
+    floating: list[str]
+
+
+class _Spread:
+    """Quantization on its way over a graph: the set of quantized nodes grows and shrinks until it is
+    stable.
+
+    Attributes:
+        quantized: names of the nodes that are quantized now.
+    """
+
+    def __init__(
+        self,
+        facts: PlanningFacts,
+        candidates: Mapping[str, Choice],
+        compute_bound: set[str],
+        quantized: set[str],
+    ) -> None:
+        self.facts, self.graph = facts, facts.graph
+        self.quantized = quantized
+        self._candidates, self._compute_bound = candidates, compute_bound
+
+    def run(self) -> None:
+        """Let memory-bound nodes join, and those that gain nothing leave again."""
+        left: set[str] = set()
+        changed = True
+        while changed:
+            changed = False
+            for node in self.graph.nodes:
+                name = node.name
+                waits = self._candidates[name].quantized and name not in self.quantized and name not in left
+                if waits and self._joins(node):
+                    self.quantized.add(name)
+                    changed = True
+            for node in reversed(self.graph.nodes):
+                if node.name in self.quantized and node.name not in self._compute_bound:
+                    only_adds_error = self.facts.target.float_elementwise and not self._is_wanted(node)
+                    if only_adds_error or not self._joins(node):
+                        self.quantized.discard(node.name)
+                        left.add(node.name)
+                        changed = True
+
+    def inputs(self, node: Node) -> _Inputs:
+        """Return what a node reads, constants left out."""
+        target, inputs = self.facts.target, _Inputs([], [], [])
+        for name in node.activations:
+            producer = self.graph.producer(name)
+            if self.graph.is_constant(name):
+                continue
+            if producer is None or producer.name not in self.quantized:
+                inputs.floating.append(name)
+            elif target.float_elementwise and FLOAT in target.operators.get(producer.op_type, ()):
+                inputs.either.append(name)
+            else:
+                inputs.quantized.append(name)
+        return inputs
+
+    def _joins(self, node: Node) -> bool:
+        """Whether a memory-bound node is better off quantized, its neighbours being what they are now."""
+        rule, inputs = node.rule, self.inputs(node)
+        assert rule is not None
+        if not inputs.floating:
+            passes_on = self._candidates[node.name].kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
+            return bool(inputs.quantized) or (
+                passes_on and bool(inputs.either) and self._lead_to_quantized(node)
+            )
+        if not inputs.quantized and not inputs.either:
+            # A conversion before the node instead of after it: worth it for nodes that pass values through
+            # and for products, which are cheaper quantized, when no more has to be converted.
+            cheaper = rule.constraint is Constraint.SAME or rule.weight is not None
+            if not cheaper or self._elements(inputs.floating) > self._elements(node.results):
+                return False
+        return self._lead_to_quantized(node)
+
+    def _elements(self, names: Iterable[str]) -> int:
+        tensors = (self.facts.profile[name] for name in names)
+        return sum(tensor.count + tensor.nan + tensor.inf for tensor in tensors)
+
+    def _is_wanted(self, node: Node) -> bool:
+        """Whether a reader is quantized; a pass-through node is as good quantized, whatever reads it."""
+        if node.rule is not None and node.rule.constraint is Constraint.SAME:
+            return True
+        return any(
+            reader.name in self.quantized for name in node.results for reader, _ in self.graph.consumers(name)
+        )
+
+    def _lead_to_quantized(self, node: Node) -> bool:
+        """Whether every reader of every output is quantized, or passes it on to such readers."""
+        for name in node.results:
+            readers = self.graph.consumers(name)
+            if not readers or self.graph.is_result(name):
+                return False
+            if not all(self._takes_quantized(reader, index) for reader, index in readers):
+                return False
+        return True
+
+    def _takes_quantized(self, reader: Node, index: int) -> bool:
+        rule = reader.rule
+        if rule is None:
+            return False
+        if index not in [*rule.activations(reader), *([rule.weight.index] if rule.weight else [])]:
+            return False
+        passes_on = self._candidates[reader.name].kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
+        return reader.name in self.quantized or (passes_on and self._lead_to_quantized(reader))
+
+
+def _returns_float(node: Node, spread: _Spread) -> bool:
+    """Whether a quantized node gives float: its kernel can, and its readers do not all want integers."""
+    graph, facts = spread.graph, spread.facts
+    kernel_returns = facts.target.operators.get(node.op_type, ())
+    if FLOAT not in kernel_returns:
+        return False
+    if QUANTIZED not in kernel_returns:
+        return True
+    readers = [[reader for reader, _ in graph.consumers(name)] for name in node.results]
+    if facts.config.inter_layer == "quantized" and all(
+        not graph.is_result(name) and own and all(reader.name in spread.quantized for reader in own)
+        for name, own in zip(node.results, readers, strict=True)
+    ):
+        return False
+    # onnxruntime makes a FusedGemm of Gemm and the function that alone reads it before it looks for
+    # conversions, and dequantizes the weight in every run: three layers of 512 took 541 us, in float 88, with
+    # a quantized result 36.
+    following = [reader for own in readers for reader in own]
+    rule = following[0].rule if len(following) == 1 else None
+    fused = rule is not None and (rule.unary or rule.constraint is Constraint.CLAMP)
+    return not (fused and node.facts.kernel is KernelSizes.MATRIX and facts.target.folds == "arithmetic")
