@@ -166,28 +166,29 @@ def profile_samples(
     def pause() -> bool:
         return not plan.ahead or is_checkpoint_due()
 
+    # In each pass all samples run, several at a time, and the observers count.
     for number in range(earlier.passes, len(plan.passes)):
         observations = [o for o in model.read_observations if o.name in plan.passes[number]]
         outputs = [o.source for o in observations if o.source is not None]
-        with session_for(model.graph, outputs, frugal=settings.memory_limit is not None) as session:
-            sample_pass = SamplePass(model, session, observations)
-            work = partial(_count_sample, sample_pass, model, counted_before, smallest)
-            # Unlike `enumerate`, `map` keeps no sample after it was yielded.
-            numbered = map(lambda *pair: pair, count(), samples)
-            for counted, is_idle in map_in_threads(work, numbered, plan.threads, pause):
-                name, identity, model_runs = counted
-                digests.note(done, name, identity, first_pass=number == 0)
-                if number == 0 and done >= counted_before:
-                    data, runs = data.merged(identity), runs + model_runs
-                done += 1
-                if progress is not None:
-                    of_passes = None if total is None else total * len(plan.passes)
-                    progress(number * (total or 0) + done, of_passes)
-                if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
-                    read_tensors = (o for o in model.read_observations if not o.input_only)
-                    profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
-                    save_progress(checkpoint, run, RunProgress(number, done, profile, plan, bytes(digests)))
-                    started_or_written = time.monotonic()
+        session = session_for(model.graph, outputs, frugal=settings.memory_limit is not None)
+        sample_pass = SamplePass(model, session, observations)
+        work = partial(_count_sample, sample_pass, model, counted_before, smallest)
+        # Unlike `enumerate`, `map` keeps no sample after it was yielded.
+        numbered = map(lambda *pair: pair, count(), samples)
+        for counted, is_idle in map_in_threads(work, numbered, plan.threads, pause):
+            name, identity, model_runs = counted
+            digests.note(done, name, identity, first_pass=number == 0)
+            if number == 0 and done >= counted_before:
+                data, runs = data.merged(identity), runs + model_runs
+            done += 1
+            if progress is not None:
+                of_passes = None if total is None else total * len(plan.passes)
+                progress(number * (total or 0) + done, of_passes)
+            if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
+                read_tensors = (o for o in model.read_observations if not o.input_only)
+                profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
+                save_progress(checkpoint, run, RunProgress(number, done, profile, plan, bytes(digests)))
+                started_or_written = time.monotonic()
         digests.check_end(done)
         statistics = statistics.merged(sample_pass.statistics())
         counted_before, done = 0, 0

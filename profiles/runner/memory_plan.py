@@ -130,19 +130,19 @@ def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNe
             elements = math.prod(dim for dim in dims if dim is not None)
             expected[source] = elements * int(o.dtype.itemsize)
 
-    with size_session(model.graph, [o.source for o in observations if o.source is not None]) as session:
-        used_before = used_bytes()
-        need = MemoryNeed(
-            base=used_before + OBSERVER_BYTES * len(sources),
-            sample=sum(array.nbytes for array in sample.arrays.values()),
-            kernels=0,
-            live=live_memory(graph, expected),
-            sources=sources,
-        )
-        if _with_margin(need.base + need.live.peak()) > limit:
-            raise _too_low(need, limit)
-        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
-        used_after = used_bytes()
+    session = size_session(model.graph, [o.source for o in observations if o.source is not None])
+    used_before = used_bytes()
+    need = MemoryNeed(
+        base=used_before + OBSERVER_BYTES * len(sources),
+        sample=sum(array.nbytes for array in sample.arrays.values()),
+        kernels=0,
+        live=live_memory(graph, expected),
+        sources=sources,
+    )
+    if _with_margin(need.base + need.live.peak()) > limit:
+        raise _too_low(need, limit)
+    outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
+    used_after = used_bytes()
 
     measured = {}
     for o in observations:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-SMALLEST = 256
-"""Weights of more bytes go to the file of weights; smaller ones stay in the model file."""
+SMALLEST_EXTERNAL = 256
+"""Weights of at least so many bytes go to the file of weights; smaller ones stay in the model file."""
 
 
 def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
@@ -38,8 +38,8 @@ def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
     A protobuf cannot exceed 2 GB, and is slow long before. The model keeps its own weights; small ones that
     are in files are loaded.
     """
-    load_weights(model, SMALLEST)
-    ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST)
+    load_weights(model, SMALLEST_EXTERNAL)
+    ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
 
 
 def move_weights(model: ir.Model, folder: Path) -> None:
@@ -47,8 +47,8 @@ def move_weights(model: ir.Model, folder: Path) -> None:
 
     Copies of the model that `save_beside` writes into that folder share the file.
     """
-    load_weights(model, SMALLEST)
-    ir.external_data.unload_from_model(model, folder, "weights.bin", size_threshold_bytes=SMALLEST)
+    load_weights(model, SMALLEST_EXTERNAL)
+    ir.external_data.unload_from_model(model, folder, "weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
 
 
 def save_beside(model: ir.Model, path: Path) -> None:
@@ -59,10 +59,10 @@ def save_beside(model: ir.Model, path: Path) -> None:
         path: of the model.
     """
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
-    inside = [(value, value.const_value) for value in constants]
-    large = [(v, t) for v, t in inside if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST]
+    in_memory = [(value, value.const_value) for value in constants]
+    large = [(v, t) for v, t in in_memory if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST_EXTERNAL]
     tensors = [tensor for _, tensor in large]
-    moved = ir.external_data.convert_tensors_to_external(tensors, path.parent, f"{path.stem}.bin")
-    for (value, _), tensor in zip(large, moved, strict=True):
+    external = ir.external_data.convert_tensors_to_external(tensors, path.parent, f"{path.stem}.bin")
+    for (value, _), tensor in zip(large, external, strict=True):
         value.const_value = tensor
     ir.save(model, path)

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -130,7 +131,6 @@ def first_line(error: Exception) -> str:
 
 
 CPU = "CPUExecutionProvider"
-SUFFIX = "ExecutionProvider"
 
 TELLS_NODES = "session.record_ep_graph_assignment_info"
 """Session option with which onnxruntime (from 1.24) says which provider has which node."""
@@ -181,17 +181,21 @@ def check_provider(text: str) -> str:
     """
     name, colon, device = text.partition(":")
     present = ort.get_available_providers()
-    known = PROVIDERS.get(name.lower()) or _of_full_name(name)
-    names = {word: full for full in present for word in (full.lower(), full.removesuffix(SUFFIX).lower())}
-    wanted = names.get(name.lower(), "") if known is None else known.name
+    entry = PROVIDERS.get(name.lower()) or _of_full_name(name)
+    names = {
+        word: full
+        for full in present
+        for word in (full.lower(), full.removesuffix("ExecutionProvider").lower())
+    }
+    wanted = names.get(name.lower(), "") if entry is None else entry.name
     if wanted not in present:
-        install = f"; install {known.package} in place of the onnxruntime here" if known is not None else ""
+        install = f"; install {entry.package} in place of the onnxruntime here" if entry is not None else ""
         words = [*PROVIDERS, *present]
         raise ConfigError(
             f"provider '{text}': the installed onnxruntime does not have it; it has {', '.join(present)}"
-            f"{install}.{'' if known is not None else nearest('cuda' if name == 'gpu' else name, words)}"
+            f"{install}.{'' if entry is not None else nearest('cuda' if name == 'gpu' else name, words)}"
         )
-    if colon and not (device and known is not None and known.device):
+    if colon and not (device and entry is not None and entry.device):
         raise ConfigError(
             f"provider '{text}': {wanted} takes no device after a colon; give the provider alone, as in cpu"
             if device
@@ -207,29 +211,11 @@ def _of_full_name(name: str) -> Provider | None:
 def with_options(provider: str) -> tuple[str, dict[str, str]]:
     """Return the name and the options that onnxruntime takes for what `check_provider` returned."""
     name, _, device = provider.partition(":")
-    known = _of_full_name(name)
-    return (name, {known.device: device}) if device and known is not None else (name, {})
+    entry = _of_full_name(name)
+    return (name, {entry.device: device}) if device and entry is not None else (name, {})
 
 
-def check_runs(session: ort.InferenceSession, provider: str) -> None:
-    """Check that a session runs where it was asked to, and note how many of its nodes do not.
-
-    Args:
-        session: with `TELLS_NODES` in its options where nodes are to be counted.
-        provider: what `check_provider` returned.
-
-    Raises:
-        ConfigError: the provider did not start, and onnxruntime would run the model on another.
-    """
-    name, _ = with_options(provider)
-    used = session.get_providers()
-    if used[:1] != [name]:
-        raise not_started(provider, f"onnxruntime would run the model with {', '.join(used)} instead")
-    if name != CPU and (elsewhere := _nodes_elsewhere(session, name)):
-        note(elsewhere)
-
-
-def not_started(provider: str, cause: str) -> ConfigError:
+def _not_started(provider: str, cause: str) -> ConfigError:
     """Return the error of a provider that is installed and does not start here.
 
     Args:
@@ -237,8 +223,8 @@ def not_started(provider: str, cause: str) -> ConfigError:
         cause: what happened.
     """
     name, _ = with_options(provider)
-    known = _of_full_name(name)
-    package = "onnxruntime" if known is None else known.package
+    entry = _of_full_name(name)
+    package = "onnxruntime" if entry is None else entry.package
     return ConfigError(
         f"provider '{provider}': it is a part of the installed onnxruntime and does not start here: {cause}; "
         f"check that its device is there, with its driver and the libraries that {package} names as its "
@@ -249,20 +235,15 @@ def not_started(provider: str, cause: str) -> ConfigError:
 def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> str:
     """Return a sentence on the nodes that another provider runs; "" where none are, or nobody can tell."""
     try:
-        parts = session.get_provider_graph_assignment_info()
+        assignments = session.get_provider_graph_assignment_info()
     except (AttributeError, RuntimeError):  # before onnxruntime 1.24, or not asked for
         return ""
-    counts: dict[str, dict[str, int]] = {}
-    for part in parts:
-        of_part = counts.setdefault(part.ep_name, {})
-        for node in part.get_nodes():
-            of_part[node.op_type] = of_part.get(node.op_type, 0) + 1
-    total = sum(sum(found.values()) for found in counts.values())
-    others = {op: n for ep, found in counts.items() if ep != name for op, n in found.items()}
+    nodes = [(part.ep_name, node.op_type) for part in assignments for node in part.get_nodes()]
+    others = Counter(op_type for provider, op_type in nodes if provider != name)
     if not others:
         return ""
-    worst = ", ".join(sorted(others, key=lambda op: (-others[op], op))[:5])
-    return f"{name}: {sum(others.values())} of {total} nodes run on the CPU ({worst})"
+    most = ", ".join(sorted(others, key=lambda op_type: (-others[op_type], op_type))[:5])
+    return f"{name}: {others.total()} of {len(nodes)} nodes run on the CPU ({most})"
 
 
 def profiled_by(provider: str) -> str:
@@ -276,9 +257,8 @@ def profiled_by(provider: str) -> str:
 
 # Libraries of custom operators: loaded once for the process, known to every session opened afterwards.
 #
-# onnxruntime loads such a library into the process; it is code, and it runs with the rights of the user.
-# So one
-# is loaded only where the user names it, never because a model asks for it.
+# onnxruntime loads such a library into the process; it is code, and it runs with the rights of the user. So
+# one is loaded only where the user names it, never because a model asks for it.
 
 _libraries: dict[str, None] = {}
 """Resolved paths in the order in which they were given."""
@@ -356,9 +336,14 @@ def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) 
         session = ort.InferenceSession(model, options, providers=[with_options(provider)], enable_fallback=0)
     except RUNTIME_ERRORS as error:
         if _loads_on_the_cpu(model):
-            raise not_started(provider, first_line(error)) from None
+            raise _not_started(provider, first_line(error)) from None
         raise
-    check_runs(session, provider)
+    name, _ = with_options(provider)
+    used = session.get_providers()
+    if used[:1] != [name]:
+        raise _not_started(provider, f"onnxruntime would run the model with {', '.join(used)} instead")
+    if elsewhere := _nodes_elsewhere(session, name):
+        note(elsewhere)
     return session
 
 

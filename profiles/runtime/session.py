@@ -113,9 +113,9 @@ def _ort_input(array: npt.NDArray[Any]) -> Any:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(ir.DataType.BFLOAT16))
 
 
+# Where nobody has set logging up, Python prints warnings on stderr; what onnx_ir warns of is checked here, or
+# harmless.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
-"""Where nobody has set logging up, Python prints warnings on stderr; what these tell is checked or
-harmless."""
 
 LARGE_BYTES = 1 << 30
 """Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
@@ -182,7 +182,9 @@ def optimised(
         folder = Path(place)
         same = {name: name for name in outputs}
         blocks = any(node.op_type in _BLOCKING for node in model.graph.all_nodes())
-        if provider != CPU or (not split and (not blocks or _weight_bytes(model) > LARGE_BYTES)):
+        tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+        weight_bytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        if provider != CPU or (not split and (not blocks or weight_bytes > LARGE_BYTES)):
             yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
             return
         written = folder / "optimised.onnx"
@@ -253,11 +255,8 @@ def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
     return _session(_source(model, folder), _options(OPTIMISATION), CPU, title_of(model))
 
 
-@contextmanager
-def session_for(
-    graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False
-) -> Iterator[ort.InferenceSession]:
-    """Yield a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
+def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False) -> ort.InferenceSession:
+    """Return a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
 
     Several threads may run it at the same time; each run computes in the thread that called it.
 
@@ -279,18 +278,18 @@ def session_for(
     if frugal:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-    yield _session(file, options, graph.provider, graph.title)
+    return _session(file, options, graph.provider, graph.title)
 
 
 def segment_session(
-    graph: OptimisedGraph, nodes: Collection[ir.Node], given: Sequence[str], outputs: Sequence[str]
+    graph: OptimisedGraph, nodes: Collection[ir.Node], fed: Sequence[str], outputs: Sequence[str]
 ) -> ort.InferenceSession:
     """Return a session of some nodes of an optimised graph, whose weights alone it holds.
 
     Args:
         graph: what to run.
         nodes: of `graph.model`.
-        given: values of it that these nodes read and none of them makes; inputs of the session, with those
+        fed: values of it that these nodes read and none of them makes; inputs of the session, with those
             of the model.
         outputs: values of it, in this order.
 
@@ -301,7 +300,7 @@ def segment_session(
     model = graph.model.clone()
     values = {str(value.name): value for node in model.graph for value in node.outputs}
     model.graph.outputs[:] = [values[name] for name in outputs]
-    for name in given:
+    for name in fed:
         value = ir.Value(name=name, type=values[name].type)
         values[name].name = f"{name}:qprof-made-before"
         ir.convenience.replace_all_uses_with(values[name], value)
@@ -314,9 +313,8 @@ def segment_session(
     return _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
 
 
-@contextmanager
-def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
-    """Yield a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
+def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
+    """Return a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
 
     A sequence (see `subgraph_outputs`) is an output itself: it is computed in every pass anyway.
 
@@ -340,10 +338,9 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.
     model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
     options = _options(graph.level)
     options.add_session_config_entry("session.disable_prepacking", "1")  # weights stay in their file
-    options.execution_order = (
-        ort.ExecutionOrder.PRIORITY_BASED
-    )  # each Size at once, so that its input is freed
-    yield _session(_source(model, graph.folder), options, graph.provider, graph.title)
+    # Each Size runs as soon as it can, so that its input is freed.
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    return _session(_source(model, graph.folder), options, graph.provider, graph.title)
 
 
 def size_name(tensor: str) -> str:
@@ -387,8 +384,7 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
 
 
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
-    """Return the element types that onnxruntime infers for tensors of the main graph; None where a value is
-    not a tensor.
+    """Return the element types that onnxruntime infers for values of the main graph; None for no tensor.
 
     For tensors whose type ONNX shape inference does not know: outputs of operators outside the standard.
 
@@ -403,20 +399,14 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         session = _session(_source(probe, Path(folder)), options, CPU, title_of(model))
-        dtypes = {output.name: _dtype(output.type) for output in session.get_outputs()}
-    return {name: dtypes[name] for name in names}
-
-
-def _dtype(text: str) -> ir.DataType | None:
-    """Return the element type in onnxruntime's "tensor(float)"; None for sequences, maps and the like."""
-    if not text.startswith("tensor("):
-        return None
-    return getattr(ir.DataType, text[len("tensor(") : -1].upper(), None)
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        types = {output.name: output.type for output in session.get_outputs()}
+    # "tensor(float)" is one of float; sequences, maps and the like are none.
+    return {
+        name: getattr(ir.DataType, types[name][len("tensor(") : -1].upper(), None)
+        if types[name].startswith("tensor(")
+        else None
+        for name in names
+    }
 
 
 def _source(model: ir.Model, folder: Path) -> str:
@@ -425,32 +415,20 @@ def _source(model: ir.Model, folder: Path) -> str:
     A protobuf cannot exceed 2 GB, and is slow long before.
     """
     place = Path(tempfile.mkdtemp(dir=folder))
+    constants = [value for graph in model.graphs() for value in graph.initializers.values()]
+    external = [v.const_value for v in constants if isinstance(v.const_value, ir.ExternalTensor)]
     try:
-        if _is_stored(model, folder):
+        if external and all(Path(tensor.path).parent == folder for tensor in external):
             save_beside(model, folder / f"{place.name}.onnx")
             return str(folder / f"{place.name}.onnx")
         save_with_weights(model, place / "model.onnx")
-        _unmap(model)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{title_of(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
             "check that the files of external data are complete and that the temporary folder has room"
         ) from error
+    # onnxruntime maps the new file; these maps are made again when they are used.
+    for tensor in external:
+        with suppress(BufferError):  # an array still refers to it
+            tensor.release()
     return str(place / "model.onnx")
-
-
-def _unmap(model: ir.Model) -> None:
-    """Release the memory of external weights, which onnxruntime maps for itself; it is mapped again on
-    use."""
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                with suppress(BufferError):  # an array still refers to it
-                    value.const_value.release()
-
-
-def _is_stored(model: ir.Model, folder: Path) -> bool:
-    """Whether all external weights are in files of this folder."""
-    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-    stored = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
-    return bool(stored) and all(Path(t.path).parent == folder for t in stored)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,29 +43,25 @@ def model_samples(
 
 
 def float_model(model: ir.Model) -> FloatModel:
-    """Return what fills in the states of samples."""
-    return FloatModel(_outputs(model), partial(_opened, model), folder_of(model))
-
-
-def _outputs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return what a model gives, but for outputs that are no tensors or of a type that nobody knows."""
-    found = []
+    """Return what fills in the states of samples; outputs that are no tensors cannot be states."""
+    outputs = []
     for value in model.graph.outputs:
         if isinstance(value.type, ir.TensorType):
-            sizes = (
-                None if value.shape is None else (d if isinstance(d, int) else d.value for d in value.shape)
+            dims = () if value.shape is None else value.shape
+            shape = tuple(dim if isinstance(dim, int) else dim.value for dim in dims)
+            outputs.append(
+                InputSpec(str(value.name), value.type.dtype.numpy(), None if value.shape is None else shape)
             )
-            shape = None if sizes is None else tuple(sizes)
-            found.append(InputSpec(str(value.name), value.type.dtype.numpy(), shape))
-    return tuple(found)
 
+    @contextmanager
+    def opened() -> Iterator[Run]:
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            session = plain_session(model, Path(folder))
 
-@contextmanager
-def _opened(model: ir.Model) -> Iterator[Run]:
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        session = plain_session(model, Path(folder))
+            def run(sample: Sample, names: Sequence[str]) -> Arrays:
+                results = run_sample(session, names, sample)
+                return {name: np.asarray(values) for name, values in results.items()}
 
-        def run(sample: Sample, outputs: Sequence[str]) -> Arrays:
-            return {name: np.asarray(values) for name, values in run_sample(session, outputs, sample).items()}
+            yield run
 
-        yield run
+    return FloatModel(tuple(outputs), opened, folder_of(model))

@@ -712,8 +712,8 @@ def _sliced(
     if first is None:
         raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
     made = _made(graph, inputs)
-    with size_session(graph, made) as session:
-        sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
+    session = size_session(graph, made)
+    sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
     slices: list[list[ProductInput]] = []
     used, held = 0, set[str]()
     for source in inputs:

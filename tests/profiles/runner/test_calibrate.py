@@ -278,8 +278,8 @@ def test_blocked_feature_maps_are_read_as_they_are() -> None:
         if not any(node.domain == "com.microsoft.nchwc" for node in graph.model.graph):
             pytest.skip("this processor has no blocked convolutions")
         assert reordered == {"c", "r", "d", "s", "u", "p"}
-        with session_module.session_for(graph, ["u"]) as session:
-            assert [output.name for output in session.get_outputs()] == [graph.sources["u"]]
+        session = session_module.session_for(graph, ["u"])
+        assert [output.name for output in session.get_outputs()] == [graph.sources["u"]]
 
 
 def test_a_tensor_that_only_moves_elements_takes_its_sources_profile() -> None:

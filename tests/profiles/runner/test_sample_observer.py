@@ -119,14 +119,13 @@ def test_a_fixed_batch_of_1_is_fed_row_by_row(unnamed: Callable[[Profile], Profi
 def test_there_are_no_more_observers_than_threads() -> None:
     with profiling_model(model(), RunSettings(channels=AXES)) as ready:
         sources = [o.source for o in ready.read_observations if o.source is not None]
-        with session_for(ready.graph, sources) as session:
-            work = SamplePass(ready, session, ready.read_observations)
+        work = SamplePass(ready, session_for(ready.graph, sources), ready.read_observations)
 
-            def count(one: Sample) -> None:
-                work.count(one, ready.digests_of(one))
+        def count(one: Sample) -> None:
+            work.count(one, ready.digests_of(one))
 
-            done = list(map_in_threads(count, samples() * 5, 3, lambda: False))
-            parts = [observer.statistics() for observer in work.observers]
+        done = list(map_in_threads(count, samples() * 5, 3, lambda: False))
+        parts = [observer.statistics() for observer in work.observers]
     assert len(done) == 50
     assert 1 <= len(parts) <= 3
     whole = calibrate(model(), samples() * 5, ID, RunSettings(channels=AXES))

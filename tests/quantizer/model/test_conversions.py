@@ -69,7 +69,7 @@ ALLOWED = {
         "_write_with_data",
         "ir.external_data.unload_from_model",
     ): "large weights to their file; it would close the maps of small ones, which are loaded before",
-    ("profiles/runner", "_loaded", "ir.load"): "and out of it, in the worker",
+    ("profiles/runner", "use", "ir.load"): "and out of it, in the worker",
 }
 
 
