@@ -15,7 +15,7 @@ from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
-from ..evaluation.baseline import held_against, load_baseline
+from ..evaluation.baseline import compare_with_baseline, load_baseline
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
@@ -85,7 +85,7 @@ def evaluate(
             found = replace(found, remarks=(*found.remarks_of_other_arithmetic, saturation))
     if baseline is None or earlier is None:
         return found
-    return held_against(found, earlier, Path(baseline).name, slack)
+    return compare_with_baseline(found, earlier, Path(baseline).name, slack)
 
 
 LARGEST_7_BIT = 64

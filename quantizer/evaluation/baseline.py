@@ -71,17 +71,17 @@ def load_baseline(path: str | os.PathLike[str]) -> Baseline:
         ConfigError: it cannot be read, or is none.
     """
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
+        baseline = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is no evaluation as JSON ({error}); {_NEW}") from error
-    if not found.format.startswith(FORMAT) or found.subject is None:
+    if not baseline.format.startswith(FORMAT) or baseline.subject is None:
         raise ConfigError(f"{path}: says nothing of model and samples that it is about; {_NEW}")
-    return found
+    return baseline
 
 
-def held_against(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Evaluation:
+def compare_with_baseline(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Evaluation:
     """Return an evaluation with a failure for each figure that is worse than in an earlier one.
 
     Args:
@@ -104,18 +104,28 @@ def held_against(now: Evaluation, earlier: Baseline, name: str, slack: Slack) ->
     ):
         if mine != theirs:
             raise ConfigError(f"{name}: is about {what}, and cannot be compared; {_NEW}")
-    worse = tuple(_worse(now, earlier, name, slack))
-    same = now.latency is None or earlier.latency is None or now.latency.threads == earlier.latency.threads
-    remarks = () if same else (f"{name}: its speedup was measured on another number of threads",)
+    worse = tuple(_baseline_failures(now, earlier, name, slack))
+    remarks: tuple[str, ...] = ()
+    a, b = now.latency, earlier.latency
+    if a is not None and b is not None and a.threads != b.threads:
+        remarks = (f"{name}: its speedup was measured on another number of threads",)
     return replace(now, baseline=name, failures=(*now.failures, *worse), remarks=(*now.remarks, *remarks))
 
 
-def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Iterator[GateFailure]:
+def _baseline_failures(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Iterator[GateFailure]:
     """Yield a failure for each figure of the baseline that is worse by more than the slack, or not there."""
     compared = 0
-    score, then = _scores(now, earlier)
-    if then is not None:
+    score: float | None = None
+    earlier_score: Number = None
+    if now.score is not None:
+        score = now.score.quantized_score
+        earlier_score = None if earlier.score is None else earlier.score.quantized_score
+    elif now.accuracy is not None:
+        score = now.accuracy.quantized_percent
+        earlier_score = None if earlier.accuracy is None else earlier.accuracy.quantized_percent
+    if earlier_score is not None:
         compared += 1
+        then = float(earlier_score)
         better = now.score is None or now.score.higher_is_better
         relative = now.score is not None and now.score.drop_unit.startswith("%")
         allowed = abs(then) * slack.score / 100.0 if relative else slack.score
@@ -129,15 +139,14 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         if figure is None or figure.sqnr is None:
             continue
         compared += 1
-        wanted = float(figure.sqnr)
-        alike = output.difference is not None and not output.shape_mismatches
-        measured = output.difference.sqnr if output.difference is not None and alike else None
+        then = float(figure.sqnr)
+        measured = None if output.difference is None or output.shape_mismatches else output.difference.sqnr
         yield from limit_failures(
             "baseline_sqnr",
-            wanted - slack.sqnr,
+            then - slack.sqnr,
             measured,
             where=f"output '{output.name}'",
-            reason=f"{name} has {wanted:.6g}",
+            reason=f"{name} has {then:.6g}",
         )
     if not compared:
         doubt = f"{name} has no score and no output that this evaluation has"
@@ -154,14 +163,3 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         slowest = float(fast) * (1.0 - slack.speedup / 100.0)
         has = f"{name} has {float(fast):.6g}"
         yield from limit_failures("baseline_speedup", slowest, now.latency.speedup, reason=has)
-
-
-def _scores(now: Evaluation, earlier: Baseline) -> tuple[float | None, float | None]:
-    """Return the quantized model's score now and then: of the metric, or top-1 accuracy."""
-    if now.score is not None:
-        found = None if earlier.score is None else earlier.score.quantized_score
-        return now.score.quantized_score, None if found is None else float(found)
-    if now.accuracy is not None:
-        found = None if earlier.accuracy is None else earlier.accuracy.quantized_percent
-        return now.accuracy.quantized_percent, None if found is None else float(found)
-    return None, None

@@ -27,7 +27,6 @@ from ...profiles.base.tool import tool_name
 from ..model.external_data import external_files
 from ..targets.machine import installed, processor
 from .evaluate import Evaluation
-from .latency import Latency
 from .metrics.score import score_text
 from .metrics.table import named_metric
 from .options import Gate, Slack
@@ -186,13 +185,13 @@ def load_card(path: str | os.PathLike[str]) -> Card:
         ConfigError: it cannot be read, or is none.
     """
     try:
-        found = parse_json(read_bytes(path, ConfigError).decode(errors="replace"))
-        kind = found.get("format") if isinstance(found, dict) else None
+        document = parse_json(read_bytes(path, ConfigError).decode(errors="replace"))
+        kind = document.get("format") if isinstance(document, dict) else None
         if kind != FORMAT:
             raise ConfigError(
                 f"{path}: is no card: its format is {kind!r} and not '{FORMAT}'; give a file of 'qprof card'"
             )
-        card = msgspec.convert(found, Card, strict=False)  # "inf" is a number
+        card = msgspec.convert(document, Card, strict=False)  # "inf" is a number
     except (MalformedError, msgspec.ValidationError) as problem:
         raise ConfigError(f"{path}: is no card ({problem}); make it anew with 'qprof card'") from problem
     if not card.float_model or not card.quantized_model or card.evaluation.subject is None:
@@ -205,10 +204,8 @@ def load_card(path: str | os.PathLike[str]) -> Card:
 
 def _front_matter(card: Card) -> Iterator[str]:
     """Yield the metadata that a hub reads; results only with a task, without which it takes none."""
-    found = card.evaluation
-    score, kind = (found.score or found.accuracy), ""
-    if score is not None:
-        kind = "accuracy" if found.metric in ("", "top-1") else found.metric.partition(":")[0]
+    accuracy, score, metric = card.evaluation.accuracy, card.evaluation.score, card.evaluation.metric
+    value = accuracy.quantized_percent if accuracy else score.quantized_score if score else None
     yield "---"
     yield "library_name: onnx"
     if card.task:
@@ -217,9 +214,9 @@ def _front_matter(card: Card) -> Iterator[str]:
         yield f"base_model: {flow_text(card.base_model)}"
         yield "base_model_relation: quantized"
     yield "tags: [onnx, quantized, qprof]"
-    if card.task and score is not None:
-        value = found.accuracy.quantized_percent if found.accuracy else found.score.quantized_score  # type: ignore[union-attr]
-        result = {"type": kind, "value": round(value, 4), "name": _score_name(found)}
+    if card.task and value is not None:
+        kind = "accuracy" if metric in ("", "top-1") else metric.partition(":")[0]
+        result = {"type": kind, "value": round(value, 4), "name": _score_name(card.evaluation)}
         dataset = {"name": card.asked.data, "type": card.asked.data}
         yield "model-index:"
         yield f"- name: {flow_text(card.quantized_model[0].name)}"
@@ -230,34 +227,35 @@ def _front_matter(card: Card) -> Iterator[str]:
     yield "---"
 
 
-def _score_name(found: Evaluation) -> str:
-    return found.metric_title or "top-1 accuracy"
+def _score_name(evaluation: Evaluation) -> str:
+    return evaluation.metric_title or "top-1 accuracy"
 
 
 def _page(card: Card) -> Iterator[str]:
-    found, asked, machine = card.evaluation, card.asked, card.machine
+    """Yield the figures, the files by their digests, and the command that repeats the measurement."""
+    evaluation, asked, machine = card.evaluation, card.asked, card.machine
     name, origin = _code(card.quantized_model[0].name), _code(card.float_model[0].name)
-    samples = f"{found.samples} samples of {_code(asked.data)}"
+    samples = f"{evaluation.samples} samples of {_code(asked.data)}"
     yield f"\n# {name}\n"
     yield f"Quantized from {origin}. Both were run on {samples} by {card.tool}; what it found:\n"
     yield "| | float | quantized | |"
     yield "|---|---:|---:|---|"
-    if found.accuracy is not None:
-        a = found.accuracy
+    if evaluation.accuracy is not None:
+        a = evaluation.accuracy
         gain, low, high = (0.0 - drop for drop in (a.drop, a.drop_high, a.drop_low))
         lost = f"{gain:+.2f} points, 95 % interval {low:+.2f} to {high:+.2f}, {a.rows} rows"
         yield f"| top-1 accuracy | {a.float_percent:.2f} % | {a.quantized_percent:.2f} % | {lost} |"
-    if found.score is not None:
-        s = found.score
+    if evaluation.score is not None:
+        s = evaluation.score
         figures = [text.rsplit(" ", 1)[0] for text in score_text(s).split(", ")]
         interval = f"95 % interval {s.drop_low:.2f} to {s.drop_high:.2f}"
         yield (
-            f"| {_text(_score_name(found))} | {figures[0]} | {figures[1]} | "
+            f"| {_text(_score_name(evaluation))} | {figures[0]} | {figures[1]} | "
             f"drop {s.drop:.2f} {s.drop_unit}, {interval}, {s.rows} scored |"
         )
-    if found.score_shift is not None:
-        yield f"| scores | | | {_text(found.score_shift.text)} |"
-    for output in found.outputs:
+    if evaluation.score_shift is not None:
+        yield f"| scores | | | {_text(evaluation.score_shift.text)} |"
+    for output in evaluation.outputs:
         ratio = "" if output.difference is None else f"{decibels(output.difference.sqnr)} dB"
         same = (
             ""
@@ -265,28 +263,30 @@ def _page(card: Card) -> Iterator[str]:
             else f"{100 * output.agreement.ratio:.2f} % of the answers the same"
         )
         yield f"| SQNR of output {_code(output.name)} | | {ratio} | {same} |"
-    smaller = size_change(found.float_bytes, found.quantized_bytes)
-    yield f"| size | {size_text(found.float_bytes)} | {size_text(found.quantized_bytes)} | {smaller} |"
-    if found.latency is not None:
-        t = found.latency
-        yield f"| time of a run | {t.float_ms:.3f} ms | {t.quantized_ms:.3f} ms | {_speed_text(t)} |"
+    before, after = evaluation.float_bytes, evaluation.quantized_bytes
+    yield f"| size | {size_text(before)} | {size_text(after)} | {size_change(before, after)} |"
+    if evaluation.latency is not None:
+        t = evaluation.latency
+        threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
+        speed = f"{t.speedup:.2f} times as fast ({t.speedup_low:.2f} to {t.speedup_high:.2f}), {threads}"
+        yield f"| time of a run | {t.float_ms:.3f} ms | {t.quantized_ms:.3f} ms | {speed} |"
     place = f"{_text(machine.processor)}, {machine.system}"
-    yield f"\nMeasured with {machine.runtime} ({found.provider}) on {place}.\n"
-    if found.gated:
+    yield f"\nMeasured with {machine.runtime} ({evaluation.provider}) on {place}.\n"
+    if evaluation.gated:
         for limit in fields(Gate):
-            bound = getattr(found.gate, limit.name)
+            bound = getattr(evaluation.gate, limit.name)
             if bound is not None:
-                missed = [f for f in found.failures if f.demand == limit.name]
+                missed = [f for f in evaluation.failures if f.demand == limit.name]
                 yield f"* limit {limit.name} {bound:g}: {missed[0].result if missed else 'kept'}"
         yield ""
-    yield from (f"* {_text(remark)}" for remark in (*found.doubts, *found.remarks))
+    yield from (f"* {_text(remark)}" for remark in (*evaluation.doubts, *evaluation.remarks))
     yield "\n| | |\n|---|---|"
     for what, files in (("float model", card.float_model), ("quantized model", card.quantized_model)):
         for file in files:
             yield f"| {what}: {_code(file.name)} | sha256 {_code(file.sha256)}, {file.bytes} bytes |"
-    assert found.subject is not None
-    yield f"| samples: {_code(asked.data)} | digest {_code(found.subject.data)} |"
-    if made := found.provenance:
+    assert evaluation.subject is not None
+    yield f"| samples: {_code(asked.data)} | digest {_code(evaluation.subject.data)} |"
+    if made := evaluation.provenance:
         digests = f"plan {_code(made.plan)}, profile {_code(made.profile)}"
         yield f"| made by {_text(made.tool)} for {_code(made.target)} | {digests} |"
     recipe = f" --preprocess {asked.preprocess}" if asked.preprocess else ""
@@ -308,26 +308,21 @@ def _code(text: str) -> str:
     return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
-def _speed_text(t: Latency) -> str:
-    threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
-    return f"{t.speedup:.2f} times as fast ({t.speedup_low:.2f} to {t.speedup_high:.2f}), {threads}"
-
-
-# What is held against a card -------------------------------------------------------------------------------
+# A card is checked against files and samples ---------------------------------------------------------------
 
 Result = Literal["same", "differs", "not checked", "told"]
-"""What a check found: "told" is a difference that refutes nothing, such as another machine's time."""
+"""Result of a check: "told" is a difference that refutes nothing, such as another machine's time."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One statement of a card, held against what was found.
+    """One statement of a card, checked.
 
     Attributes:
-        of: what it is about.
-        result: what came of it.
+        of: its subject, such as a file or a figure.
+        result: of the check.
         card: what the card says.
-        found: what was found; "" where nothing was looked at.
+        found: what was measured or computed now; "" where nothing was.
         reason: why it was not checked, or how far off it is; "" where the rest says it.
     """
 
@@ -340,13 +335,13 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Presented):
-    """A card that was held against files and samples.
+    """A card that was checked against files and samples.
 
     Attributes:
         card: its file.
-        quantized_model: the file that it was held against.
-        checks: what was checked, and what was not.
-        evaluation: what was measured now; None where nothing was.
+        quantized_model: the file of the quantized model that it was checked against.
+        checks: of its statements, those that could not be checked among them.
+        evaluation: the one that was made now; None where nothing was measured.
     """
 
     card: str
@@ -377,49 +372,48 @@ class Verification(Presented):
 
 def checks_of_files(
     of: str,
-    said: Sequence[FileDigest],
-    found: Sequence[FileDigest],
+    on_card: Sequence[FileDigest],
+    of_files: Sequence[FileDigest],
     fingerprint: tuple[str, str] | None = None,
 ) -> Iterator[Check]:
     """Yield whether the files of a model are those of a card; their names do not matter.
 
     Args:
         of: which model.
-        said, found: digests on the card, and of the files.
+        on_card, of_files: the digests on the card, and those of the files.
         fingerprint: of graph and weights, on the card and of the model: where these are the same, other bytes
-            are told only; None where the bytes have to be the same.
+            refute nothing; None where the bytes have to be the same.
     """
-    for number, file in enumerate(said):
+    same_graph = fingerprint is not None and fingerprint[0] == fingerprint[1]
+    for number, file in enumerate(on_card):
         name = of if not number else f"{of}, {file.name}"
-        if number >= len(found):
-            yield Check(name, "differs", f"sha256 {file.sha256[:16]}", "", "there is no such file")
+        digest = f"sha256 {file.sha256[:16]}"
+        if number >= len(of_files):
+            yield Check(name, "differs", digest, "", "there is no such file")
             continue
-        other = found[number]
-        same = file.sha256 == other.sha256
-        alike = fingerprint is not None and fingerprint[0] == fingerprint[1]
-        if same:
-            reason = ""
-        elif file.bytes != other.bytes:
-            reason = f"{other.bytes - file.bytes:+d} bytes"
-        else:
-            reason = "other bytes, of the same number"
-        if alike and not same:
-            reason = f"{reason}; graph and weights are the same"
-        result: Result = "same" if same else "told" if alike else "differs"
-        yield Check(name, result, f"sha256 {file.sha256[:16]}", f"sha256 {other.sha256[:16]}", reason)
-    for other in found[len(said) :]:
+        other = of_files[number]
+        result: Result = "same"
+        reason = ""
+        if file.sha256 != other.sha256:
+            result, reason = "differs", "other bytes, of the same number"
+            if file.bytes != other.bytes:
+                reason = f"{other.bytes - file.bytes:+d} bytes"
+            if same_graph:
+                result, reason = "told", f"{reason}; graph and weights are the same"
+        yield Check(name, result, digest, f"sha256 {other.sha256[:16]}", reason)
+    for other in of_files[len(on_card) :]:
         yield Check(f"{of}, {other.name}", "differs", "", f"sha256 {other.sha256[:16]}", "not on the card")
 
 
-EXACT = 100.0
+MAX_SQNR_DB = 100.0
 """SQNR in dB above which two outputs differ by the order of float sums alone, and so by machine."""
 
 
 def checks_of_figures(card: Card, now: Evaluation, slack: Slack, unscored: str) -> Iterator[Check]:
     """Yield whether what was measured now is what a card says.
 
-    A figure that is better than on the card is another one as well. A score may differ by a row besides the
-    slack, as float sums of another processor may turn one. Times are told, and so are figures of other
+    A figure that is better than on the card differs as well. A score may differ by a row besides the slack,
+    as float sums of another processor may turn one. Times refute nothing, and neither do figures of other
     samples; limits hold for these too.
 
     Args:
@@ -450,94 +444,98 @@ def checks_of_figures(card: Card, now: Evaluation, slack: Slack, unscored: str) 
             f"digest {now.subject.metric or '-'}",
             "" if same_truth else "other labels, or other options of the metric",
         )
-    figures = [*_checks_of_sqnr(then, now, slack), *(() if unscored else _checks_of_scores(then, now, slack))]
-    for check in figures:
-        measured = check.result != "not checked"
-        yield replace(check, result="told") if measured and not same_data else check
-    yield from _checks_of_gates(then, now, unscored)
-    if then.latency is None:
-        return
-    told = f"{then.latency.speedup:.2f} times ({card.machine.processor}, {card.machine.runtime})"
-    if now.latency is None:
-        yield Check("speed", "not checked", told, "", "latency was not measured")
-        return
-    here = this_machine(now.runtime)
-    there = "" if here == card.machine else f" ({here.processor}, {here.runtime})"
-    yield Check("speed", "told", told, f"{now.latency.speedup:.2f} times{there}")
-
-
-def _checks_of_sqnr(then: Evaluation, now: Evaluation, slack: Slack) -> Iterator[Check]:
-    """Yield whether each float output has the SQNR of a card."""
     measured = {o.name: o.difference.sqnr for o in now.outputs if o.difference is not None}
-    for output in then.outputs:
-        if output.difference is not None:
-            of, found = f"SQNR of output '{output.name}'", measured.get(output.name)
-            yield _figure(of, output.difference.sqnr, found, slack=slack.sqnr, unit=" dB", ceiling=EXACT)
-
-
-def _checks_of_scores(then: Evaluation, now: Evaluation, slack: Slack) -> Iterator[Check]:
-    """Yield whether both models have the scores of a card."""
-    if then.accuracy is not None:
-        a, b = then.accuracy, now.accuracy
-        allowed = max(slack.score, 100.0 / a.rows)
-        for of, said, found in (
-            ("float", a.float_percent, None if b is None else b.float_percent),
-            ("quantized", a.quantized_percent, None if b is None else b.quantized_percent),
-        ):
-            yield _figure(f"accuracy of the {of} model", said, found, slack=allowed, unit=" %")
-    if then.score is not None:
-        s, t = then.score, now.score
-        row = 100.0 / s.rows if s.unit == "%" else 0.0
-        for of, said, found in (
-            ("float", s.float_score, None if t is None else t.float_score),
-            ("quantized", s.quantized_score, None if t is None else t.quantized_score),
-        ):
-            relative = s.drop_unit.startswith("%")
-            allowed = abs(said) * slack.score / 100.0 if relative else max(slack.score, row)
-            unit = f" {s.unit}" if s.unit else ""
-            yield _figure(f"{then.metric} of the {of} model", said, found, slack=allowed, unit=unit)
-
-
-def _figure(
-    of: str, said: float, found: float | None, *, slack: float, unit: str, ceiling: float = math.inf
-) -> Check:
-    """Return whether a figure is that of a card, within a slack; above the ceiling all are the same.
-
-    Args:
-        of: what it is.
-        said: on the card.
-        found: measured now; None where it could not be.
-        slack: how far apart they may be.
-        unit: of both.
-        ceiling: above which figures are not told apart.
-    """
-    card = f"{said:.2f}{unit}"
-    if found is None:
-        return Check(of, "differs", card, "", "could not be measured")
-    a, b = min(said, ceiling), min(found, ceiling)
-    off = 0.0 if a == b else b - a
-    same = abs(off) <= slack + 1e-9
-    return Check(
-        of, "same" if same else "differs", card, f"{found:.2f}{unit}", "" if same else f"{off:+.2f}{unit}"
-    )
-
-
-def _checks_of_gates(then: Evaluation, now: Evaluation, unscored: str) -> Iterator[Check]:
-    """Yield whether each limit that the card says was kept is kept now."""
-    for limit in fields(Gate):
+    figures = [
+        _figure_check(
+            f"SQNR of output '{output.name}'",
+            output.difference.sqnr,
+            measured.get(output.name),
+            slack=slack.sqnr,
+            unit=" dB",
+            ceiling=MAX_SQNR_DB,
+        )
+        for output in then.outputs
+        if output.difference is not None
+    ]
+    if not unscored:
+        figures += _score_checks(then, now, slack)
+    yield from figures if same_data else (replace(check, result="told") for check in figures)
+    for limit in fields(Gate):  # each limit that the card says was kept has to be kept now
         bound = getattr(then.gate, limit.name)
         if bound is None:
             continue
         of = f"limit {limit.name} {bound:g}"
         before = [f for f in then.failures if f.demand == limit.name]
         after = [f for f in now.failures if f.demand == limit.name]
-        said = before[0].result if before else "kept"
+        on_card = before[0].result if before else "kept"
         if getattr(now.gate, limit.name) is None:
-            yield Check(of, "not checked", said, "", unscored if limit.name != "min_speedup" else "a time")
+            reason = unscored if limit.name != "min_speedup" else "a time"
+            yield Check(of, "not checked", on_card, "", reason)
             continue
-        found = after[0].result if after else "kept"
+        result = after[0].result if after else "kept"
         missing = f"{after[0].missing:.2f} {after[0].unit} off".replace("  ", " ") if after else ""
-        yield Check(of, "differs" if after and not before else "same", said, found, missing)
+        yield Check(of, "differs" if after and not before else "same", on_card, result, missing)
+    if then.latency is None:
+        return
+    speed = f"{then.latency.speedup:.2f} times ({card.machine.processor}, {card.machine.runtime})"
+    if now.latency is None:
+        yield Check("speed", "not checked", speed, "", "latency was not measured")
+        return
+    here = this_machine(now.runtime)
+    where = "" if here == card.machine else f" ({here.processor}, {here.runtime})"
+    yield Check("speed", "told", speed, f"{now.latency.speedup:.2f} times{where}")
+
+
+def _score_checks(then: Evaluation, now: Evaluation, slack: Slack) -> Iterator[Check]:
+    """Yield whether both models have the scores of a card."""
+    if then.accuracy is not None:
+        a, b = then.accuracy, now.accuracy
+        allowed = max(slack.score, 100.0 / a.rows)
+        for of, on_card, measured in (
+            ("float", a.float_percent, None if b is None else b.float_percent),
+            ("quantized", a.quantized_percent, None if b is None else b.quantized_percent),
+        ):
+            yield _figure_check(f"accuracy of the {of} model", on_card, measured, slack=allowed, unit=" %")
+    if then.score is not None:
+        s, t = then.score, now.score
+        row = 100.0 / s.rows if s.unit == "%" else 0.0
+        for of, on_card, measured in (
+            ("float", s.float_score, None if t is None else t.float_score),
+            ("quantized", s.quantized_score, None if t is None else t.quantized_score),
+        ):
+            relative = s.drop_unit.startswith("%")
+            allowed = abs(on_card) * slack.score / 100.0 if relative else max(slack.score, row)
+            unit = f" {s.unit}" if s.unit else ""
+            yield _figure_check(
+                f"{then.metric} of the {of} model", on_card, measured, slack=allowed, unit=unit
+            )
+
+
+def _figure_check(
+    of: str, on_card: float, measured: float | None, *, slack: float, unit: str, ceiling: float = math.inf
+) -> Check:
+    """Return whether a figure is that of a card, within a slack; above the ceiling all are the same.
+
+    Args:
+        of: the name of the figure.
+        on_card: its value there.
+        measured: its value now; None where it could not be measured.
+        slack: how far apart they may be.
+        unit: of both.
+        ceiling: above which figures do not differ.
+    """
+    if measured is None:
+        return Check(of, "differs", f"{on_card:.2f}{unit}", "", "could not be measured")
+    a, b = min(on_card, ceiling), min(measured, ceiling)
+    off = 0.0 if a == b else b - a
+    is_same = abs(off) <= slack + 1e-9
+    return Check(
+        of,
+        "same" if is_same else "differs",
+        f"{on_card:.2f}{unit}",
+        f"{measured:.2f}{unit}",
+        "" if is_same else f"{off:+.2f}{unit}",
+    )
 
 
 def repeatable_gate(gate: Gate, *, scored: bool) -> Gate:

@@ -173,21 +173,22 @@ def compare_layers(
         PlanError: the plan cannot be read.
     """
     measuring = measuring or EvaluationOptions()
-    how = measuring.threads, check_provider(measuring.provider)
-    files = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
-    check_not_instrumented(*files)
-    prepared, quantized = prepare(load_model(float_path)).model, files[1].model
-    doubtful = doubts(*files) + other_graph(*files)
+    threads, provider = measuring.threads, check_provider(measuring.provider)
+    float_file, quantized_file = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    check_not_instrumented(float_file, quantized_file)
+    prepared, quantized = prepare(load_model(float_path)).model, quantized_file.model
+    remarks = [*doubts(float_file, quantized_file), *other_graph(float_file, quantized_file)]
     nodes: Mapping[str, NodePlan] = {}
     if plan is None:
         try:
-            prepared = apply_equalization(prepared, read_equalization(quantized), files[1].name)
+            prepared = apply_equalization(prepared, read_equalization(quantized), quantized_file.name)
         except PlanError as error:
-            doubtful = (*doubtful, f"{error}: tensors that are equalized there are left out")
+            remarks.append(f"{error}: tensors that are equalized there are left out")
     else:
         loaded = read_plan(plan)
         prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
-        nodes, doubtful = loaded.nodes, (*doubtful, *other_plan(loaded, files[1]))
+        nodes = loaded.nodes
+        remarks += other_plan(loaded, quantized_file)
     pairs = matches(prepared, quantized)
     if not pairs:
         raise ModelError(
@@ -196,17 +197,17 @@ def compare_layers(
         )
     graph, opset, samples = index(prepared), prepared.graph.opset_imports.get("", 1), 0
     sums = {
-        m.tensor: TensorSums(
+        m.tensor: _TensorSums(
             m,
-            following(graph, m.tensor, opset),
+            _function_after(graph, m.tensor, opset),
             fillers_vanish=reach_below(graph.values[m.tensor]) is not None,
         )
         for m in pairs
     }
     source = model_samples(data, prepared, measuring.limit)
     with (
-        _exposing(prepared, [m.tensor for m in pairs], str(float_path), how) as run_float,
-        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), how) as run_int,
+        _exposing(prepared, [m.tensor for m in pairs], str(float_path), threads, provider) as run_float,
+        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), threads, provider) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
             values = zip(sums.items(), run_float(sample), run_int(sample), strict=True)
@@ -215,179 +216,113 @@ def compare_layers(
                 progress(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
-    provenance = files[1].provenance
-    known = ({}, {}) if provenance is None else (provenance.estimated_sqnr, provenance.sqnr_bands)
+    estimates, provenance = tuple[EstimateCheck, ...](), quantized_file.provenance
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
-    measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
+    if provenance is not None:
+        measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
+        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
+        estimates = check_estimates(expected, measured)
     return LayerReport(
-        float_model=files[0].name,
-        quantized_model=files[1].name,
+        float_model=float_file.name,
+        quantized_model=quantized_file.name,
         samples=samples,
         layers=_layers(prepared.graph, sums, nodes),
-        missing=tuple(name for name in activations(prepared) if name not in sums),
-        doubts=doubtful,
-        estimates=check_estimates(expected_sqnr(*known), measured),
+        missing=tuple(
+            value.name
+            for value in _values_of(prepared.graph)
+            if value.name
+            and value.name not in sums
+            and value.dtype in FLOAT_TYPES
+            and isinstance(value.type, ir.TensorType)
+        ),
+        doubts=tuple(remarks),
+        estimates=estimates,
     )
 
 
 @contextmanager
 def _exposing(
-    model: ir.Model, names: Sequence[str], name: str, how: tuple[int, str]
+    model: ir.Model, names: Sequence[str], model_name: str, threads: int, provider: str
 ) -> Iterator[Callable[[Sample], list[Any]]]:
-    """Yield a function that runs a model on a sample and returns the tensors with the given names; `how` are
-    the threads inside an operator and the full name of the execution provider."""
-    threads, provider = how
+    """Yield a function that runs a model on a sample and returns the tensors with some names."""
     copy = model.clone()
     outputs = {value.name for value in copy.graph.outputs}
-    by_name = {value.name: value for value in values_of(copy.graph)}
+    by_name = {value.name: value for value in _values_of(copy.graph)}
     # An input cannot be an output; it is taken from the sample.
     inputs = {value.name for value in copy.graph.inputs}
     fetched = [n for n in dict.fromkeys(names) if n not in inputs]
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(copy, Path(folder) / "model.onnx")
-        session = open_session(str(Path(folder) / "model.onnx"), name, threads, provider=provider)
+        session = open_session(str(Path(folder) / "model.onnx"), model_name, threads, provider=provider)
 
         def run_on(sample: Sample) -> list[Any]:
-            where = f"{name}, sample {sample.name}"
+            where = f"{model_name}, sample {sample.name}"
             values = dict(zip(fetched, run(session, fetched, sample.arrays, where), strict=True))
             return [sample.arrays[n] if n in inputs else values[n] for n in names]
 
         yield run_on
 
 
+def _values_of(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the inputs of a graph, then the outputs of its nodes, in graph order."""
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs
+
+
 def _layers(
-    graph: ir.Graph, sums: Mapping[str, TensorSums], nodes: Mapping[str, NodePlan]
+    graph: ir.Graph, sums: Mapping[str, _TensorSums], nodes: Mapping[str, NodePlan]
 ) -> tuple[LayerComparison, ...]:
     """Return the comparison of each tensor that has sums, in graph order."""
-    after = differences_after(sums)
-    effective = {name: after[name][1] if name in after else s.difference for name, s in sums.items()}
-    sqnr = _sqnr_by_tensor(graph, effective)
+    # A tensor inside the function after another one that stayed float, such as the Sigmoid's of SiLU, adds no
+    # noise itself: it has the difference of the tensor that the function reads.
+    after: dict[str, tuple[str, Difference]] = {}
+    for name, tensor in sums.items():
+        difference, function = tensor.difference_after, tensor.function_after
+        if function is not None and difference is not None:
+            floats = (inner for inner in function.inner if inner in sums and sums[inner].match.scale is None)
+            after.update((one, (function.operators, difference)) for one in (*floats, name))
+    sqnr: dict[str, float] = {}  # effective; of a tensor that is not in both models the lowest of its inputs
     layers = []
-    for value in values_of(graph):
-        if (name := name_of(value)) in sums:
-            node, tensor = value.producer(), sums[name]
-            maker, (operators, difference) = name_of(node), after.get(name, ("", None))
-            layers.append(
-                LayerComparison(
-                    tensor=name,
-                    node=maker,
-                    op_type="input" if node is None else node.op_type,
-                    kind=nodes[maker].kind.value if maker in nodes else "",
-                    type="float" if tensor.match.scale is None else "quantized",
-                    difference=tensor.difference,
-                    sqnr_drop=_sqnr_drop(node, effective[name], sqnr),
-                    shape_mismatches=tensor.shape_mismatches,
-                    after=operators,
-                    difference_after=difference,
-                )
+    for value in _values_of(graph):
+        name, node = name_of(value), value.producer()
+        inputs = () if node is None else (name_of(one) for one in node.inputs if one is not None)
+        lowest = min((sqnr[one] for one in inputs if one in sqnr), default=None)
+        if name not in sums:
+            if lowest is not None:
+                sqnr[name] = lowest
+            continue
+        tensor = sums[name]
+        operators, difference_after = after.get(name, ("", None))
+        effective = tensor.difference if difference_after is None else difference_after
+        drop = None
+        if effective is not None:
+            sqnr[name] = effective.sqnr
+            drop = None if lowest is None else lowest - effective.sqnr
+        maker = name_of(node)
+        layers.append(
+            LayerComparison(
+                tensor=name,
+                node=maker,
+                op_type="input" if node is None else node.op_type,
+                kind=nodes[maker].kind.value if maker in nodes else "",
+                type="float" if tensor.match.scale is None else "quantized",
+                difference=tensor.difference,
+                sqnr_drop=drop if drop is not None and math.isfinite(drop) else None,
+                shape_mismatches=tensor.shape_mismatches,
+                after=operators,
+                difference_after=difference_after,
             )
+        )
     return tuple(layers)
-
-
-def _sqnr_by_tensor(graph: ir.Graph, differences: Mapping[str, Difference | None]) -> dict[str, float]:
-    """Return the SQNR of each tensor; one that is not in both models has the lowest of its node's inputs."""
-    sqnr: dict[str, float] = {}
-    for value in values_of(graph):
-        name = name_of(value)
-        difference, inputs = differences.get(name), _input_sqnrs(value.producer(), sqnr)
-        if difference is not None:
-            sqnr[name] = difference.sqnr
-        elif name not in differences and inputs:
-            sqnr[name] = min(inputs)
-    return sqnr
-
-
-def _sqnr_drop(
-    node: ir.Node | None, difference: Difference | None, sqnr: Mapping[str, float]
-) -> float | None:
-    """Return the lowest SQNR of a node's inputs less that of its output; None where either is unknown."""
-    inputs = _input_sqnrs(node, sqnr)
-    if not inputs or difference is None:
-        return None
-    drop = min(inputs) - difference.sqnr
-    return drop if math.isfinite(drop) else None
-
-
-def _input_sqnrs(node: ir.Node | None, sqnr: Mapping[str, float]) -> list[float]:
-    inputs = () if node is None else node.inputs
-    names = [name_of(value) for value in inputs if value is not None]
-    return [sqnr[name] for name in names if name in sqnr]
 
 
 # What is kept of one tensor while the samples stream by --------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class TensorSums:
-    """What is kept of one tensor.
-
-    Attributes:
-        match: where it is in the quantized model.
-        following: the function that its readers compute, None where there is none.
-        sums: over the samples so far; None before the first that could be compared.
-        sums_after: likewise, of both tensors after the function; None without one.
-        shape_mismatches: samples for which the shapes differed.
-        fillers_vanish: whether the fillers of masks are not compared, as what reads them makes zeros of them.
-    """
-
-    match: Match
-    following: Following | None = None
-    sums: Sums | None = None
-    sums_after: Sums | None = None
-    shape_mismatches: int = 0
-    fillers_vanish: bool = False
-
-    @property
-    def difference(self) -> Difference | None:
-        """The difference over all samples; None when nothing could be compared."""
-        return None if self.sums is None else self.sums.difference()
-
-    @property
-    def difference_after(self) -> Difference | None:
-        """The difference after the function; None without one, or where it is not finite."""
-        if self.sums is None or self.sums_after is None:
-            return None
-        after = self.sums_after.difference()
-        return None if after.non_finite > self.sums.difference().non_finite else after
-
-    def added(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> TensorSums:
-        """Return the sums with one sample more: values of the float model, and of the exposed tensor."""
-        quantized = self.match.dequantized(exposed)
-        if floats.shape != quantized.shape:
-            return replace(self, shape_mismatches=self.shape_mismatches + 1)
-        if self.fillers_vanish:
-            floats, quantized = fillers_as_infinities(floats, quantized)
-        sums = replace(self, sums=_sums_with(self.sums, floats, quantized))
-        if self.following is None:
-            return sums
-        after = self.following.applied(floats), self.following.applied(quantized)
-        return replace(sums, sums_after=_sums_with(self.sums_after, *after))
-
-
-def _sums_with(sums: Sums | None, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> Sums:
-    one = sums_along(floats, quantized, (None,))[0]
-    return one if sums is None else sums.added(one)
-
-
-def differences_after(sums: Mapping[str, TensorSums]) -> dict[str, tuple[str, Difference]]:
-    """Return the operators of the function after a tensor, and the difference after it, where there is one.
-
-    A tensor inside the function that stayed float, such as the Sigmoid's of SiLU, has the difference of the
-    tensor that the function reads: it adds no noise itself.
-    """
-    found: dict[str, tuple[str, Difference]] = {}
-    for name, tensor in sums.items():
-        after = tensor.difference_after
-        if tensor.following is None or after is None:
-            continue
-        floats = (t for t in tensor.following.inner if t in sums and sums[t].match.scale is None)
-        found.update((t, (tensor.following.operators, after)) for t in (*floats, name))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class Following:
+class _FunctionAfter:
     """The function that all readers of a tensor together compute of it.
 
     Attributes:
@@ -406,24 +341,70 @@ class Following:
             return self.function(np.asarray(values, np.float64).reshape(-1)).reshape(values.shape)
 
 
-def following(graph: Graph, name: str, opset: int) -> Following | None:
-    """Return the function after an activation, a clip too; None where there is none that can be computed.
-
-    Args:
-        graph: the prepared model.
-        name: the activation.
-        opset: version of the default operator domain.
-    """
-    found = find_following_or_clip(graph, name)
-    if found is None:
+def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | None:
+    """Return the function after an activation, a clip too; None where there is none that can be computed."""
+    following = find_following_or_clip(graph, name)
+    if following is None:
         return None
-    inner = tuple(output_name(node) for node in found.chain.nodes[:-1])
+    chain = following.chain
     try:
-        after = Following(found.chain.operators, function_of_chain(found.chain, opset), inner)
-        after.applied(np.zeros(2))
+        inner = tuple(output_name(node) for node in chain.nodes[:-1])
+        function = _FunctionAfter(chain.operators, function_of_chain(chain, opset), inner)
+        function.applied(np.zeros(2))
     except PlanError:  # onnx has no definition of an operator
         return None
-    return after
+    return function
+
+
+@dataclass(frozen=True, eq=False)
+class _TensorSums:
+    """What is kept of one tensor.
+
+    Attributes:
+        match: where it is in the quantized model.
+        function_after: the function that its readers compute, None where there is none.
+        sums: over the samples so far; None before the first that could be compared.
+        sums_after: likewise, of both tensors after the function; None without one.
+        shape_mismatches: samples for which the shapes differed.
+        fillers_vanish: whether the fillers of masks are not compared, as the reader makes zeros of them.
+    """
+
+    match: Match
+    function_after: _FunctionAfter | None = None
+    sums: Sums | None = None
+    sums_after: Sums | None = None
+    shape_mismatches: int = 0
+    fillers_vanish: bool = False
+
+    @property
+    def difference(self) -> Difference | None:
+        """The difference over all samples; None when nothing could be compared."""
+        return None if self.sums is None else self.sums.difference()
+
+    @property
+    def difference_after(self) -> Difference | None:
+        """The difference after the function; None without one, or where it is not finite."""
+        if self.sums is None or self.sums_after is None:
+            return None
+        after = self.sums_after.difference()
+        return None if after.non_finite > self.sums.difference().non_finite else after
+
+    def added(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> _TensorSums:
+        """Return the sums with one sample more: values of the float model, and of the exposed tensor."""
+        quantized = self.match.dequantized(exposed)
+        if floats.shape != quantized.shape:
+            return replace(self, shape_mismatches=self.shape_mismatches + 1)
+        if self.fillers_vanish:
+            floats, quantized = fillers_as_infinities(floats, quantized)
+        (sums,) = sums_along(floats, quantized, (None,))
+        added = replace(self, sums=sums if self.sums is None else self.sums.added(sums))
+        if self.function_after is None:
+            return added
+        after = self.function_after.applied(floats), self.function_after.applied(quantized)
+        (sums_after,) = sums_along(*after, (None,))
+        return replace(
+            added, sums_after=sums_after if self.sums_after is None else self.sums_after.added(sums_after)
+        )
 
 
 # Which tensor of the quantized model holds each activation of the float model ----------------------------
@@ -472,22 +453,6 @@ class Match:
         return np.asarray(centred.astype(np.float32) * self.scale.reshape(shape), np.float32)
 
 
-def activations(model: ir.Model) -> tuple[str, ...]:
-    """Return the names of the floating-point activations of the main graph: inputs, then in graph order."""
-    return tuple(
-        v.name
-        for v in values_of(model.graph)
-        if v.name and v.dtype in FLOAT_TYPES and isinstance(v.type, ir.TensorType)
-    )
-
-
-def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs of a graph, then the outputs of its nodes, in graph order."""
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs
-
-
 def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     """Return the tensor that holds each activation, without the activations that the quantized model lacks.
 
@@ -502,17 +467,19 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
         prepared: the prepared float model.
         quantized: a quantized model of it, written by any tool.
     """
-    values = {value.name: value for value in values_of(quantized.graph)}
+    values = {value.name: value for value in _values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph if node.name}
     record = read_record(quantized)
     pairs: list[Match] = []
-    for original in values_of(prepared.graph):
+    for original in _values_of(prepared.graph):
         name = name_of(original)
         if original.dtype not in FLOAT_TYPES:
             continue
         if name in values:
-            match = _from_dequantized(name, values[name]) or _for_readers(name, values[name])
-            pairs.append(match or Match(name, name))
+            maker, match = values[name].producer(), None
+            if maker is not None and maker.op_type == DEQUANTIZE and maker.inputs[0] is not None:
+                match = _quantized_match(name, maker.inputs[0], maker)
+            pairs.append(match or _quantized_by_reader(name, values[name]) or Match(name, name))
         elif name in record and record[name].name in values:
             entry = record[name]
             scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
@@ -523,26 +490,18 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     return tuple(replace(pair, channels=sizes.get(pair.tensor)) for pair in pairs)
 
 
-def _from_dequantized(name: str, value: ir.Value) -> Match | None:
-    """`value` is the DequantizeLinear of a quantized tensor."""
-    node = value.producer()
-    if node is None or node.op_type != DEQUANTIZE or node.inputs[0] is None:
-        return None
-    return _read_with(name, node.inputs[0], node)
-
-
-def _for_readers(name: str, value: ir.Value) -> Match | None:
-    """`value` is float and goes into a QuantizeLinear."""
+def _quantized_by_reader(name: str, value: ir.Value) -> Match | None:
+    """Return the match for a float tensor that goes into a QuantizeLinear; None for another one."""
     for use in value.uses():
         if use.node.op_type == QUANTIZE and use.idx == 0:
-            return _read_with(name, use.node.outputs[0], use.node)
+            return _quantized_match(name, use.node.outputs[0], use.node)
     return None
 
 
 def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
-    """The node that makes the tensor is in both models, and a QuantizeLinear follows it.
+    """Return the match where the node that makes a tensor is in both models, and a QuantizeLinear follows it.
 
-    Not where clips alone read the tensor: its quantized values may already be those of the clip. Nor where
+    None where clips alone read the tensor: its quantized values may already be those of the clip. Nor where
     the node makes the tensor with equalized channels, which is another one.
     """
     producer = original.producer()
@@ -555,10 +514,10 @@ def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match |
         return None
     if node.outputs[index].name == equalized_name(name_of(original)):
         return None
-    return _for_readers(name_of(original), node.outputs[index])
+    return _quantized_by_reader(name_of(original), node.outputs[index])
 
 
-def _read_with(name: str, value: ir.Value, node: ir.Node) -> Match | None:
+def _quantized_match(name: str, value: ir.Value, node: ir.Node) -> Match | None:
     """Return the match for a quantized tensor with scale and zero point of a (De)QuantizeLinear.
 
     None for parameters that are computed, for blocks, and for 4-bit types.

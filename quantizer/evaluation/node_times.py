@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,24 @@ def node_times(
                 for name, session, wanted in zip(models, sessions, outputs, strict=True):
                     run(session, wanted, sample, name)
             rounds += 1
-        return tuple(
-            _executed(Path(folder, f"{number}.onnx"), Path(session.end_profiling()), len(samples))
-            for number, session in enumerate(sessions)
-        )
+        executed = []
+        for number, session in enumerate(sessions):
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+            times, nameless = _times(events, len(samples))
+            graph = onnx.load(Path(folder, f"{number}.onnx"), load_external_data=False).graph
+            executed.append(
+                tuple(
+                    Executed(
+                        node.name,
+                        node.op_type,
+                        tuple(node.input),
+                        tuple(node.output),
+                        (times.get(node.name) if node.name else next(nameless[node.op_type], None)) or 0.0,
+                    )
+                    for node in graph.node
+                )
+            )
+        return tuple(executed)
 
 
 def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.InferenceSession:
@@ -87,23 +101,9 @@ def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.Inferenc
     return open_session(str(path), name, options=options)
 
 
-def _executed(optimized: Path, events: Path, samples: int) -> tuple[Executed, ...]:
-    """Join the optimised graph and the times that onnxruntime has written."""
-    graph = onnx.load(optimized, load_external_data=False).graph
-    times, nameless = _times(json.loads(events.read_text(encoding="utf-8")), samples)
-    waiting = {op: iter(durations) for op, durations in nameless.items()}
-    executed = []
-    for node in graph.node:
-        spent = times.get(node.name) if node.name else next(waiting.get(node.op_type, iter(())), None)
-        executed.append(
-            Executed(node.name, node.op_type, tuple(node.input), tuple(node.output), spent or 0.0)
-        )
-    return tuple(executed)
-
-
 def _times(
     events: Sequence[Mapping[str, Any]], samples: int
-) -> tuple[dict[str, float], dict[str, list[float]]]:
+) -> tuple[dict[str, float], Mapping[str, Iterator[float]]]:
     """Return microseconds by name; and by operator, in order of execution, those of nodes without a name.
 
     The profiler calls a node without a name by its operator and index. Nodes in subgraphs of an If or a Loop
@@ -118,13 +118,14 @@ def _times(
             op = str(event["args"]["op_name"])
             if re.fullmatch(rf"{re.escape(op)}_{event['args']['node_index']}", name):
                 nameless[name] = op
-    spent = {name: _typical(durations, samples) for name, durations in runs.items()}
+    # The mean over the samples of the least time on each; the samples take turns.
+    times = {
+        name: sum(min(durations[first::samples]) for first in range(samples)) / samples
+        for name, durations in runs.items()
+    }
     by_operator: dict[str, list[float]] = defaultdict(list)
     for name, op in nameless.items():
-        by_operator[op].append(spent[name])
-    return spent, by_operator
-
-
-def _typical(durations: Sequence[float], samples: int) -> float:
-    """Return the mean over the samples of the least time on each; the first runs are part of it."""
-    return sum(min(durations[index::samples]) for index in range(samples)) / samples
+        by_operator[op].append(times[name])
+    return times, defaultdict(
+        lambda: iter(()), {op: iter(durations) for op, durations in by_operator.items()}
+    )

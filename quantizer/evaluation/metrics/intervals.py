@@ -16,11 +16,11 @@ Z95 = 1.959963984540054
 RESAMPLES, SEED = 400, 0
 """Of the bootstrap: the same draws for every metric, so that a figure is the same again."""
 
-FEWEST_DIFFERING = 5
+MIN_DIFFERING = 5
 """Units that have to differ before their spread says something of other units (`is_few`)."""
 
 ROUNDING = 1e-9
-"""Differences below this share of everything are those of float64 sums over a million values, and none."""
+"""Differences below this share of the largest drop are those of float64 sums over a million values."""
 
 
 def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[float, float]:
@@ -101,24 +101,24 @@ UNKNOWN = Interval(-math.inf, math.inf, math.inf)
 """Of a drop that nothing was learned about."""
 
 
-def drop_interval(drops: Floats, everything: float = 100.0) -> Interval:
+def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
     """Return the 95 % interval of the mean of what rows or samples lose, in their unit: Student's.
 
-    Where rows are right or wrong (drops of 0 and of everything), or too few of them differ (`is_few`), the
-    spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more
+    Where rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`),
+    the spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more
     (`with_two_added`), which has a width whatever the rows show.
 
     Args:
         drops: float64 of shape [units].
-        everything: the largest drop that there can be; inf for unknown.
+        largest_drop: the largest drop that there can be; inf for unknown.
     """
     n, mean, spread = drops.size, float(drops.mean()), float(drops.std())
-    differing = int((np.abs(drops) > ROUNDING * np.minimum(everything, 100.0)).sum())
-    counted = bool(np.isin(np.abs(drops), (0.0, everything)).all())
+    differing = int((np.abs(drops) > ROUNDING * np.minimum(largest_drop, 100.0)).sum())
+    counted = bool(np.isin(np.abs(drops), (0.0, largest_drop)).all())
     if counted or is_few(differing, n) or np.ptp(drops) <= ROUNDING * abs(mean):
-        return with_two_added(mean, spread, n, everything)
-    half = student95(n - 1) * spread / math.sqrt(n - 1) if n > 1 else 2.0 * everything
-    return Interval(max(-everything, mean - half), min(everything, mean + half), spread)
+        return with_two_added(mean, spread, n, largest_drop)
+    half = student95(n - 1) * spread / math.sqrt(n - 1) if n > 1 else 2.0 * largest_drop
+    return Interval(max(-largest_drop, mean - half), min(largest_drop, mean + half), spread)
 
 
 def is_few(differing: int, units: int) -> bool:
@@ -128,32 +128,33 @@ def is_few(differing: int, units: int) -> bool:
     with another word says how often a line changes to a factor of some ten. Fewer units than five have to
     differ all, as measured figures do.
     """
-    return differing < min(units, FEWEST_DIFFERING)
+    return differing < min(units, MIN_DIFFERING)
 
 
-def with_two_added(mean: float, spread: float, units: int, everything: float) -> Interval:
-    """Return the normal interval of a mean after one unit that loses everything and one that gains it.
+def with_two_added(mean: float, spread: float, units: int, largest_drop: float) -> Interval:
+    """Return the normal interval of a mean with two units more: one has the largest drop, one gains as much.
 
     For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`. Where nothing
-    differs in n units it ends at about 2.8 / n of everything; the rule of three, for one side, says 3 / n.
+    differs in n units it ends at about 2.8 / n of the largest drop; the rule of three, for one side, says
+    3 / n.
 
     Args:
         mean, spread: mean and standard deviation of what the units lose.
         units: how many.
-        everything: what an added one loses or gains; inf for unknown, and then nothing is known.
+        largest_drop: what an added one loses or gains; inf for unknown, and then nothing is known.
     """
-    if not math.isfinite(everything + mean + spread):
+    if not math.isfinite(largest_drop + mean + spread):
         return UNKNOWN
     n = units + 2
     centre = mean * units / n
-    variance = (units * (spread**2 + mean**2) + 2.0 * everything**2) / n - centre**2
+    variance = (units * (spread**2 + mean**2) + 2.0 * largest_drop**2) / n - centre**2
     half = Z95 * math.sqrt(variance / n)
-    most = max(everything, abs(mean))
-    return Interval(max(-most, centre - half), min(most, centre + half), spread, everything)
+    most = max(largest_drop, abs(mean))
+    return Interval(max(-most, centre - half), min(most, centre + half), spread, largest_drop)
 
 
 def bootstrap_interval(
-    drop: Callable[[Floats], Floats], units: int, everything: float = math.inf, differing: int | None = None
+    drop: Callable[[Floats], Floats], units: int, largest_drop: float = math.inf, differing: int | None = None
 ) -> Interval:
     """Return the 95 % interval of a drop that is no mean, by drawing the units anew.
 
@@ -165,7 +166,7 @@ def bootstrap_interval(
     Args:
         drop: weights of the units, float64 of shape [repeats, units] -> drop in each repeat, [repeats].
         units: how many; one unit alone says nothing of others.
-        everything: the drop of a model that is right nowhere; inf for unknown.
+        largest_drop: the drop of a model that is right nowhere; inf for unknown.
         differing: units that differ between the two models; None for unknown.
     """
     if units < 2:
@@ -177,9 +178,9 @@ def bootstrap_interval(
         worse = not np.isnan(drops).any()
         return Interval(float(drops.min()) if worse else -math.inf, math.inf, math.inf)
     error = float(drops.std())
-    is_level = np.ptp(drops) <= ROUNDING * max(abs(whole), min(everything, 100.0))
+    is_level = np.ptp(drops) <= ROUNDING * max(abs(whole), min(largest_drop, 100.0))
     if is_level or (differing is not None and is_few(differing, units)):
-        return with_two_added(whole, error * math.sqrt(units), units, everything)
+        return with_two_added(whole, error * math.sqrt(units), units, largest_drop)
     student = student95(units - 1) * math.sqrt(units / (units - 1))
     tail = 0.5 * math.erfc(student / math.sqrt(2.0))
     low, high = np.quantile(drops, [tail, 1.0 - tail])
@@ -187,14 +188,14 @@ def bootstrap_interval(
     return Interval(min(float(low), whole - half), max(float(high), whole + half), error * math.sqrt(units))
 
 
-def student95(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t; 1 % off at 3 degrees of freedom, less above.
+def student95(degrees: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t; 1 % off at 3 degrees of degrees, less above.
 
     Abramowitz and Stegun 26.7.5, three terms; it is too inaccurate for 1 and 2 degrees, which are tabulated.
     """
-    if freedom <= 2:
-        return (12.7062, 4.3027)[freedom - 1]
-    z, v = Z95, float(freedom)
+    if degrees <= 2:
+        return (12.7062, 4.3027)[degrees - 1]
+    z, v = Z95, float(degrees)
     first = (z**3 + z) / 4.0
     second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
     third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0

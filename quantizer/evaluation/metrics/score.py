@@ -25,12 +25,12 @@ from .table import MetricKind, check_metric, named_metric
 from .truth import Labels
 from .user_functions import MetricFunction, user_metric
 
-# From what was asked for to a metric with its truth.
+# From a request to a metric with its truth ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class MetricRequest:
-    """A metric as it was asked for.
+    """A metric as the user requests it.
 
     Attributes:
         metric: a name of the table with options, "module:function", or a function; None for top-1 accuracy
@@ -69,16 +69,17 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
             f"output '{output}': the model has none of this name; its outputs are {', '.join(first)}."
             f"{nearest(output, first)}"
         )
-    if metric is None and truth is None and labels is None:
-        chosen = (output or next(iter(first))) if class_axis is not None else None
-        return relative_metric(first, class_axes(model, chosen, class_axis))
+    if metric is None and request.truth is None:
+        with_classes = None if class_axis is None else output or next(iter(first))
+        return relative_metric(first, class_axes(model, with_classes, class_axis))
     if isinstance(metric, str):
         check_metric(metric)
-    asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
-    if asked is not None:
-        maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
+    named = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
+    if named is not None:
+        module, _, name = named.kind.maker.partition(":")
+        maker: Callable[[MetricSource], Metric] = getattr(import_module(f".{module}", __package__), name)
         data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
-        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, data, labels))
+        return maker(MetricSource(named, truth, output, class_axis, model, inputs, first, data, labels))
     assert metric is not None
     if request.truth is not None:
         raise ConfigError(
@@ -97,12 +98,6 @@ def reads_truth(metric: str | MetricFunction | None) -> bool:
         return False
     check_metric(metric)
     return named_metric(metric) is not None
-
-
-def _maker(text: str) -> Callable[[MetricSource], Metric]:
-    module, _, name = text.partition(":")
-    found: Callable[[MetricSource], Metric] = getattr(import_module(f".{module}", __package__), name)
-    return found
 
 
 @dataclass(frozen=True)
@@ -154,8 +149,8 @@ def score_text(score: Score) -> str:
     return f"{score.float_score:{digits}}{unit} float, {score.quantized_score:{digits}}{unit} quantized"
 
 
-FEWEST_OF_TRUTH = 4
-"""Units from which on it can be said that a truth does not fit; of fewer nobody knows."""
+MIN_UNITS_OF_TRUTH = 4
+"""Units from which on it can be said that a truth does not fit."""
 
 
 def score_of(
@@ -175,50 +170,48 @@ def score_of(
     Args:
         kind: what the figures mean.
         samples: how many there were.
-        floats, quantized: what a metric found in the outputs of both models.
-        at_random: what it found in those of the float model with the truth of their rows, and with that of
-            other rows; None for a metric that has no truth for each row.
+        floats, quantized: figures of the outputs of both models.
+        at_random: figures of the float model with the truth of its rows, and with that of other rows; None
+            for a metric that has no truth for each row.
 
     Raises:
         DataError: there is nothing to score.
     """
     if floats.units == 0:
         raise DataError("the samples: have no rows to score; check the data")
-    a, b = floats.value, quantized.value
+    float_score, quantized_score = floats.value, quantized.value
     chance = 0.0 if at_random is None else at_random[1].value
-    drop = float(_drops(kind, np.array([a]), np.array([b]))[0])
-    interval = _interval(kind, floats, quantized, chance)
     if at_random is None:
-        at_chance = fits_not = kind.higher_is_better and kind.drop == "points" and a <= 0.0
+        is_unfit = is_at_chance = kind.higher_is_better and kind.drop == "points" and float_score <= 0.0
     else:
         own, other = at_random
-        fits_not = not _interval(kind, own, other, chance).low > 0.0
-        at_chance = fits_not and own.units >= FEWEST_OF_TRUTH
-    interval = UNKNOWN if fits_not else interval
+        is_unfit = not _interval(kind, own, other, chance).low > 0.0
+        is_at_chance = is_unfit and own.units >= MIN_UNITS_OF_TRUTH
+    interval = UNKNOWN if is_unfit else _interval(kind, floats, quantized, chance)
     return Score(
         samples=samples,
         rows=floats.units,
-        float_score=a,
-        quantized_score=b,
-        drop=drop,
+        float_score=float_score,
+        quantized_score=quantized_score,
+        drop=float(_drops(kind, np.array([float_score]), np.array([quantized_score]))[0]),
         drop_low=interval.low,
         drop_high=interval.high,
         unit=kind.unit,
         drop_unit=kind.drop_unit,
         higher_is_better=kind.higher_is_better,
         chance=chance if math.isfinite(chance) else 0.0,
-        is_at_chance=at_chance,
+        is_at_chance=is_at_chance,
         spread=interval.spread,
         added=interval.added,
     )
 
 
 def _interval(kind: MetricKind, floats: Figures, quantized: Figures, chance: float) -> Interval:
-    """Return the 95 % interval of the drop; everything that there is to lose is what `chance` has lost."""
-    lost = float(np.abs(_drops(kind, np.array([floats.value]), np.array([chance]))[0]))
-    everything = 100.0 if kind.drop == "points" else lost if chance else math.inf
+    """Return the 95 % interval of the drop; the largest drop that there can be is down to `chance`."""
+    to_chance = float(np.abs(_drops(kind, np.array([floats.value]), np.array([chance]))[0]))
+    largest_drop = 100.0 if kind.drop == "points" else to_chance if chance else math.inf
     if floats.scores is not None and quantized.scores is not None and kind.drop != "relative":
-        return drop_interval(_drops(kind, floats.scores, quantized.scores), everything)
+        return drop_interval(_drops(kind, floats.scores, quantized.scores), largest_drop)
     differing = None
     if floats.counts is not None and quantized.counts is not None:
         same = floats.counts.shape == quantized.counts.shape
@@ -227,7 +220,7 @@ def _interval(kind: MetricKind, floats: Figures, quantized: Figures, chance: flo
     def drops(weights: Floats) -> Floats:
         return _drops(kind, floats.figure(weights), quantized.figure(weights))
 
-    return bootstrap_interval(drops, floats.units, everything, differing)
+    return bootstrap_interval(drops, floats.units, largest_drop, differing)
 
 
 def _drops(kind: MetricKind, floats: Floats, quantized: Floats) -> Floats:
@@ -245,7 +238,7 @@ class OtherRows:
     Every draw is the same each time. Of all rows before only some are kept, as truths may be pictures.
     """
 
-    KEPT = 8
+    MAX_KEPT_ROWS = 8
 
     def __init__(self) -> None:
         self._draw = random.Random(0)
@@ -260,8 +253,8 @@ class OtherRows:
         """
         if not metric.kind.maker or metric.at_random is not None:
             return None
-        other = self.truth(truth)
-        return None if other is None else metric.scored(other, floats)
+        other_truth = self.truth(truth)
+        return None if other_truth is None else metric.scored(other_truth, floats)
 
     def truth(self, truth: Any) -> Any:
         """Return the truth of other rows in the place of a sample's own; None where there was no other yet.
@@ -277,31 +270,27 @@ class OtherRows:
             if not others:
                 break
             place = self._draw.randrange(others)
-            beside = place - len(self._kept)
-            other = self._kept[place] if beside < 0 else rows[beside + (beside >= at)]
-            drawn.append(_in_shape(other, np.shape(row)) if is_array else other)
-        for row in rows:
+            in_sample = place - len(self._kept)
+            other = self._kept[place] if in_sample < 0 else rows[in_sample + (in_sample >= at)]
+            for axis, size in enumerate(np.shape(row) if is_array else ()):
+                # A row of another sample may have another size: it is cut off, or begun anew.
+                other = np.take(other, np.arange(size), axis=axis, mode="wrap")
+            drawn.append(other)
+        for row in rows:  # a reservoir: each row so far is kept with the same probability
             self._rows += 1
-            if len(self._kept) < self.KEPT:
+            if len(self._kept) < self.MAX_KEPT_ROWS:
                 self._kept.append(row)
-            elif (place := self._draw.randrange(self._rows)) < self.KEPT:
+            elif (place := self._draw.randrange(self._rows)) < self.MAX_KEPT_ROWS:
                 self._kept[place] = row
         if len(drawn) < len(rows):
             return None
         return drawn if not is_array else np.asarray(drawn, truth.dtype).reshape(truth.shape)
 
 
-def _in_shape(values: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array cut off, or begun anew, along each axis, so that it has a shape."""
-    for axis, size in enumerate(shape):
-        values = np.take(values, np.arange(size), axis=axis, mode="wrap")
-    return values
-
-
 def figures_at_random(
     metric: Metric, floats: Sequence[Any], at_random: Sequence[Any]
 ) -> tuple[Figures, Figures] | None:
-    """Return what a metric finds with the truth of the rows and with that of others, as `score_of` takes it.
+    """Return the figures with the truth of the rows, and with that of other rows, as `score_of` takes them.
 
     Args:
         metric: the metric.
@@ -317,18 +306,18 @@ def figures_at_random(
     return metric.figures(own), metric.figures(others)
 
 
-# Scoring two models with a metric while the samples stream by.
+# Two models are scored while the samples stream by -------------------------------------------------------
 
 
 class ScoreRun:
     """What a metric keeps of both models' outputs, sample by sample.
 
     Args:
-        opened: the first sample and the float model's outputs on it -> the metric with its truth.
+        open_with: the first sample and the float model's outputs on it -> the metric with its truth.
     """
 
-    def __init__(self, opened: Callable[[Sample, Outputs], Metric]) -> None:
-        self._opened = opened
+    def __init__(self, open_with: Callable[[Sample, Outputs], Metric]) -> None:
+        self._open_with = open_with
         self._metric: Metric | None = None
         self._floats: list[Any] = []
         self._quantized: list[Any] = []
@@ -342,8 +331,7 @@ class ScoreRun:
         Raises:
             ConfigError, DataError, ModelError: the metric, its truth or the outputs are wrong, and why.
         """
-        metric = self._metric or self._opened(sample, floats)
-        self._metric = metric
+        metric = self._metric = self._metric or self._open_with(sample, floats)
         truth, rows = metric.truth_of(sample, floats, len(self._floats), self._row)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))

@@ -41,7 +41,7 @@ class Answers:
     right: npt.NDArray[np.bool_]
     wanted: Floats
 
-    def of(self, units: npt.NDArray[np.bool_]) -> Answers:
+    def of_units(self, units: npt.NDArray[np.bool_]) -> Answers:
         """Return the answers of some of the units; the others have none, and nothing is wanted there."""
         kept = units[self.unit]
         some = self.unit[kept], self.scores[kept], self.item[kept], self.right[kept]
@@ -77,18 +77,19 @@ class ThresholdShift:
 
     @property
     def pays(self) -> bool:
-        """Whether the other threshold is worth taking: the same one loses `WORTH` points of F1 or precision,
-        and the other one has half of that back, judged on samples that it was not chosen on."""
-        for wanted, same, moved in (
+        """Whether the other threshold is worth taking: the same one loses MIN_LOST_POINTS of F1 or precision,
+        and the other one has half of that back on samples that it was not chosen on."""
+        for of_float, unchanged, moved in (
             (self.f1, self.unchanged_f1, self.quantized_f1),
             (self.precision, self.unchanged_precision, self.quantized_precision),
         ):
-            if wanted - same >= WORTH and self.quantized_f1 > self.unchanged_f1 - WORTH / 2.0:
-                return wanted - moved <= (wanted - same) / 2.0
+            keeps_f1 = self.quantized_f1 > self.unchanged_f1 - MIN_LOST_POINTS / 2.0
+            if of_float - unchanged >= MIN_LOST_POINTS and keeps_f1:
+                return of_float - moved <= (of_float - unchanged) / 2.0
         return False
 
 
-WORTH = 0.5
+MIN_LOST_POINTS = 0.5
 """Points of F1 or precision from which on a threshold is worth changing."""
 
 
@@ -128,16 +129,16 @@ class ScoreShift:
         """What to change, a sentence for each threshold that is worth changing."""
         for one in self.thresholds:
             if one.pays:
-                what, wanted, same, moved = max(
+                figure, of_float, unchanged, moved = max(
                     ("F1", one.f1, one.unchanged_f1, one.quantized_f1),
                     ("precision", one.precision, one.unchanged_precision, one.quantized_precision),
-                    key=lambda known: known[1] - known[2],
+                    key=lambda figures: figures[1] - figures[2],
                 )
                 where = "lower" if self.mean < 0.0 else "higher"
                 yield (
                     f"scores are {abs(self.mean):.2g} {where}: use threshold {one.quantized_threshold:.3g} "
-                    f"instead of {one.threshold:g} ({what} {moved:.1f} % instead of {same:.1f} %; float has "
-                    f"{wanted:.1f} %)"
+                    f"instead of {one.threshold:g} ({figure} {moved:.1f} % instead of {unchanged:.1f} %; "
+                    f"float has {of_float:.1f} %)"
                 )
 
 
@@ -152,7 +153,13 @@ def score_shift(
         thresholds: of the float model.
     """
     units = len(floats.wanted)
-    unit, before, after = _paired(floats, quantized)
+    # Unit and both scores of each item that both models have an answer to.
+    places = [np.flatnonzero(answers.item >= 0) for answers in (floats, quantized)]
+    _, mine, theirs = np.intersect1d(
+        floats.item[places[0]], quantized.item[places[1]], assume_unique=True, return_indices=True
+    )
+    mine, theirs = places[0][mine], places[1][theirs]
+    unit, before, after = floats.unit[mine], floats.scores[mine], quantized.scores[theirs]
     near = (before + after) / 2.0 >= min(thresholds)  # both count alike: none is chosen for being high
     unit, moved = unit[near], (after - before)[near]
     if not moved.size:
@@ -173,41 +180,41 @@ def score_shift(
     )
 
 
-def _paired(floats: Answers, quantized: Answers) -> tuple[Ints, Floats, Floats]:
-    """Return unit and both scores of each item that both models have an answer to."""
-    sides = [answers.item >= 0 for answers in (floats, quantized)]
-    _, mine, theirs = np.intersect1d(
-        floats.item[sides[0]], quantized.item[sides[1]], assume_unique=True, return_indices=True
-    )
-    mine, theirs = np.flatnonzero(sides[0])[mine], np.flatnonzero(sides[1])[theirs]
-    return floats.unit[mine], floats.scores[mine], quantized.scores[theirs]
-
-
 def _threshold_shift(floats: Answers, quantized: Answers, threshold: float) -> ThresholdShift:
+    # The other threshold is chosen on one half of the units and tested on the other, and the other way round.
     even = np.arange(len(floats.wanted)) % 2 == 0
-    sums = np.zeros(3)
-    for chosen, judged in ((even, ~even), (~even, even)):
-        there = standing_for(floats.of(chosen), quantized.of(chosen), threshold)
-        sums += quantized.of(judged).counts(there)
+    counts = np.zeros(3)
+    for chosen_on, tested_on in ((even, ~even), (~even, even)):
+        chosen = equivalent_threshold(floats.of_units(chosen_on), quantized.of_units(chosen_on), threshold)
+        counts += quantized.of_units(tested_on).counts(chosen)
     precision, f1 = _precision_and_f1(*floats.counts(threshold))
-    same_precision, same_f1 = _precision_and_f1(*quantized.counts(threshold))
-    other = standing_for(floats, quantized, threshold)
-    return ThresholdShift(threshold, precision, f1, same_precision, same_f1, other, *_precision_and_f1(*sums))
+    unchanged_precision, unchanged_f1 = _precision_and_f1(*quantized.counts(threshold))
+    quantized_precision, quantized_f1 = _precision_and_f1(*counts)
+    return ThresholdShift(
+        threshold=threshold,
+        precision=precision,
+        f1=f1,
+        unchanged_precision=unchanged_precision,
+        unchanged_f1=unchanged_f1,
+        quantized_threshold=equivalent_threshold(floats, quantized, threshold),
+        quantized_precision=quantized_precision,
+        quantized_f1=quantized_f1,
+    )
 
 
-def standing_for(floats: Answers, quantized: Answers, threshold: float) -> float:
+def equivalent_threshold(floats: Answers, quantized: Answers, threshold: float) -> float:
     """Return the threshold that lets as many answers of the quantized model through, or as nearly as it can.
 
     Scores of integers come in steps, and many are equal: the threshold lies in the middle between two that
     there are. It is the float model's own where this lets as many through, or a model has no answers.
     """
-    wanted = floats.counts(threshold)[0]
-    if quantized.counts(threshold)[0] == wanted:
+    of_float = floats.counts(threshold)[0]
+    if quantized.counts(threshold)[0] == of_float:
         return threshold
     values, counts = np.unique(-quantized.scores, return_counts=True)
-    if not wanted or not values.size:
+    if not of_float or not values.size:
         return threshold
-    last = int(np.argmin(np.abs(np.cumsum(counts) - wanted)))
+    last = int(np.argmin(np.abs(np.cumsum(counts) - of_float)))
     below = -values[last + 1] if last + 1 < len(values) else -values[last]
     return float((-values[last] + below) / 2.0)
 
@@ -255,23 +262,22 @@ def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShi
 
     None where a model gives no probabilities, or another number of rows.
     """
-    sides = [_joined(samples) for samples in (floats, quantized)]
-    if any(side is None for side in sides):
+    scores = [[sample.scores for sample in side if sample.scores is not None] for side in (floats, quantized)]
+    if not floats or len(scores[0]) < len(floats) or len(scores[1]) < len(quantized):
         return None
-    a, b = sides
-    assert a is not None
-    assert b is not None
-    if len(a[0]) != len(b[0]):
+    classes = [np.concatenate([sample.classes for sample in side]) for side in (floats, quantized)]
+    if classes[0].size != classes[1].size:
         return None
-    rows = np.arange(len(a[0]))
-    same = np.where(a[1] == b[1], rows, -1)
-    answers = [Answers(rows, side[2], same, side[0], np.ones(len(rows))) for side in (a, b)]
+    rows = np.arange(classes[0].size)
+    same = np.where(classes[0] == classes[1], rows, -1)
+    answers = [
+        Answers(
+            unit=rows,
+            scores=np.concatenate(of_side),
+            item=same,
+            right=np.concatenate([sample.right for sample in side]),
+            wanted=np.ones(rows.size),
+        )
+        for side, of_side in zip((floats, quantized), scores, strict=True)
+    ]
     return score_shift("rows", answers[0], answers[1], ROW_THRESHOLDS)
-
-
-def _joined(samples: Sequence[Rows]) -> tuple[npt.NDArray[np.bool_], Ints, Floats] | None:
-    scores = [sample.scores for sample in samples if sample.scores is not None]
-    if not samples or len(scores) < len(samples):
-        return None
-    right, classes = ([getattr(sample, name) for sample in samples] for name in ("right", "classes"))
-    return np.concatenate(right), np.concatenate(classes), np.concatenate(scores)

@@ -45,7 +45,7 @@ class MetricKind:
     """One kind of metric.
 
     Attributes:
-        name: as it is asked for; "top-K" and "recall@K" with a number for K.
+        name: as users write it; "top-K" and "recall@K" with a number for K.
         title: for people.
         maker: "module:function" below this room, which opens it with its truth.
         truth: what file it reads.
@@ -234,24 +234,24 @@ KINDS: tuple[MetricKind, ...] = (
     ),
     MetricKind("r2", "coefficient of determination", "regression:r2", _NUMBERS, interval="bootstrap"),
 )
-"""Every built-in metric that can be asked for by name."""
+"""Every built-in metric that has a name."""
 
 AGREEMENT = MetricKind("agreement", "top-1 agreement with the float model", "", "none", "the float model")
 CORRELATION = MetricKind(
     "correlation", "correlation with the float model's outputs", "", "none", "the float model"
 )
 OWN = MetricKind("file.py:function", "a function of one's own", "", "what the function reads", unit="")
-"""Metrics that no name of the table asks for."""
+"""Metrics without a name in the table."""
 
 _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")
 
 
 @dataclass(frozen=True)
 class NamedMetric:
-    """A metric of the table, as it was asked for.
+    """A metric of the table, as the user names it.
 
     Attributes:
-        text: what was asked for.
+        text: the name with its options, as the user wrote it.
         kind: its entry.
         number: the K of "top-K" and "recall@K"; 1 elsewhere.
         options: all of its options.
@@ -275,21 +275,34 @@ def metric_names() -> Iterator[str]:
 
 
 def named_metric(text: str) -> NamedMetric | None:
-    """Return the metric of the table that a text asks for, as in "top-5" or "map50:nms=0.6".
+    """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6".
 
-    None where it asks for none: "module:function" is a function of one's own.
+    None where it names none: "module:function" is a function of one's own.
 
     Raises:
         ConfigError: an option or its value is not allowed, or K is 0.
     """
     match = _NAME.fullmatch(text)
-    kind = None if match is None else _kind(match[1], match[2])
-    if match is None or kind is None:
+    if match is None:
+        return None
+    name = match[1] + ("" if match[2] is None else "K")
+    kind = next((kind for kind in KINDS if kind.name == name), None)
+    if kind is None:
         return None
     number = int(match[2] or 1)
     if number < 1:
         raise ConfigError(f"metric '{text}': counts from 1; give a number above 0")
-    return NamedMetric(text, kind, number, _options(text, kind, match[3] or ""))
+    options = dict(kind.options)
+    for part in filter(None, (match[3] or "").split(",")):
+        name, equals, value = part.partition("=")
+        if name not in options or not equals:
+            names = ", ".join(options) or "none"
+            raise ConfigError(
+                f"metric '{text}': '{part}' is no option of it; its options are {names}, as in "
+                f"{kind.name}:{next(iter(options), 'option')}=value.{nearest(name, options)}"
+            )
+        options[name] = _option_value(text, name, value, kind.options[name])
+    return NamedMetric(text, kind, number, options)
 
 
 def check_metric(text: str) -> None:
@@ -298,10 +311,10 @@ def check_metric(text: str) -> None:
     Raises:
         ConfigError: the text is neither in the table nor names a function, or its library is not installed.
     """
-    asked = named_metric(text)
-    if asked is not None and asked.kind.library:
-        library(asked.kind.library, f"metric '{text}'", "metrics")
-    if asked is None and ":" not in text:
+    metric = named_metric(text)
+    if metric is not None and metric.kind.library:
+        library(metric.kind.library, f"metric '{text}'", "metrics")
+    if metric is None and ":" not in text:
         names = list(metric_names())
         raise ConfigError(
             f"metric '{text}': there is no such metric; use one of {', '.join(names)}, or a function of your "
@@ -309,26 +322,7 @@ def check_metric(text: str) -> None:
         )
 
 
-def _kind(name: str, number: str | None) -> MetricKind | None:
-    wanted = name + ("" if number is None else "K")
-    return next((kind for kind in KINDS if kind.name == wanted), None)
-
-
-def _options(text: str, kind: MetricKind, written: str) -> dict[str, Option]:
-    options = dict(kind.options)
-    for part in filter(None, written.split(",")):
-        name, equals, value = part.partition("=")
-        if name not in options or not equals:
-            known = ", ".join(options) or "none"
-            raise ConfigError(
-                f"metric '{text}': '{part}' is no option of it; its options are {known}, as in "
-                f"{kind.name}:{next(iter(options), 'option')}=value.{nearest(name, options)}"
-            )
-        options[name] = _value(text, name, value, kind.options[name])
-    return options
-
-
-def _value(text: str, name: str, value: str, default: Option) -> Option:
+def _option_value(text: str, name: str, value: str, default: Option) -> Option:
     """Return the value of an option as the type of its default."""
     try:
         if isinstance(default, bool):

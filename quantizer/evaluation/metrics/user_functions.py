@@ -15,7 +15,7 @@ import numpy as np
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.samples.functions import load_function, user_code
-from .metric import Figures, Floats, Metric, Outputs, mean_of
+from .metric import Figures, Metric, Outputs, mean_of
 from .table import OWN
 from .truth import Place
 
@@ -39,11 +39,25 @@ def user_metric(metric: str | MetricFunction) -> Metric:
         raise ConfigError(f"--metric {name}: names no function; name one as module:function")
     function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
 
-    def figures(found: Sequence[tuple[int, Outputs]]) -> Figures:
-        indices, outputs = [index for index, _ in found], [values for _, values in found]
+    def figures(kept: Sequence[tuple[int, Outputs]]) -> Figures:
+        indices, outputs = [index for index, _ in kept], [values for _, values in kept]
         with user_code(f"--metric {name}"):
             scores = function(outputs, indices)
-        return mean_of(_checked(scores, len(found), name))
+        try:
+            values = np.asarray(scores, np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"--metric {name}: returned no numbers ({error}); return one score for each sample"
+            ) from error
+        if values.shape != (len(kept),) or not ((values >= 0.0) & (values <= 100.0)).all():
+            shown = f"an array of shape {list(values.shape)}"
+            if values.size and values.ndim == 1:
+                shown = f"{values.size} scores from {values.min():g} to {values.max():g}"
+            raise DataError(
+                f"--metric {name}: returned {shown} for {len(kept)} samples; "
+                "return one score for each sample, from 0 to 100"
+            )
+        return mean_of(values)
 
     def truth(place: Place, outputs: Outputs) -> tuple[Any, int]:
         return place.index, 0
@@ -62,27 +76,6 @@ def user_metric(metric: str | MetricFunction) -> Metric:
 def function_name(metric: str | MetricFunction) -> str:
     """Return what messages call a metric: "module:function", or the name of the function."""
     return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
-
-
-def _checked(scores: object, count: int, name: str) -> Floats:
-    try:
-        values = np.asarray(scores, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"--metric {name}: returned no numbers ({error}); return one score for each sample"
-        ) from error
-    if values.shape != (count,) or not ((values >= 0.0) & (values <= 100.0)).all():
-        raise DataError(
-            f"--metric {name}: returned {_short(values)} for {count} samples; "
-            "return one score for each sample, from 0 to 100"
-        )
-    return values
-
-
-def _short(values: Floats) -> str:
-    if values.size and values.ndim == 1:
-        return f"{values.size} scores from {values.min():g} to {values.max():g}"
-    return f"an array of shape {list(values.shape)}"
 
 
 def _code(function: Callable[..., object]) -> bytes:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from qprof_onnx.cli.commands.evaluate import evaluation_json, evaluation_text
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.baseline import held_against, load_baseline
+from qprof_onnx.quantizer.evaluation.baseline import compare_with_baseline, load_baseline
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Slack
@@ -28,7 +28,7 @@ def earlier(measured: Evaluation, tmp_path: Path):
 
 
 def test_an_evaluation_is_not_worse_than_itself(measured, earlier) -> None:
-    found = held_against(measured, earlier, "b.json", Slack(0.0, 0.0, 0.0, 0.0))
+    found = compare_with_baseline(measured, earlier, "b.json", Slack(0.0, 0.0, 0.0, 0.0))
     assert (found.passed, found.failures, found.gated) == (True, (), True)
     assert "gate       passed, not worse than b.json" in evaluation_text(found)
 
@@ -43,7 +43,7 @@ def test_each_figure_that_is_worse_fails(measured, earlier) -> None:
         quantized_bytes=2 * measured.quantized_bytes,
         latency=replace(FAST, speedup=1.0),
     )
-    found = held_against(worse, earlier, "b.json", Slack())
+    found = compare_with_baseline(worse, earlier, "b.json", Slack())
     assert [f.demand for f in found.failures] == [
         f"baseline_{name}" for name in ("score", "sqnr", "size", "speedup")
     ]
@@ -55,16 +55,18 @@ def test_each_figure_that_is_worse_fails(measured, earlier) -> None:
 
 def test_slack_allows_a_little(measured, earlier) -> None:
     slower = replace(measured, latency=replace(FAST, speedup=1.75))
-    assert held_against(slower, earlier, "b.json", Slack()).passed
-    assert not held_against(slower, earlier, "b.json", Slack(speedup=5.0)).passed
+    assert compare_with_baseline(slower, earlier, "b.json", Slack()).passed
+    assert not compare_with_baseline(slower, earlier, "b.json", Slack(speedup=5.0)).passed
 
 
 def test_a_score_where_lower_is_better_may_not_grow(measured, earlier) -> None:
     rate = replace(measured.score, higher_is_better=False)
     grown = replace(measured, score=replace(rate, quantized_score=rate.quantized_score + 1.0))
-    assert [f.demand for f in held_against(grown, earlier, "b.json", Slack()).failures] == ["baseline_score"]
+    assert [f.demand for f in compare_with_baseline(grown, earlier, "b.json", Slack()).failures] == [
+        "baseline_score"
+    ]
     less = replace(measured, score=replace(rate, quantized_score=rate.quantized_score - 1.0))
-    assert held_against(less, earlier, "b.json", Slack()).passed
+    assert compare_with_baseline(less, earlier, "b.json", Slack()).passed
 
 
 @pytest.mark.parametrize(
@@ -83,12 +85,12 @@ def test_a_baseline_of_something_else_is_refused(measured, earlier, changes, mes
     }
     other = replace(measured, **{**changes, **inner})
     with pytest.raises(ConfigError, match=f"b.json: is about {message}"):
-        held_against(other, earlier, "b.json", Slack())
+        compare_with_baseline(other, earlier, "b.json", Slack())
 
 
 def test_a_speedup_on_other_threads_is_not_compared(measured, earlier) -> None:
     other = replace(measured, latency=replace(FAST, speedup=1.0, threads=2))
-    found = held_against(other, earlier, "b.json", Slack())
+    found = compare_with_baseline(other, earlier, "b.json", Slack())
     assert found.passed
     assert "b.json: its speedup was measured on another number of threads" in found.remarks
 

@@ -22,7 +22,7 @@ from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
 from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs
-from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, _in_shape
+from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 
@@ -247,7 +247,9 @@ def test_other_rows_are_never_the_row_itself_and_have_its_shape() -> None:
     drawn = OtherRows().truth(np.arange(50))
     assert (drawn != np.arange(50)).all()
     assert OtherRows().truth(["a", "b"]) == ["b", "a"]
-    assert _in_shape(np.array([[1, 2], [3, 4]]), (3, 1)).tolist() == [[1], [3], [1]]
+    pictures = OtherRows()
+    assert pictures.truth(np.array([[[1, 2], [3, 4]]])) is None
+    assert pictures.truth(np.zeros((1, 3, 1), int)).tolist() == [[[1], [3], [1]]]
 
 
 def test_r2_keeps_its_digits_where_numbers_are_large_and_hardly_vary(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from qprof_onnx.quantizer.evaluation.metrics.score_shift import (
     Answers,
     Rows,
     confidences,
+    equivalent_threshold,
     score_shift,
     shift_of_rows,
-    standing_for,
 )
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 
@@ -38,7 +38,7 @@ def detector(seed: int = 0) -> Answers:
 def test_the_threshold_follows_any_rising_change_of_the_scores(power: float, threshold: float) -> None:
     floats = detector()
     quantized = replace(floats, scores=floats.scores**power)
-    there = standing_for(floats, quantized, threshold)
+    there = equivalent_threshold(floats, quantized, threshold)
     assert quantized.counts(there) == floats.counts(threshold)
 
 
@@ -79,7 +79,7 @@ def test_noise_without_a_shift_is_no_reason_for_another_threshold() -> None:
 def test_equal_scores_of_integers_pass_together_or_not_at_all() -> None:
     floats = detector()
     quantized = replace(floats, scores=np.round(floats.scores * 8) / 8)
-    there = standing_for(floats, quantized, 0.3)
+    there = equivalent_threshold(floats, quantized, 0.3)
     assert there not in quantized.scores
     wanted = floats.counts(0.3)[0]
     steps = [abs(quantized.counts(step / 8)[0] - wanted) for step in range(9)]
