@@ -29,8 +29,8 @@ from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.graph import Graph, Node
-from ..plan.plan import NodePlan, QuantPlan
+from ..operators.graph import Graph
+from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import contracted
@@ -203,32 +203,33 @@ def _plan_before_equalization(plan: QuantPlan, facts: PlanningFacts, view: Plann
     return with_int8_weights(view, decide(view, view.by_planned_node(floats)), without=whole)
 
 
-def noise_names(analysis: Analysis) -> Mapping[str, str]:
-    """Return, for each tensor of the plan, the tensor whose noise is estimated: before equalization."""
-    before = {equalized_name(name): name for name in analysis.plan.adjustments.equalization}
-    return {name: before.get(name, name) for name in analysis.graph.values}
-
-
 # Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------
 
-MOST_OUTPUTS = 12
+MAX_OUTPUTS = 12
 """Outputs whose noise a report takes apart: those with the lowest SQNR."""
 
-COLUMNS = 256
+TENSORS_AT_ONCE = 256
 """Tensors whose noise is estimated at once: the flow has a number for each of them at every tensor."""
 
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
     """Return where the noise of each output comes from, the output with the lowest SQNR first."""
-    flow = noise.flow_to(noise.estimator.gains.outputs_with_signal())
+    flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):
         by_node[source.node] = by_node.get(source.node, np.zeros(len(flow.outputs))) + source.share
-    found = [
-        _budget(name, {node: float(shares[at]) for node, shares in by_node.items()}, noise.limits)
-        for at, name in enumerate(flow.outputs)
-    ]
-    return tuple(sorted((b for b in found if b is not None), key=lambda b: b.sqnr)[:MOST_OUTPUTS])
+    budgets = []
+    for at, output in enumerate(flow.outputs):
+        shares = {node: float(of_outputs[at]) for node, of_outputs in by_node.items()}
+        total = sum(shares.values())
+        if not 0.0 < total < math.inf:
+            continue
+        order = sorted(shares.items(), key=lambda pair: -pair[1])
+        parts = (NoisePart(node, share / total, decibels_of(share)) for node, share in order if share > 0.0)
+        allowed = limits.allowed(output) if output in limits.kinds or limits.least is not None else math.inf
+        limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
+        budgets.append(NoiseBudget(output, decibels_of(total), limit, tuple(parts)))
+    return tuple(sorted(budgets, key=lambda budget: budget.sqnr)[:MAX_OUTPUTS])
 
 
 def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
@@ -236,17 +237,6 @@ def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
     estimator = noise.estimator
     yield from estimator.sources(flow, noise.plan)
     yield from estimator.dynamic_inputs(flow, noise.plan)
-
-
-def _budget(output: str, noise: Mapping[str, float], limits: NoiseLimits) -> NoiseBudget | None:
-    total = sum(noise.values())
-    if not 0.0 < total < math.inf:
-        return None
-    order = sorted(noise.items(), key=lambda pair: -pair[1])
-    parts = (NoisePart(name, part / total, decibels_of(part)) for name, part in order if part > 0.0)
-    allowed = limits.allowed(output) if output in limits.kinds or limits.least is not None else math.inf
-    limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
-    return NoiseBudget(output, decibels_of(total), limit, tuple(parts))
 
 
 def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
@@ -258,12 +248,12 @@ def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, f
     """
     powers = noise.estimator.gains.powers
     names = [n for n in dict.fromkeys(tensors) if n in noise.facts.graph.values and powers.get(n)]
-    found: dict[str, float] = {}
-    for first in range(0, len(names), COLUMNS):
-        flow = noise.flow_to(tuple(names[first : first + COLUMNS]))
+    sqnr: dict[str, float] = {}
+    for first in range(0, len(names), TENSORS_AT_ONCE):
+        flow = noise.flow_to(tuple(names[first : first + TENSORS_AT_ONCE]))
         total = sum((s.share for s in _sources(noise, flow)), np.zeros(len(flow.outputs)))
-        found |= {n: decibels_of(x) for n, x in zip(flow.outputs, total.tolist(), strict=True) if x > 0.0}
-    return found
+        sqnr |= {n: decibels_of(x) for n, x in zip(flow.outputs, total.tolist(), strict=True) if x > 0.0}
+    return sqnr
 
 
 def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple[TensorNoiseRecord, ...]:
@@ -273,48 +263,49 @@ def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple
         analysis: of the plan; None for no estimates.
         layers: what was measured; None for nothing.
     """
-    if layers is None:
-        return () if analysis is None else tuple(_estimated_only(analysis))
-    names = {} if analysis is None else noise_names(analysis)
     noise = None if analysis is None else analysis.noise
-    found = {}
-    if noise is not None:
-        found = estimated_noise(noise, (layer.tensor for layer in layers.layers))
-    return tuple(
-        TensorNoiseRecord(
-            tensor=layer.tensor,
-            operator=layer.op_type,
-            estimated=None if _is_equalized(layer.tensor, names) else found.get(layer.tensor),
-            measured=None if layer.effective is None else layer.effective.sqnr,
-            drop=layer.sqnr_drop,
-            is_quantized=layer.type == "quantized",
-            after=layer.after,
-            is_equalized=_is_equalized(layer.tensor, names),
-        )
-        for layer in layers.layers
-    )
-
-
-def _is_equalized(tensor: str, names: Mapping[str, str]) -> bool:
-    return names.get(tensor, tensor) != tensor
-
-
-def _estimated_only(analysis: Analysis) -> Iterator[TensorNoiseRecord]:
-    noise, graph = analysis.noise, analysis.graph
-    if noise is None:
-        return
-    names = noise_names(analysis)
-    tensors = [n for n in graph.values if n in analysis.plan.tensors and not graph.is_constant(n)]
-    found = estimated_noise(noise, (names[name] for name in [*tensors, *graph.outputs]))
-    for name in dict.fromkeys([*tensors, *graph.outputs]):
-        if names[name] in found:
-            maker = graph.producer(name)
-            operator = "input" if maker is None else maker.op_type
-            is_quantized = name in analysis.plan.tensors
-            equalized = _is_equalized(name, names)
-            yield TensorNoiseRecord(
-                name, operator, found[names[name]], None, None, is_quantized, is_equalized=equalized
+    equalized: Mapping[str, str] = {}
+    if analysis is not None:
+        # Name of each equalized tensor -> that of the tensor before, which its noise is estimated for.
+        equalized = {equalized_name(name): name for name in analysis.plan.adjustments.equalization}
+    if layers is not None:
+        tensors = [layer.tensor for layer in layers.layers]
+        estimated = {} if noise is None else estimated_noise(noise, tensors)
+        return tuple(
+            TensorNoiseRecord(
+                tensor=layer.tensor,
+                operator=layer.op_type,
+                estimated=None if layer.tensor in equalized else estimated.get(layer.tensor),
+                measured=None if layer.effective is None else layer.effective.sqnr,
+                drop=layer.sqnr_drop,
+                is_quantized=layer.type == "quantized",
+                after=layer.after,
+                is_equalized=layer.tensor in equalized,
             )
+            for layer in layers.layers
+        )
+    if analysis is None or noise is None:
+        return ()
+    graph, quantized = analysis.graph, analysis.plan.tensors
+    names = [name for name in graph.values if name in quantized and not graph.is_constant(name)]
+    before = {name: equalized.get(name, name) for name in (*names, *graph.outputs)}
+    estimated = estimated_noise(noise, before.values())
+    records = []
+    for name, original in before.items():
+        if original in estimated:
+            maker = graph.producer(name)
+            records.append(
+                TensorNoiseRecord(
+                    tensor=name,
+                    operator="input" if maker is None else maker.op_type,
+                    estimated=estimated[original],
+                    measured=None,
+                    drop=None,
+                    is_quantized=name in quantized,
+                    is_equalized=name in equalized,
+                )
+            )
+    return tuple(records)
 
 
 # What a report says of each node: what it costs, what int8 would bring, why it stays float ---------------
@@ -337,8 +328,47 @@ def node_records(
         measured: times of the nodes; None where they were not measured.
     """
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
-    times = Costs({}, {}, {}) if measured is None else measured.costs
-    return tuple(_record(node, analysis, noise.get(node.name), times) for node in analysis.graph.nodes)
+    measured_times = Costs({}, {}, {}) if measured is None else measured.costs
+    plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
+    records = []
+    for node in graph.nodes:
+        name, entry = node.name, plan.nodes[node.name]
+        floating = planned = quantized = conversions = None
+        if analysis.costs is not None:
+            model, costs = analysis.costs
+            floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
+            # A float node has a price in int8 where it reads a float activation and int8 is a choice for it.
+            reads_floats = node.rule is not None and any(graph.is_float(one) for one in node.activations)
+            reason = entry.because
+            is_choice = isinstance(reason, FloatReason) and reason.code not in NO_PRICE
+            if entry.stays_float and is_choice and reads_floats:
+                price = price_of(node, plan, model, costs)
+                quantized, conversions = price.integer, price.conversions
+        multiply_adds = 0.0
+        if node.output in profile:  # elements of one sample, for all operators but products
+            elements = profile[node.output].count / max(profile.data.samples, 1)
+            multiply_adds = elements * multiplications(node, graph)
+        records.append(
+            NodeRecord(
+                name=name,
+                operator=node.op_type,
+                kind=entry.kind.value,
+                reason=entry.reason,
+                code=entry.float_reason.code.value if entry.stays_float else "",
+                inputs=tuple(dict.fromkeys(one for one in node.inputs if one and not graph.is_constant(one))),
+                outputs=tuple(one for one in node.outputs if one),
+                float_us=floating,
+                planned_us=planned,
+                quantized_us=quantized,
+                conversions_us=conversions,
+                multiply_adds=multiply_adds,
+                noise=noise.get(name),
+                module=module_of(node),
+                measured_float_us=measured_times.floating.get(name),
+                measured_us=measured_times.integer.get(name),
+            )
+        )
+    return tuple(records)
 
 
 def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTime]:
@@ -350,79 +380,18 @@ def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTi
         yield RunTime("predicted", sum(costs.floating.values()), total, total - nodes)
     if measured is not None:
         times, conversions = measured.costs, sum(measured.costs.border.values())
+        layers = {node.name for node in analysis.graph.nodes}
         yield RunTime(
             "measured",
             sum(times.floating.values()),
             sum(times.integer.values()) + conversions,
             conversions,
-            _of_no_node(times.floating, analysis),
-            _of_no_node(times.integer, analysis),
+            sum(time for name, time in times.floating.items() if name not in layers),
+            sum(time for name, time in times.integer.items() if name not in layers),
             measured.relative_size,
             None if measured.latency is None else 1e3 * measured.latency.float_ms,
             None if measured.latency is None else 1e3 * measured.latency.quantized_ms,
         )
-
-
-def _of_no_node(times: Mapping[str, float], analysis: Analysis) -> float:
-    known = {node.name for node in analysis.graph.nodes}
-    return sum(time for name, time in times.items() if name not in known)
-
-
-def _record(node: Node, analysis: Analysis, noise: float | None, measured: Costs) -> NodeRecord:
-    name, graph = node.name, analysis.graph
-    entry = analysis.plan.nodes[name]
-    floating, planned, quantized, conversions = _times(node, entry, analysis)
-    return NodeRecord(
-        name=name,
-        operator=node.op_type,
-        kind=entry.kind.value,
-        reason=entry.reason,
-        code=entry.float_reason.code.value if entry.stays_float else "",
-        inputs=tuple(dict.fromkeys(n for n in node.inputs if n and not graph.is_constant(n))),
-        outputs=tuple(name for name in node.outputs if name),
-        float_us=floating,
-        planned_us=planned,
-        quantized_us=quantized,
-        conversions_us=conversions,
-        multiply_adds=_multiply_adds(node, analysis),
-        noise=noise,
-        module=module_of(node),
-        measured_float_us=measured.floating.get(name),
-        measured_us=measured.integer.get(name),
-    )
-
-
-def _times(
-    node: Node, entry: NodePlan, analysis: Analysis
-) -> tuple[float | None, float | None, float | None, float | None]:
-    """Return microseconds: in float, as planned, and of a float node in int8 and for its conversions."""
-    if analysis.costs is None:
-        return None, None, None, None
-    model, costs = analysis.costs
-    name = node.name
-    floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
-    reason = entry.because
-    rule = node.rule
-    priced = isinstance(reason, FloatReason) and reason.code not in NO_PRICE and rule is not None
-    if not entry.stays_float or not priced or not _reads_floats(node, analysis.graph):
-        return floating, planned, None, None
-    price = price_of(node, analysis.plan, model, costs)
-    return floating, planned, price.integer, price.conversions
-
-
-def _reads_floats(node: Node, graph: Graph) -> bool:
-    """Whether a node reads a float activation, as those do that int8 is a choice for."""
-    rule = node.rule
-    return rule is not None and any(graph.is_float(name) for name in node.activations)
-
-
-def _multiply_adds(node: Node, analysis: Analysis) -> float:
-    """Return the multiply-adds of a node in one sample; those of the elements for all but products."""
-    name = node.output
-    if name not in analysis.profile:
-        return 0.0
-    elements = analysis.profile[name].count / max(analysis.profile.data.samples, 1)
-    return elements * multiplications(node, analysis.graph)
 
 
 def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
@@ -452,8 +421,8 @@ def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatG
             code=code,
             reason=summary([plan.nodes[name].float_reason for name in names]),
             nodes=tuple(names),
-            float_us=_sum(records[name].planned_us for name in names if name in records),
-            gain_us=_sum(records[name].gain_us for name in names if name in records),
+            float_us=_known_sum(records[name].planned_us for name in names if name in records),
+            gain_us=_known_sum(records[name].gain_us for name in names if name in records),
             multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
         )
         for (code, _), names in reasons.items()
@@ -461,27 +430,27 @@ def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatG
     return tuple(sorted(groups, key=lambda g: (-(g.float_us or 0.0), -len(g.nodes))))
 
 
-def _sum(values: Iterator[float | None]) -> float | None:
+def _known_sum(values: Iterator[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 # What a report says of each tensor, of shared scales and of samples --------------------------------------
 
-SHOWN_BINS = 128
+MAX_BINS = 128
 """Most bins of a histogram in a report; they are joined two by two, so that counts stay exact."""
 
-JOINED = 16
+BINS_PER_BIN = 16
 """Equal bins that are joined to one."""
 
-MOST_KL = 400
+MAX_KL_TENSORS = 400
 """Quantized tensors of a model up to which calibrator kl is asked too: it takes 20 ms for each."""
 
-MOST_TENSORS = 1200
+MAX_TENSORS = 1200
 """Activations of which a report has a record; those that stay float are left out first."""
 
 
-SHOWN_SAMPLES = 12
+MAX_SAMPLES = 12
 """Samples that are listed."""
 
 
@@ -492,51 +461,61 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
     equalized = {equalized_name(name) for name in plan.adjustments.equalization}
     names = [n for n in graph.values if n in profile and profile[n].count and graph.is_float(n)]
     names = [n for n in names if not graph.is_constant(n)]
-    if len(names) > MOST_TENSORS:
+    if len(names) > MAX_TENSORS:
         kept = [n for n in names if n in plan.tensors]
-        kept += [n for n in names if n not in plan.tensors][: max(0, MOST_TENSORS - len(kept))]
+        kept += [n for n in names if n not in plan.tensors][: max(0, MAX_TENSORS - len(kept))]
         names = [n for n in names if n in set(kept)]
-    kl = sum(name in plan.tensors for name in names) <= MOST_KL
-    return tuple(
-        _record_of_tensors(name, analysis, groups.get(name), name in equalized, kl=kl) for name in names
-    )
+    with_kl = sum(name in plan.tensors for name in names) <= MAX_KL_TENSORS
+    records = []
+    for name in names:
+        tensor, producer, activations = profile[name], graph.producer(name), analysis.activations
+        # The values that the readers of the tensor tell apart, and the function by which they were chosen.
+        plain = effective_range(graph, name)
+        effective = plain if activations is None else activations.effective(name)
+        followed = None if effective == plain else find_following(graph, name)
+        params = plan.tensors.get(name)
+        parameters, choices = None, tuple[CalibratorChoice, ...]()
+        if params is not None and len(params.scale) == 1:
+            low, high = represented(params)
+            parameters = Parameters(
+                type=params.qtype.name,
+                scale=params.tensor_scale,
+                zero_point=params.tensor_zero_point,
+                low=low,
+                high=high,
+                clipped=clipped_share(tensor, params),
+                sqnr=_sqnr(tensor, params, effective),
+            )
+            choices = tuple(_calibrator_choices(name, analysis, params, effective, with_kl=with_kl))
+        recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
+        extremes = tensor.extremes
+        records.append(
+            TensorRecord(
+                name=name,
+                shape=shape_text(tensor.shape),
+                made_by=graph.maker(name),
+                operator="input" if producer is None else producer.op_type,
+                read_by=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
+                minimum=tensor.minimum,
+                maximum=tensor.maximum,
+                count=tensor.count,
+                zeros=tensor.zeros,
+                non_finite=recorded.nan + recorded.inf,
+                histogram=_joined_bins(tensor),
+                parameters=parameters,
+                calibrators=choices,
+                following="" if followed is None else followed.chain.operators,
+                is_equalized=name in equalized,
+                group=groups.get(name),
+                minimum_samples=() if extremes is None else tuple(e.name for e in extremes.lowest),
+                maximum_samples=() if extremes is None else tuple(e.name for e in extremes.highest),
+            )
+        )
+    return tuple(records)
 
 
-def _record_of_tensors(
-    name: str, analysis: Analysis, group: int | None, equalized: bool, *, kl: bool
-) -> TensorRecord:
-    graph, plan, tensor = analysis.graph, analysis.plan, analysis.profile[name]
-    producer = graph.producer(name)
-    effective, following = _effective(name, analysis)
-    readers = dict.fromkeys(node.name for node, _ in graph.consumers(name))
-    params = plan.tensors.get(name)
-    if params is not None and len(params.scale) != 1:
-        params = None
-    recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
-    return TensorRecord(
-        name=name,
-        shape=shape_text(tensor.shape),
-        made_by=graph.maker(name),
-        operator="input" if producer is None else producer.op_type,
-        read_by=tuple(readers),
-        minimum=tensor.minimum,
-        maximum=tensor.maximum,
-        count=tensor.count,
-        zeros=tensor.zeros,
-        non_finite=recorded.nan + recorded.inf,
-        histogram=shown_bins(tensor),
-        parameters=None if params is None else parameters_of(tensor, params, effective),
-        calibrators=tuple(_choices(name, analysis, params, effective, kl=kl)),
-        following=following,
-        is_equalized=equalized,
-        group=group,
-        minimum_samples=() if tensor.extremes is None else tuple(e.name for e in tensor.extremes.lowest),
-        maximum_samples=() if tensor.extremes is None else tuple(e.name for e in tensor.extremes.highest),
-    )
-
-
-def shown_bins(tensor: TensorProfile) -> HistogramBins | None:
-    """Return the histogram of a tensor in at most `SHOWN_BINS` bins; None without any.
+def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
+    """Return the histogram of a tensor in at most `MAX_BINS` bins; None without any.
 
     Of equal bins (a profile of Glow, an equalized tensor) the last may reach beyond the range.
     """
@@ -544,10 +523,10 @@ def shown_bins(tensor: TensorProfile) -> HistogramBins | None:
     if isinstance(histogram, UnknownBins) or not histogram.counts.size:
         return None
     if not isinstance(histogram, Histogram):
-        joined = np.add.reduceat(histogram.counts, np.arange(0, histogram.counts.size, JOINED))
-        width = (histogram.maximum - histogram.minimum) / histogram.counts.size * JOINED
+        joined = np.add.reduceat(histogram.counts, np.arange(0, histogram.counts.size, BINS_PER_BIN))
+        width = (histogram.maximum - histogram.minimum) / histogram.counts.size * BINS_PER_BIN
         return HistogramBins(histogram.minimum, width, tuple(round(count) for count in joined.tolist()))
-    while histogram.counts.size > SHOWN_BINS:
+    while histogram.counts.size > MAX_BINS:
         histogram = histogram.coarsened(histogram.exponent + 1)
     start = math.ldexp(float(histogram.first), histogram.exponent)
     return HistogramBins(start, histogram.width, tuple(int(count) for count in histogram.counts))
@@ -562,62 +541,32 @@ def represented(params: QuantParams) -> tuple[float, float]:
 def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     """Return the share of the values that lie outside by more than one step, 0 to 1."""
     low, high = represented(params)
-    cover = (low - params.tensor_scale, high + params.tensor_scale)
+    low, high = low - params.tensor_scale, high + params.tensor_scale
     histogram = tensor.histogram
     if isinstance(histogram, Histogram):
-        return share_outside(tensor, cover)
+        return share_outside(tensor, (low, high))
     if isinstance(histogram, UnknownBins):
         return 0.0
-    return _share_of_bins(histogram.counts, (histogram.minimum, histogram.maximum), cover)
-
-
-def _share_of_bins(counts: np.ndarray, ends: tuple[float, float], cover: tuple[float, float]) -> float:
-    """Return the share of values outside `cover`, 0 to 1, by bins of equal width from one end to the other
-    in each of which they are taken as evenly spread."""
-    total, width = float(np.sum(counts)), (ends[1] - ends[0]) / max(counts.size, 1)
+    # Bins of equal width, in each of which the values are taken as evenly spread.
+    counts = histogram.counts
+    total, width = float(np.sum(counts)), (histogram.maximum - histogram.minimum) / max(counts.size, 1)
     if not (total > 0.0 and 0.0 < width < math.inf):
         return 0.0
-    start = ends[0] + width * np.arange(counts.size)
-    below = np.clip((cover[0] - start) / width, 0.0, 1.0)
-    above = np.clip((start + width - cover[1]) / width, 0.0, 1.0)
+    start = histogram.minimum + width * np.arange(counts.size)
+    below = np.clip((low - start) / width, 0.0, 1.0)
+    above = np.clip((start + width - high) / width, 0.0, 1.0)
     return min(float(counts @ (below + above)) / total, 1.0)
 
 
-def parameters_of(tensor: TensorProfile, params: QuantParams, effective: tuple[float, float]) -> Parameters:
-    """Return how a tensor is quantized, and what that costs."""
-    low, high = represented(params)
-    return Parameters(
-        type=params.qtype.name,
-        scale=params.tensor_scale,
-        zero_point=params.tensor_zero_point,
-        low=low,
-        high=high,
-        clipped=clipped_share(tensor, params),
-        sqnr=_sqnr(tensor, params, effective),
-    )
-
-
-def _effective(name: str, analysis: Analysis) -> tuple[tuple[float, float], str]:
-    """Return the interval that the readers of a tensor use, and the function by which it was chosen."""
-    plain = effective_range(analysis.graph, name)
-    if analysis.activations is None:
-        return plain, ""
-    found = analysis.activations.effective(name)
-    followed = None if found == plain else find_following(analysis.graph, name)
-    return found, "" if followed is None else followed.chain.operators
-
-
-def _choices(
-    name: str, analysis: Analysis, params: QuantParams | None, effective: tuple[float, float], *, kl: bool
+def _calibrator_choices(
+    name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_kl: bool
 ) -> Iterator[CalibratorChoice]:
     """Yield what each calibrator chooses for a tensor that is quantized, in its type."""
-    if params is None:
-        return
     plan, tensor = analysis.plan, analysis.profile[name]
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    names = [found for found in CALIBRATORS if kl or found != "kl"]
+    names = [calibrator for calibrator in CALIBRATORS if with_kl or calibrator != "kl"]
     for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
         try:
             if calibrator == own and analysis.activations is not None:
@@ -626,9 +575,9 @@ def _choices(
                 chosen = calibrate(tensor, calibrator, schema, qtype)
         except QprofError:  # bins too coarse for it
             continue
-        found = choose_params(chosen.low, chosen.high, schema, qtype)
-        low, high = represented(found)
-        clipped, sqnr = clipped_share(tensor, found), _sqnr(tensor, found, effective)
+        own_params = choose_params(chosen.low, chosen.high, schema, qtype)
+        low, high = represented(own_params)
+        clipped, sqnr = clipped_share(tensor, own_params), _sqnr(tensor, own_params, effective)
         yield CalibratorChoice(calibrator, low, high, clipped, sqnr)
 
 
@@ -638,8 +587,8 @@ def _sqnr(tensor: TensorProfile, params: QuantParams, effective: tuple[float, fl
 
 
 def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
-    """Return the groups of activations with one scale, that which costs a member most first."""
-    groups = [
+    """Return the groups of activations with one scale, in the order of the plan."""
+    return tuple(
         SharedGroup(
             *group.range,
             group.tied_by,
@@ -649,8 +598,7 @@ def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
             ),
         )
         for group in plan.shared_scales
-    ]
-    return tuple(groups)
+    )
 
 
 def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
@@ -671,5 +619,5 @@ def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
             outside = {e.name for e in tensor.extremes.lowest if e.value < low - slack}
             outside |= {e.name for e in tensor.extremes.highest if e.value > high + slack}
             clipped.update(outside)
-    order = sorted(ends, key=lambda sample: (-ends[sample], natural_key(sample)))[:SHOWN_SAMPLES]
+    order = sorted(ends, key=lambda sample: (-ends[sample], natural_key(sample)))[:MAX_SAMPLES]
     return tuple(SampleRecord(sample, ends[sample], clipped[sample]) for sample in order)

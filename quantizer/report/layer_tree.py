@@ -16,15 +16,15 @@ import onnx
 from ..operators.graph import Node
 from .content import NodeRecord
 
-LEAST_US, LEAST_SHARE = 5.0, 0.1
+MIN_SLOWER_US, MIN_SLOWER_SHARE = 5.0, 0.1
 """Microseconds, and share of its time in float, by which a layer is slower at least to be called so: the
 profiler adds some 2 to 4 to each kernel, of which int8 may have one more. What it is off by adds up as the
 root of the number of layers (DECISIONS.md, 79)."""
 
-FEW = 4
+MAX_SINGLE_LAYERS = 4
 """Layers of no module that follow each other and have rows of their own."""
 
-DEEPEST = 24
+MAX_DEPTH = 24
 """Levels of modules that are looked at; a name may have any number of separators."""
 
 _LEVEL = re.compile(r"[^./]+(?:\.\d+(?![^./]))*")
@@ -45,10 +45,10 @@ def module_of(node: Node) -> str:
     name = node.name.partition(";")[0]  # converted from TFLite: all operators that were fused
     if "/" in name:
         return _joined(name.split("/")[:-1], "." if name.startswith("/") else "/")
-    *parts, last = name.split(".")
-    if parts and last[:1].isdigit() and onnx.defs.has(parts[-1]):  # "Conv.12" counts operators
-        parts.pop()
-    return _joined(parts, ".")
+    *modules, last = name.split(".")
+    if modules and last[:1].isdigit() and onnx.defs.has(modules[-1]):  # "Conv.12" counts operators
+        modules.pop()
+    return _joined(modules, ".")
 
 
 def _joined(scopes: Sequence[str], separator: str) -> str:
@@ -89,7 +89,7 @@ def is_slower(before: float | None, after: float | None, layers: int = 1) -> boo
     """
     if before is None or after is None:
         return False
-    return after - before >= max(LEAST_US * math.sqrt(layers), LEAST_SHARE * before)
+    return after - before >= max(MIN_SLOWER_US * math.sqrt(layers), MIN_SLOWER_SHARE * before)
 
 
 @dataclass(eq=False)
@@ -97,31 +97,31 @@ class _Module:
     """A module of the tree: its layers and modules by name, in the order of the first layer of each."""
 
     name: str
-    parts: dict[str, _Module | NodeRecord] = field(default_factory=dict)
+    children: dict[str, _Module | NodeRecord] = field(default_factory=dict)
 
     @property
     def layers(self) -> tuple[NodeRecord, ...]:
-        return tuple(layer for part in self.parts.values() for layer in _layers(part))
+        return tuple(layer for child in self.children.values() for layer in _layers(child))
 
     @property
     def only(self) -> _Module | NodeRecord | None:
         """What it has where that is but one thing."""
-        return next(iter(self.parts.values())) if len(self.parts) == 1 else None
+        return next(iter(self.children.values())) if len(self.children) == 1 else None
 
     def is_frame_of(self, count: int) -> bool:
         """Whether it has most of so many layers, and modules inside it have most of its own."""
-        inside = sum(len(part.layers) for part in self.parts.values() if isinstance(part, _Module))
+        inside = sum(len(child.layers) for child in self.children.values() if isinstance(child, _Module))
         return 2 * len(self.layers) > count and 2 * inside > len(self.layers)
 
 
-def _layers(part: _Module | NodeRecord) -> tuple[NodeRecord, ...]:
-    return part.layers if isinstance(part, _Module) else (part,)
+def _layers(child: _Module | NodeRecord) -> tuple[NodeRecord, ...]:
+    return child.layers if isinstance(child, _Module) else (child,)
 
 
 def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[LayerRow]:
     """Return the rows, each module before what it has, in graph order.
 
-    A module that frames most of the model has no row, its parts take its place; one with a single layer is
+    A module that frames most of the model has no row, its children take its place; one with a single layer is
     the row of that layer. Layers of no module are one row where many follow each other between modules.
 
     Args:
@@ -131,44 +131,44 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
     root = _Module("")
     for node in nodes:
         here = root
-        for level in islice(_LEVEL.finditer(node.module), DEEPEST):
+        for level in islice(_LEVEL.finditer(node.module), MAX_DEPTH):
             name = node.module[: level.end()]
-            inner = here.parts.setdefault(name, _Module(name))
+            inner = here.children.setdefault(name, _Module(name))
             assert isinstance(inner, _Module)
             here = inner
-        here.parts[f"\0{node.name}"] = node  # no module has such a name
-    parts, around = list(root.parts.values()), ""
-    while frame := next((p for p in parts if isinstance(p, _Module) and p.is_frame_of(len(nodes))), None):
-        at = parts.index(frame)
-        if sum(isinstance(part, _Module) for part in parts) == 1:
+        here.children[f"\0{node.name}"] = node  # no module has such a name
+    children, around = list(root.children.values()), ""
+    while frame := next((p for p in children if isinstance(p, _Module) and p.is_frame_of(len(nodes))), None):
+        at = children.index(frame)
+        if sum(isinstance(child, _Module) for child in children) == 1:
             around = frame.name
-        parts[at : at + 1] = frame.parts.values()
-    if not any(isinstance(part, _Module) for part in parts):
-        return list(_rows(parts, around, 0, shown))
+        children[at : at + 1] = frame.children.values()
+    if not any(isinstance(child, _Module) for child in children):
+        return list(_rows(children, around, 0, shown))
     rows = list[LayerRow]()
-    for is_module, run in groupby(parts, lambda part: isinstance(part, _Module)):
+    for is_module, run in groupby(children, lambda child: isinstance(child, _Module)):
         found = list(run)
-        if is_module or len(found) <= FEW:
+        if is_module or len(found) <= MAX_SINGLE_LAYERS:
             rows += _rows(found, around, 0, shown)
         else:
-            layers = tuple(layer for part in found for layer in _layers(part))
+            layers = tuple(layer for child in found for layer in _layers(child))
             label = f"{_own_name(layers[0])} to {_own_name(layers[-1])}"
             rows += [LayerRow(0, label, layers, is_module=True), *_rows(found, around, 1, shown)]
     return rows
 
 
 def _rows(
-    parts: Sequence[_Module | NodeRecord], around: str, depth: int, shown: Collection[str]
+    children: Sequence[_Module | NodeRecord], around: str, depth: int, shown: Collection[str]
 ) -> Iterator[LayerRow]:
     others = []
-    for part in parts:
-        name = part.name if isinstance(part, _Module) else ""
-        inner = part
+    for child in children:
+        name = child.name if isinstance(child, _Module) else ""
+        inner = child
         while isinstance(inner, _Module) and inner.only is not None:
             name, inner = inner.name, inner.only
         if isinstance(inner, _Module):
             yield LayerRow(depth, _within(around, inner.name), inner.layers, is_module=True)
-            yield from _rows(list(inner.parts.values()), inner.name, depth + 1, shown)
+            yield from _rows(list(inner.children.values()), inner.name, depth + 1, shown)
         elif inner.name in shown:
             yield LayerRow(depth, _within(around, name) or _own_name(inner), (inner,))
         else:
