@@ -51,11 +51,11 @@ def read_record(
     Raises:
         MalformedError: no mapping, a name that is unknown or missing, a value that its field does not take.
     """
-    found = read_fields(value, record, where, decoders, without)
+    values = read_fields(value, record, where, decoders, without)
     for field in fields(record):  # type: ignore[arg-type]
-        if field.name not in found and field.default is MISSING and field.default_factory is MISSING:
+        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise MalformedError(f"{where or 'the document'}: key '{field.name}' is missing")
-    return record(**found)
+    return record(**values)
 
 
 def read_fields(
@@ -90,7 +90,7 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
     """
     if decoders and hint in decoders:
         return decoders[hint](value, where)
-    kind, args = _plain(hint)
+    kind, args = _type_and_args(hint)
     if kind in (Any, object):  # its reader knows more
         return value
     if is_dataclass(kind):
@@ -113,12 +113,12 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
 
 def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any:
     try:
-        found = msgspec.convert(value, hint, strict=strict)
+        converted = msgspec.convert(value, hint, strict=strict)
     except msgspec.ValidationError:
         if isinstance(value, float) and not math.isfinite(value):
             raise MalformedError(f"{where} must be finite, not {value}") from None
-        kind, args = _plain(hint)
-        lists = [arg for arg in args if kind is UnionType and _plain(arg)[0] is tuple]
+        kind, args = _type_and_args(hint)
+        lists = [arg for arg in args if kind is UnionType and _type_and_args(arg)[0] is tuple]
         if lists and isinstance(value, list | tuple):
             return read_value(value, lists[0], where)
         if (words := _words(hint)) and isinstance(value, str):
@@ -126,14 +126,14 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
         is_text = kind is str or (kind is UnionType and str in args)
         advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""
         raise MalformedError(f"{where} must be {_expected(hint)}, not {_shown(value)}", advice) from None
-    for number in found if isinstance(found, tuple) else (found,):
+    for number in converted if isinstance(converted, tuple) else (converted,):
         if isinstance(number, float) and not math.isfinite(number):
             raise MalformedError(f"{where} must be finite, not {number}")
-    return found
+    return converted
 
 
 @cache
-def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def _type_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return what a type is, such as tuple or Literal, and its arguments; without what is annotated."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
@@ -142,14 +142,14 @@ def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _words(hint: Any) -> list[str]:
-    kind, args = _plain(hint)
+    kind, args = _type_and_args(hint)
     if kind is Literal:
         return [str(word) for word in args]
     return [str(word) for word in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
 
 
 def _expected(hint: Any) -> str:
-    kind, args = _plain(hint)
+    kind, args = _type_and_args(hint)
     metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     bounds = next((meta for meta in metas if isinstance(meta, Meta)), Meta())
     if bounds.pattern is not None and bounds.description:
@@ -159,7 +159,7 @@ def _expected(hint: Any) -> str:
     if kind is tuple and args[-1] is ...:
         return "a list of names" if args[0] is str else f"a list, each {_expected(args[0])}"
     if kind is tuple:
-        return f"a list of {len(args)} {'whole ' if _plain(args[0])[0] is int else ''}numbers"
+        return f"a list of {len(args)} {'whole ' if _type_and_args(args[0])[0] is int else ''}numbers"
     if kind is UnionType:
         return " or ".join(
             _expected(arg) for arg in args if arg is not NoneType and not (arg is int and float in args)

@@ -15,7 +15,8 @@ from itertools import count
 
 from .options import types_of
 
-_LONGEST = 1000
+_MAX_CHARACTERS = 1000
+"""Of a message."""
 
 _CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _ALL, _ALL_BUT_LINES = re.compile(f"[{_CONTROLS}]"), re.compile(f"(?!\n)[{_CONTROLS}]")
@@ -48,7 +49,7 @@ def shown(text: str) -> str:
     beginning names the file, its end says what to do.
     """
     line = escaped(text)
-    return line if len(line) <= _LONGEST else f"{line[:650]} ... {line[-340:]}"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[:650]} ... {line[-340:]}"
 
 
 class QprofError(Exception):
@@ -119,8 +120,8 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the known word closest to `word`, or "" when none is close."""
-    found = nearest(word, known).strip()
-    return found[:1].lower() + found[1:]
+    question = nearest(word, known).strip()
+    return question[:1].lower() + question[1:]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -42,8 +42,8 @@ def install_command(extra: str) -> str:
     Args:
         extra: of pyproject.toml.
     """
-    asked = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
-    wanted = [text.strip() for text, _, marker in asked if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
+    lines = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
+    wanted = [text.strip() for text, _, marker in lines if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
     missing = [text for text in wanted if not _is_installed(text)] or wanted
     return "pip install " + " ".join(f"'{text}'" for text in missing)
 

@@ -35,10 +35,10 @@ def left_out_steps() -> Iterator[list[str]]:
 
     Of two that enclose each other the inner one collects: its notes are those of what is made inside.
     """
-    found: list[str] = []
-    token = _COLLECTED.set(found)
+    sentences: list[str] = []
+    token = _COLLECTED.set(sentences)
     try:
-        yield found
+        yield sentences
     finally:
         _COLLECTED.reset(token)
 
@@ -71,12 +71,12 @@ def leave_out(step: str, error: Exception, *also: type[Exception]) -> str:
     """
     if os.environ.get(STRICT) or not (is_internal(error) or isinstance(error, also)):
         raise error
-    own = [
-        f"{found[1]}, {frame.name}"
+    own_frames = [
+        f"{match[1]}, {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if (found := _PACKAGE.match(frame.filename)) and not frame.filename.endswith("improvement.py")
+        if (match := _PACKAGE.match(frame.filename)) and not frame.filename.endswith("improvement.py")
     ]
-    where = f" in {own[-1]}".replace(os.sep, "/") if own else ""
+    where = f" in {own_frames[-1]}".replace(os.sep, "/") if own_frames else ""
     text = (
         f"{step}: left out after an internal error ({type(error).__name__}{where}); all else is done. "
         "This is a fault of qprof: run again as 'qprof --debug ...' and please report what it prints"

@@ -6,18 +6,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 from .errors import MalformedError
 
 NOT_IN_JSON = {"json": False}
 """Metadata of a field that a document leaves out, as it is for another reader."""
-
-
-def is_in_json(field: Field[Any]) -> bool:
-    """Whether a document has a field of a dataclass."""
-    return bool(field.metadata.get("json", True))
 
 
 def to_jsonable(value: Any) -> Any:
@@ -34,7 +29,7 @@ def to_jsonable(value: Any) -> Any:
         return {
             field.name: to_jsonable(getattr(value, field.name))
             for field in fields(value)
-            if is_in_json(field)
+            if field.metadata.get("json", True)
         }
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(item) for key, item in value.items()}
@@ -82,8 +77,8 @@ def _no_number(word: str) -> NoReturn:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         raise _RefusedError(f"duplicate key '{next(name for name, count in counts.items() if count > 1)}'")
-    return found
+    return mapping

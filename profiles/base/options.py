@@ -50,8 +50,16 @@ def option(
         least: smallest value on the command line.
         check: called with the value, raises MalformedError.
     """
-    known = {"flag": flag, "metavar": metavar, "words": tuple(words), "takes": takes, "least": least}
-    return Meta(description=description, extra={"group": group, **known, "check": check})
+    extra = {
+        "group": group,
+        "flag": flag,
+        "metavar": metavar,
+        "words": tuple(words),
+        "takes": takes,
+        "least": least,
+        "check": check,
+    }
+    return Meta(description=description, extra=extra)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ def types_of(record: type) -> Mapping[str, Any]:
 def options_of(record: type) -> Mapping[str, Option]:
     """Return the options of a record, in the order of its fields: those whose type has an `option`."""
     hints = types_of(record)
-    found = {}
+    options = {}
     for field in fields(record):
         if get_origin(hints[field.name]) is not Annotated:
             continue
@@ -112,30 +120,30 @@ def options_of(record: type) -> Mapping[str, Option]:
         if meta is None or meta.extra is None:
             continue
         extra: dict[str, Any] = dict(meta.extra)
-        plain, words = _plain(kind)
-        found[field.name] = Option(
+        value_kind, words = _kind_and_words(kind)
+        options[field.name] = Option(
             name=field.name,
-            kind=plain,
+            kind=value_kind,
             default=None if field.default is MISSING else field.default,
             words=tuple(extra.pop("words")) or words,
             flag=extra.pop("flag") or f"--{field.name.replace('_', '-')}",
             description=meta.description or "",
             **extra,
         )
-    return found
+    return options
 
 
-def _plain(kind: Any) -> tuple[type, tuple[str, ...]]:
+def _kind_and_words(kind: Any) -> tuple[type, tuple[str, ...]]:
     """Return the kind of an option's value and the words of its type: of a union those of its first member
     that a text can stand for."""
     if get_origin(kind) in (Union, UnionType):
         members = [member for member in get_args(kind) if member is not NoneType]
-        return _plain(members[0])
+        return _kind_and_words(members[0])
     if get_origin(kind) is Literal:
         return str, get_args(kind)
     if kind is Any:
         return str, ()
-    found: type = get_origin(kind) or kind
-    if found in (bool, int, float, str):
-        return found, ()
-    return (tuple if issubclass(found, Collection) else str), ()
+    plain: type = get_origin(kind) or kind
+    if plain in (bool, int, float, str):
+        return plain, ()
+    return (tuple if issubclass(plain, Collection) else str), ()

@@ -25,7 +25,7 @@ from .errors import ConfigError, QprofError, WritingError
 # Where the name of an output leads: to a file that is replaced, or a pipe or device that is written into.
 
 _DESCRIPTOR = re.compile(r"/proc/[0-9]+/(task/[0-9]+/)?fd/[0-9]+|/dev/fd/[0-9]+")
-MOST_LINKS = 40
+MAX_LINKS = 40
 """Links that systems follow before they call it a loop."""
 
 
@@ -63,7 +63,7 @@ def destination(path: str | os.PathLike[str]) -> Destination:
         reason = (
             "is a link that leads to itself"
             if problem.errno == errno.ELOOP
-            else f"cannot be written: {system_message(problem)}"
+            else f"cannot be written: {_system_message(problem)}"
         )
         raise ConfigError(f"{path}: {reason}; choose another output") from None
     if stat.S_ISDIR(mode):
@@ -81,7 +81,7 @@ def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def open_stream(target: Destination) -> BinaryIO:
+def _open_stream(target: Destination) -> BinaryIO:
     """Open what is no regular file for writing; a descriptor of this process goes on where it is."""
     name = _descriptor(os.fspath(target.file)) or ""
     if name.startswith((f"/proc/{os.getpid()}/", "/dev/fd/")):
@@ -89,7 +89,7 @@ def open_stream(target: Destination) -> BinaryIO:
     return open(target.file, "wb")
 
 
-def system_message(problem: OSError) -> str:
+def _system_message(problem: OSError) -> str:
     """Return what the system says about an error, without the name of a file."""
     if problem.errno is not None:
         return os.strerror(problem.errno)
@@ -98,7 +98,7 @@ def system_message(problem: OSError) -> str:
 
 def _descriptor(name: str) -> str | None:
     """Return the name of the open descriptor that a name leads to, as /dev/stdout does; None for a file."""
-    for _ in range(MOST_LINKS):
+    for _ in range(MAX_LINKS):
         folder, last = os.path.split(name)
         name = os.path.join(os.path.realpath(folder), last)
         if _DESCRIPTOR.fullmatch(name):
@@ -109,8 +109,7 @@ def _descriptor(name: str) -> str | None:
     return None
 
 
-LONGEST_SUFFIX = 16
-"""A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
+# Reading whole files.
 
 
 def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
@@ -149,6 +148,12 @@ def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
             "or 'qprof import-plan' reads"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# Writing whole files.
+
+MAX_SUFFIX_CHARACTERS = 16
+"""A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,7 @@ class FileBatch:
             folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=place))
         self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
         suffix = target.file.suffix
-        name = "file" + (suffix if len(suffix) <= LONGEST_SUFFIX and suffix.isascii() else "")
+        name = "file" + (suffix if len(suffix) <= MAX_SUFFIX_CHARACTERS and suffix.isascii() else "")
         self._staged.append(_Staged(path, target, folder, folder / name))
         return folder / name
 
@@ -225,7 +230,7 @@ class FileBatch:
                 with (
                     writing(staged.path),
                     open(staged.temporary, "rb") as source,
-                    open_stream(staged.target) as sink,
+                    _open_stream(staged.target) as sink,
                 ):
                     shutil.copyfileobj(source, sink)
         files = [staged for staged in reversed(self._staged) if not staged.target.is_stream]
@@ -236,10 +241,8 @@ class FileBatch:
                     if number < len(files):
                         undo.enter_context(_undone(staged))
                     os.replace(staged.temporary, staged.target.file)
-        self._remove_superseded(staged.target.file for staged in files)
-
-    def _remove_superseded(self, written: Iterable[Path]) -> None:
         if self._superseded:
+            written = (staged.target.file for staged in files)
             kept = {os.path.realpath(path) for path in (*written, *self._kept())}
             for path in self._superseded:
                 if os.path.realpath(path) not in kept:
@@ -266,19 +269,6 @@ def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[F
         batch.appear()
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary file that becomes `path` when the with block ends without error; see `FileBatch.add`.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    with replacing_together() as batch:
-        temporary = batch.add(path)
-        with writing(path):
-            yield temporary
-
-
 def write_atomically(
     path: str | os.PathLike[str], content: str | bytes, batch: FileBatch | None = None
 ) -> None:
@@ -294,14 +284,13 @@ def write_atomically(
     Raises:
         ConfigError: see `FileBatch.add`.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
     if batch is None:
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-    else:
-        temporary = batch.add(path)
-        with writing(path):
-            temporary.write_bytes(data)
+        with replacing_together() as alone:
+            write_atomically(path, content, alone)
+        return
+    temporary = batch.add(path)
+    with writing(path):
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -310,7 +299,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        message = f"{path}: cannot be written: {system_message(problem)}; choose another output"
+        message = f"{path}: cannot be written: {_system_message(problem)}; choose another output"
         raise WritingError(message) from None
 
 

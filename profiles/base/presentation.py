@@ -87,8 +87,8 @@ class Presented:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dicts, lists, strings, numbers, booleans and None, ready for `json.dumps`."""
-        found: dict[str, Any] = to_jsonable(self)
-        return found
+        document: dict[str, Any] = to_jsonable(self)
+        return document
 
     def to_markdown(self) -> str:
         """Return the result as Markdown: a heading, the facts as a list, the tables in full."""
@@ -124,13 +124,9 @@ def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
         yield ""
     for table in shown.tables:
         rules = [":--" if number < table.left else "--:" for number in range(len(table.header))]
-        for line in (table.header, rules, *table.rows):
-            yield _line(line)
+        for cells in (table.header, rules, *table.rows):
+            yield "| " + " | ".join(map(_cell, cells)) + " |"
         yield ""
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _cell(text: str) -> str:

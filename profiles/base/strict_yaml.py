@@ -38,6 +38,7 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _KEY_LIMIT = 1000
 """A key on the line of its value may have 1024 characters in YAML."""
 _DEPTH_LIMIT = 50
+"""Lists and mappings in each other."""
 
 
 # Writing ---------------------------------------------------------------------------------------------------
@@ -161,8 +162,11 @@ def _built(events: Iterable[yaml.Event]) -> list[object]:
     frames: list[list[object] | dict[str, object]] = [documents]
     keys: list[str | None] = [None]  # beside each frame: the key that waits for its value
     for event in events:
-        if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-            raise _refusal(event)
+        if getattr(event, "anchor", None) is not None:
+            advice = "write the value out"
+            raise MalformedError(f"{_line(event)}: anchors and aliases are not used here", advice)
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise MalformedError(f"{_line(event)}: the tag '{tag}' is not used here", "remove the tag")
         at_key = isinstance(frames[-1], dict) and keys[-1] is None
         value: object
         if isinstance(event, yaml.ScalarEvent):
@@ -180,37 +184,21 @@ def _built(events: Iterable[yaml.Event]) -> list[object]:
             keys.pop()
         else:  # starts and ends of stream and documents
             continue
-        keys[-1] = _attached(frames[-1], keys[-1], value, event)
+        parent, key = frames[-1], keys[-1]
+        if isinstance(parent, list):
+            parent.append(value)
+        elif key is not None:
+            parent[key], keys[-1] = value, None
+        elif value in parent:
+            raise MalformedError(f"{_line(event)}: duplicate key '{value}'", "keep one of the two entries")
+        else:
+            keys[-1] = str(value)
     return documents
 
 
 def _line(event: yaml.Event) -> str:
     """Return where an event is, for messages."""
     return f"line {event.start_mark.line + 1}" if event.start_mark else "the document"
-
-
-def _refusal(event: yaml.Event) -> MalformedError:
-    """Return the error of an event with an anchor or a tag."""
-    if getattr(event, "anchor", None) is not None:
-        advice = "write the value out"
-        return MalformedError(f"{_line(event)}: anchors and aliases are not used here", advice)
-    tag = getattr(event, "tag", None)
-    return MalformedError(f"{_line(event)}: the tag '{tag}' is not used here", "remove the tag")
-
-
-def _attached(
-    parent: list[object] | dict[str, object], key: str | None, value: object, event: yaml.Event
-) -> str | None:
-    """Put a value into its list or mapping, or return it when it is a key that waits for its value."""
-    if isinstance(parent, list):
-        parent.append(value)
-    elif key is not None:
-        parent[key] = value
-    elif value in parent:
-        raise MalformedError(f"{_line(event)}: duplicate key '{value}'", "keep one of the two entries")
-    else:
-        return str(value)
-    return None
 
 
 def _resolved(event: yaml.ScalarEvent) -> object:
@@ -246,7 +234,7 @@ def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
             file.
     """
     if document.startswith(f"format: {form}\n"):
-        check_whole(document)
+        _check_whole(document)
     top = parse(document)
     if not isinstance(top, dict):
         raise MalformedError("the document must be a mapping with the key 'format'", advice)
@@ -257,11 +245,11 @@ def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
         if str(written).startswith(f"{family}/"):
             advice = "write it again with this qprof, or read it with the one that wrote it"
         raise MalformedError(f"unknown format '{str(written)[:40]}': this qprof reads '{form}' alone", advice)
-    check_whole(document)
+    _check_whole(document)
     return top
 
 
-def check_whole(document: str) -> None:
+def _check_whole(document: str) -> None:
     """Raise MalformedError when a text does not end with the line "..." that every file of qprof has."""
     if document.rstrip().rpartition("\n")[2] != "...":
         raise MalformedError(

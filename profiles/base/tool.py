@@ -38,13 +38,13 @@ def note(text: str) -> None:
 @contextmanager
 def notes_once() -> Iterator[None]:
     """While it lasts, a note is not made twice: one step after another opens the same data."""
-    made: set[str] = set()
+    noted: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        known = text in made
-        made.add(text)
-        return not known
+        was_noted = text in noted
+        noted.add(text)
+        return not was_noted
 
     LOGGER.addFilter(is_new)
     try:

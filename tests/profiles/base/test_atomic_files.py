@@ -8,7 +8,6 @@ from qprof_onnx.profiles.base.errors import ConfigError, PlanError, ProfileError
 from qprof_onnx.profiles.base.output_files import (
     read_text,
     remove_leftovers,
-    replacing,
     replacing_together,
     write_atomically,
 )
@@ -29,7 +28,8 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     path.write_text("old")
 
     def interrupted() -> None:
-        with replacing(path) as temporary:
+        with replacing_together() as batch:
+            temporary = batch.add(path)
             assert temporary.parent.parent == tmp_path
             assert temporary.suffix == ".onnx"
             temporary.write_text("half")
@@ -83,7 +83,8 @@ def test_the_mode_of_a_file_that_is_replaced_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_temporary_file_is_where_nobody_else_can_lay_a_link(tmp_path: Path) -> None:
-    with replacing(tmp_path / "out") as one, replacing(tmp_path / "out") as two:
+    with replacing_together() as batch, replacing_together() as other:
+        one, two = batch.add(tmp_path / "out"), other.add(tmp_path / "out")
         assert one != two
         assert one.parent.stat().st_mode & 0o777 == 0o700
         one.touch()
@@ -91,7 +92,8 @@ def test_the_temporary_file_is_where_nobody_else_can_lay_a_link(tmp_path: Path) 
 
 
 def test_leftovers_of_a_killed_run_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    with replacing(tmp_path / "a") as one, replacing(tmp_path / "b") as two:
+    with replacing_together() as batch:
+        one, two = batch.add(tmp_path / "a"), batch.add(tmp_path / "b")
         one.touch()
         two.touch()
         remove_leftovers(tmp_path / "a")
