@@ -32,8 +32,7 @@ from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, eq
 from ..numerics.quantization_noise import decibels, weight_error
 from ..numerics.schemas import SCHEMAS, channel_params, choose_params, dynamic_params
 from ..operators.graph import Graph, Node, index
-from ..operators.operands import channel_layout
-from ..operators.table import ChannelScaling, product_layout, weight_axes
+from ..operators.table import ChannelScaling, channel_layout, product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.plan import EqualizationScales, Kind, QuantPlan
 from ..targets.config import QuantConfig

@@ -15,8 +15,7 @@ import numpy as np
 
 from ...profiles.records.profile import Dim
 from ..operators.graph import Graph, Node, Use, in_main_graph
-from ..operators.operands import channel_layout
-from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, product_layout
+from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, channel_layout, product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
 
 GELU_DEPTH = 3

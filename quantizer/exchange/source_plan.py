@@ -26,8 +26,8 @@ from ..model.graph import FLOAT_TYPES
 from ..model.identity import model_id
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import bias_params
+from ..operators.functions import operator_of
 from ..operators.graph import Graph, Node, index
-from ..operators.operands import operator_of
 from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import NONE, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
-from ..operators.fills import Fill, FillSource
+from ..operators.conditions import Fill, FillSource
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of

@@ -18,8 +18,7 @@ from ..costs.spellings import MAX_EXPONENT
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
-from ..operators.functions import PointwiseChain, function_of_chain, nodes_between
-from ..operators.fused_functions import fused_function
+from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
 from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
 from .emitter import Emitter

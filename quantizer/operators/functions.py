@@ -5,24 +5,22 @@ Planning asks how steep such a function is, lowering what its look-up table hold
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.graph import name_of
-from ..numerics.affine import UnaryFunction
+from ..model.graph import constant_of, name_of
+from ..numerics.affine import Floats, UnaryFunction
 
 if TYPE_CHECKING:
     import onnx
 
-
-Floats = npt.NDArray[np.float64]
-
+    from .graph import Node
 
 CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
 """Operator (and key in `Node.meta`) and domain of the node that stands for a chain while a plan is made."""
@@ -36,7 +34,7 @@ class PointwiseChain:
         nodes: in topological order; the last returns the result, and only they read what the others return.
         source: the tensor that they are a function of.
         fused: kernel of the one operator of the runtime's own that computes them in float
-            (`fused_functions`), "" for none.
+            (`fused_function`), "" for none.
         quantized_fused: whether that operator may stand between quantized tensors as a quantized node does.
     """
 
@@ -63,9 +61,9 @@ class PointwiseChain:
 
 def chain_of(node: ir.Node) -> PointwiseChain:
     """Return the chain that a node stands for, or the node alone as a function of its first input."""
-    held = node.meta.get(CHAIN)
-    if isinstance(held, PointwiseChain):
-        return held
+    chain = node.meta.get(CHAIN)
+    if isinstance(chain, PointwiseChain):
+        return chain
     source = node.inputs[0] if node.inputs else None
     if source is None:
         raise PlanError(
@@ -76,8 +74,15 @@ def chain_of(node: ir.Node) -> PointwiseChain:
 
 def chain_nodes(node: ir.Node) -> tuple[ir.Node, ...]:
     """Return the nodes that a node stands for: those of its chain, or itself."""
-    held = node.meta.get(CHAIN)
-    return held.nodes if isinstance(held, PointwiseChain) else (node,)
+    chain = node.meta.get(CHAIN)
+    return chain.nodes if isinstance(chain, PointwiseChain) else (node,)
+
+
+def operator_of(node: Node) -> str:
+    """Return the operator of a node for people."""
+    if node.domain == CHAIN_DOMAIN and node.op_type == CHAIN:
+        return f"{chain_of(node.ir_node).operators} in one"
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
 def function_of(node: ir.Node, opset: int) -> UnaryFunction:
@@ -99,11 +104,7 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
         PlanError: an input is not a constant, or onnx has no definition of an operator.
     """
     evaluate = _evaluator(chain, opset, "")
-
-    def function(values: Floats) -> Floats:
-        return evaluate(values, 0.0)
-
-    return function
+    return lambda values: evaluate(values, 0.0)
 
 
 STEP = 1e-4
@@ -123,10 +124,7 @@ def slope_inside(chain: PointwiseChain, inner: str, opset: int) -> UnaryFunction
     """
     evaluate = _evaluator(chain, opset, inner)
 
-    def function(values: Floats) -> Floats:
-        return (evaluate(values, STEP) - evaluate(values, -STEP)) / (2.0 * STEP)
-
-    return function
+    return lambda values: (evaluate(values, STEP) - evaluate(values, -STEP)) / (2.0 * STEP)
 
 
 def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Floats, float], Floats]:
@@ -154,8 +152,9 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
         names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
         protos.append(_renamed(node, names))
         if node.outputs[0].name == inner and inner:
-            made, names[node.outputs[0]] = names[node.outputs[0]], f"{names[node.outputs[0]]}_shifted"
-            protos.append(helper.make_node("Add", [made, "shift"], [names[node.outputs[0]]]))
+            unshifted = names[node.outputs[0]]
+            names[node.outputs[0]] = f"{unshifted}_shifted"
+            protos.append(helper.make_node("Add", [unshifted, "shift"], [f"{unshifted}_shifted"]))
     shift = helper.make_tensor_value_info("shift", onnx.TensorProto.DOUBLE, [])
     x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
@@ -187,6 +186,73 @@ def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:
     proto.input.extend("" if value is None else names[value] for value in node.inputs)
     proto.output.append(names[node.outputs[0]])
     return proto
+
+
+FLOAT_ROUNDING = 2.0**-20
+"""By how much of its argument a function may differ from the operator's: constants such as the root of 2 are
+rounded to float32."""
+
+ARGUMENTS = np.linspace(-32.0, 32.0, 513)
+"""Where the two are compared; beyond, both are 0 or x."""
+
+
+@dataclass(frozen=True)
+class FusedFunction:
+    """One operator of onnxruntime's own that computes a whole chain in float: SiLU or GELU.
+
+    Attributes:
+        op_type: in domain com.microsoft.
+        kernel: its name in a table of kernel times.
+        attributes: of the operator.
+    """
+
+    op_type: str
+    kernel: str
+    attributes: Mapping[str, float] = field(default_factory=dict)
+
+
+def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
+    """Return onnxruntime's own operator that computes a chain up to float rounding, None where there is none.
+
+    onnxruntime makes it of the written-out nodes itself, but not behind a DequantizeLinear: it gives each
+    reader a DequantizeLinear of its own, and then no longer recognises the function.
+
+    QuickGelu(x) is x * sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))): the contrib operators'
+    definitions (ContribOperators.md of onnxruntime).
+
+    Args:
+        chain: the nodes.
+        opset: version of the default domain that they are written in.
+
+    Raises:
+        PlanError: onnx has no definition of an operator of the chain.
+    """
+    operators = sorted(node.op_type for node in chain.nodes)
+    if operators in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"]):
+        alpha = _slope_of_gate(chain)
+        if alpha is None:
+            return None
+        fused = FusedFunction("QuickGelu", "Silu", {"alpha": alpha})
+        with np.errstate(over="ignore"):
+            expected = ARGUMENTS / (1.0 + np.exp(-alpha * ARGUMENTS))
+    elif "Erf" in operators and len(operators) == 5:
+        fused = FusedFunction("Gelu", "Gelu")
+        expected = ARGUMENTS / 2.0 * (1.0 + np.array([math.erf(x / math.sqrt(2.0)) for x in ARGUMENTS]))
+    else:
+        return None
+    difference = np.abs(function_of_chain(chain, opset)(ARGUMENTS) - expected)
+    return fused if (difference <= FLOAT_ROUNDING * np.abs(ARGUMENTS)).all() else None
+
+
+def _slope_of_gate(chain: PointwiseChain) -> float | None:
+    """Return what x is multiplied with before its sigmoid, None where that is not a constant number."""
+    gate = next(node for node in chain.nodes if node.op_type == "Sigmoid")
+    if gate.inputs[0] is chain.source:
+        return 1.0
+    scaled = gate.inputs[0].producer() if gate.inputs[0] is not None else None
+    factors = [] if scaled is None or scaled.op_type != "Mul" else map(constant_of, scaled.inputs)
+    numbers = [float(array.reshape(())) for array in factors if array is not None and array.size == 1]
+    return numbers[0] if len(numbers) == 1 else None
 
 
 def nodes_between(

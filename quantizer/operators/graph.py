@@ -6,8 +6,9 @@ the nodes and values of `onnx_ir` themselves (`Node.ir_node`, `Graph.values`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.records.profile import Dim
 from ..model.graph import FLOAT_TYPES, constant_of, subgraphs
@@ -225,3 +227,26 @@ def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
 def in_main_graph(graph: Graph, node: Node) -> bool:
     """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
     return node.ir_node.graph is graph.nodes[-1].ir_node.graph
+
+
+def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
+    """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
+
+    Raises:
+        ConfigError: a pattern names no node; with the nearest name or type.
+    """
+    matched: dict[str, str] = {}
+    names = {node.name: node.op_type for node in graph.nodes}
+    for pattern in patterns:
+        hits = [n for n, op in names.items() if pattern in (n, op)] or [
+            n for n, op in names.items() if fnmatchcase(n, pattern) or fnmatchcase(op, pattern)
+        ]
+        if not hits:
+            known = [*dict.fromkeys(names.values()), *names]
+            raise ConfigError(
+                f"{setting} '{pattern}': no node of the model has this name or operator type; correct it, "
+                f"or leave it out."
+                f"{nearest(pattern, known)}"
+            )
+        matched.update(dict.fromkeys(hits, pattern))
+    return matched

@@ -9,18 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile, TensorProfile
-from ..numerics.affine import QuantParams, UnaryFunction
+from ..numerics.affine import Floats, QuantParams, UnaryFunction
 from ..numerics.density import Density, density, mean_of
 from .functions import function_of
 
 if TYPE_CHECKING:
     from .graph import Graph, Node
-
-Floats = npt.NDArray[np.float64]
 
 STEP = 1e-5
 """Share of a tensor's largest value over which a slope is taken."""
@@ -44,8 +41,8 @@ class NoisyInput:
 
     def constant(self, index: int) -> Floats | None:
         """Return an input that is a constant in float; None for any other."""
-        found = self.node.constant(index)
-        return None if found is None or found.dtype.kind != "f" else found.astype(np.float64)
+        array = self.node.constant(index)
+        return None if array is None or array.dtype.kind != "f" else array.astype(np.float64)
 
     def share(self, result: str) -> float:
         """Return the number of this input's elements over that of the output's."""
@@ -78,8 +75,10 @@ class NoisyInput:
         try:
             function = function_of(self.node.ir_node, self.opset)
             low, half = _least_argument(function, tensor, values), math.sqrt(3.0 * power)
-            moved = (partial(_moved, function, by * half, low, tensor.maximum) for by in draws.tolist())
-            return sum(mean_of(values, error) for error in moved) / DRAWS
+            changes = (
+                partial(_squared_change, function, by * half, low, tensor.maximum) for by in draws.tolist()
+            )
+            return sum(mean_of(values, change) for change in changes) / DRAWS
         except PlanError:  # also where it is called: a Pow may have another exponent for each column
             return None
 
@@ -112,16 +111,16 @@ def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantPar
 
     def error(x: Floats) -> Floats:
         rounded = function(np.clip(np.rint(x / scale), first, last) * scale)
-        known = np.where(np.isfinite(rounded), rounded, function(np.array([least])))
-        return np.asarray(np.square(known - function(x)))
+        finite = np.where(np.isfinite(rounded), rounded, function(np.array([least])))
+        return np.asarray(np.square(finite - function(x)))
 
     return mean_of(values, error)
 
 
-def _moved(function: UnaryFunction, by: float, low: float, high: float, x: Floats) -> Floats:
+def _squared_change(function: UnaryFunction, by: float, low: float, high: float, x: Floats) -> Floats:
     """Return the square of how far a function's result moves with its argument, between two ends."""
-    found = np.square(function(np.clip(x + by, low, high)) - function(np.clip(x, low, high)))
-    return np.asarray(np.where(np.isfinite(found), found, 0.0))
+    change = np.square(function(np.clip(x + by, low, high)) - function(np.clip(x, low, high)))
+    return np.asarray(np.where(np.isfinite(change), change, 0.0))
 
 
 def octaves_near_zero(whole: Density) -> Density:

@@ -16,12 +16,18 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from .conditions import (
+    EXTRAPOLATION,
+    PADDING,
+    SAMPLED_ZEROS,
+    ZEROS,
     EffectiveRange,
+    Fill,
     Refusal,
     above_zero,
     absent_input,
@@ -49,14 +55,11 @@ from .facts import (
     KernelSizes,
     Meaning,
     Operator,
-    Singularity,
     Steps,
     Values,
-    finite_at_zero,
     singular_in,
     singular_power,
 )
-from .fills import EXTRAPOLATION, PADDING, SAMPLED_ZEROS, ZEROS, Fill
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
 from .noise_gains import (
     Gain,
@@ -236,43 +239,8 @@ class Rule(Operator):
         return next((text for text in (check(node, graph) for check in conditions) if text), "")
 
 
-def _unary(
-    op_type: str,
-    constraint: Constraint = Constraint.OWN,
-    *,
-    bounds: tuple[float, float] | None = None,
-    layout: ChannelLayout = ChannelLayout.ANY_AXIS,
-    effective_range: EffectiveRange | None = None,
-    scaling: ChannelScaling = ChannelScaling.NONE,
-    in_decompositions: bool = False,
-    saturation: Saturation | None = None,
-    sigmoid_lookup: str = "",
-    singular: Singularity = finite_at_zero,
-    ignores_lowest: bool = False,
-    meaning: Meaning = Meaning.VALUES,
-    classes: Classes = Classes.NONE,
-    after_convolution: AfterConvolution = AfterConvolution.APART,
-) -> Rule:
-    """Return the entry of a function of one variable: one pass over the elements, mostly in any layout."""
-    return Rule(
-        op_type,
-        constraint,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=layout,
-        unary=True,
-        bounds=bounds,
-        effective_range=effective_range,
-        scaling=scaling,
-        in_decompositions=in_decompositions,
-        saturation=saturation,
-        sigmoid_lookup=sigmoid_lookup,
-        singular=singular,
-        ignores_lowest=ignores_lowest,
-        meaning=meaning,
-        classes=classes,
-        after_convolution=after_convolution,
-    )
-
+_unary = partial(Rule, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, unary=True)
+"""The entry of a function of one variable: one pass over the elements, mostly in any layout."""
 
 _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
@@ -818,33 +786,8 @@ MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 
 
-def _float(
-    op_type: str,
-    *,
-    kernel: KernelSizes = KernelSizes.OUTPUT_ELEMENTS,
-    layout: ChannelLayout = ChannelLayout.ANY_AXIS,
-    steps: Steps = Steps.NONE,
-    ignores_lowest: bool = False,
-    shape_inputs: tuple[int, ...] | None = (),
-    meaning: Meaning = Meaning.VALUES,
-    classes: Classes = Classes.NONE,
-    random: bool = False,
-    domain: str = "",
-) -> Operator:
-    """Return the entry of an operator without integer form: unless it says so, one pass in any layout."""
-    return Operator(
-        op_type,
-        kernel=kernel,
-        layout=layout,
-        steps=steps,
-        ignores_lowest=ignores_lowest,
-        shape_inputs=shape_inputs,
-        meaning=meaning,
-        classes=classes,
-        random=random,
-        domain=domain,
-    )
-
+_float = partial(Operator, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
+"""The entry of an operator without integer form: unless it says so, one pass in any layout."""
 
 _FLOAT_ONLY: tuple[Operator, ...] = (
     # Operators that hand values on
@@ -863,52 +806,39 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
         values=Values.SAME_ORDER,
         classes=Classes.CARRIED,
     ),
-    Operator(
+    _float(
         "Cast",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         values=Values.CONVERTED,
         classes=Classes.CARRIED,
     ),
-    Operator(
+    _float(
         "Upsample",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         shape_inputs=(1,),
         sizes_result=True,
         resamples=True,
         classes=Classes.CARRIED,
     ),
-    Operator(
+    _float(
         "Constant",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         values=Values.CONSTANT,
     ),
     # Shapes, and what is made of them
-    Operator(
+    _float(
         "Shape",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.CHANNELS_FIRST,
         reads_shape_only=True,
     ),
-    Operator(
+    _float(
         "Size",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         reads_shape_only=True,
     ),
-    Operator(
+    _float(
         "Range",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         shape_inputs=(0, 1, 2),
         sizes_result=True,
     ),
-    Operator(
+    _float(
         "ConstantOfShape",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         shape_inputs=(0,),
         sizes_result=True,
     ),
@@ -1059,6 +989,15 @@ def product_layout(node: ir.Node | Node) -> WeightLayout | None:
     return layout if layout is not None and layout.is_product else None
 
 
+def channel_layout(node: ir.Node | Node) -> WeightLayout | None:
+    """Return the layout of the weight that multiplies the channels of input 0, None for no such operator.
+
+    Of a product it is the layout of its weight, of a recurrent operator that of its input's.
+    """
+    rule = rule_of(node)
+    return next((layout for layout in rule.constants if layout.is_product), None) if rule else None
+
+
 def weight_axes(node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
     """Return where the channels of the weight of a product, or of a recurrent operator's input, lie.
 
@@ -1066,6 +1005,6 @@ def weight_axes(node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
         node: the product.
         shape: of its weight.
     """
-    rule = rule_of(node)
-    assert rule is not None
-    return next(layout for layout in rule.constants if layout.is_product).axes(node, shape)
+    layout = channel_layout(node)
+    assert layout is not None
+    return layout.axes(node, shape)

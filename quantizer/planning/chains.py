@@ -30,8 +30,7 @@ import onnx_ir as ir
 from ...profiles.records.profile import Profile
 from ..model.graph import name_of, output_name
 from ..operators.decompositions import GIVEN_AWAY_BY, written_out
-from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
-from ..operators.fused_functions import fused_function
+from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_function, nodes_between
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan

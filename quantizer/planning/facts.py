@@ -22,8 +22,7 @@ from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
-from ..operators.graph import Graph
-from ..operators.operands import match_nodes
+from ..operators.graph import Graph, match_nodes
 from ..plan.plan import PLAIN_LAYOUT
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because

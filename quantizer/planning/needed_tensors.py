@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..noise.activation_ranges import clip_outputs
 from ..operators.graph import Graph
-from ..operators.operands import channel_layout
+from ..operators.table import channel_layout
 from ..targets.loading import packaged_targets
 from .chains import find_chains, inner_tensors, planned_separately
 

@@ -12,9 +12,8 @@ from ..model.graph import FLOAT_TYPES
 from ..numerics.affine import QuantParams
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
-from ..operators.functions import CHAIN, chain_of
+from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Node
-from ..operators.operands import operator_of
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import FUSED_CHAIN, ON_CODES, SUB_PIXEL, Kind

@@ -29,7 +29,7 @@ LOOKUP_TABLE  saturating      HardSigmoid and HardSwish as Add and Mul between c
 LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow
                               in onnxruntime
 LOOKUP_TABLE  fused           DequantizeLinear, one operator of onnxruntime's own (QuickGelu, Gelu) for all
-                              nodes of the chain, QuantizeLinear; see `operators.fused_functions`
+                              nodes of the chain, QuantizeLinear; see `operators.functions`
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
               float output    in float: a part of that table (see `planning.chains`)
 DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; of

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.quantizer.operators.fills import FillSource
+from qprof_onnx.quantizer.operators.conditions import FillSource
 from qprof_onnx.quantizer.operators.table import RULES, Constraint
 from qprof_onnx.quantizer.targets.forms import FORMS
 

@@ -22,7 +22,7 @@ from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.noise.propagation import NoiseGains, measured_gains, noise_flow
-from qprof_onnx.quantizer.operators.fused_functions import fused_function
+from qprof_onnx.quantizer.operators.functions import fused_function
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.chains import contracted, find_chains
