@@ -197,7 +197,7 @@ def findings(result: QuantizeResult) -> dict[str, Any]:
     judged = result.judged
     if judged is None:
         return {}
-    verdict, facts = judged.verdict, None if result.made is None else result.made.facts
+    verdict, facts = judged.verdict, result.facts
     fix = () if verdict.applied is None else verdict.applied.options
     return {
         **evaluation_findings(judged.evaluation),
@@ -241,7 +241,7 @@ def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
     speed = result.speed
-    facts = None if result.made is None else result.made.facts
+    facts = result.facts
     if speed is not None:
         yield from _speed_lines(speed, result.predicted_speedup, verbose)
     elif result.predicted is not None:

@@ -52,7 +52,7 @@ from ..search.speed_check import SpeedCheck, Subject, check_speed
 from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, size_in_bytes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .results import Made, QuantizeResult, summarize
+from .results import QuantizeResult, summarize
 
 SIZE_TOLERANCE = 1000
 """One part in this many of the size that was asked for is not worth another plan."""
@@ -275,5 +275,6 @@ def _write(
         estimates,
         model=lowered.model,
         read=read,
-        made=Made(planned, facts),
+        planned=planned,
+        facts=facts,
     )

@@ -442,9 +442,8 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     )
     path = result.model_path
     assert path is not None
-    assert result.made is not None
-    assert result.made.facts is not None
-    facts = result.made.facts
+    facts = result.facts
+    assert facts is not None
     result = replace(result, notes=tuple(note for note in result.notes if note != NOT_RUN))
 
     # Latency is left out where this runtime says nothing of the target's.
@@ -491,14 +490,13 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
 
 def _find_fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:
     """Return what costs most in a model that is not good, is slow, or is not quantized, and what to try."""
-    made, budget, measuring = attempt.result.made, task.options.budget, task.measuring
-    assert made is not None
-    if made.facts is None or not (attempt.verdict.grade in ("fair", "poor") or attempt.verdict.alarms):
+    result, budget, measuring = attempt.result, task.options.budget, task.measuring
+    if result.facts is None or not (attempt.verdict.grade in ("fair", "poor") or attempt.verdict.alarms):
         return "", ()
     search = FixSearch(
         model=task.model,
-        planned=made.planned,
-        facts=made.facts,
+        planned=result.planned,
+        facts=result.facts,
         samples=task.samples.held_out,
         labels=task.labels,
         measuring=measuring if attempt.evaluation.latency else replace(measuring, latency=None),

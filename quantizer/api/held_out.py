@@ -21,7 +21,7 @@ from ...profiles.samples.samples import id_of_digests, open_samples, sample_dige
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
 from ..evaluation.metrics.truth import Labels
-from ..search.closed_loop import SAMPLES
+from ..search.closed_loop import CHECK_SAMPLES
 from ..search.verdict import HeldOut
 
 HELD_OUT_FRACTION = 4
@@ -207,7 +207,7 @@ def split_samples(
     return SampleSplit(
         profiled=samples.chosen(profiled),
         profiled_id=profiled_id,
-        plan_check=samples.chosen(sorted(order[:SAMPLES])),
+        plan_check=samples.chosen(sorted(order[:CHECK_SAMPLES])),
         held_out=judged.chosen(held_out),
         description=HeldOut(len(held_out), rows, of_samples, seen, source_name(judged.data)),
         labelled=samples if others is None else None,

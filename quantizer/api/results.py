@@ -19,7 +19,6 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
-from ..costs.float_regions import is_unprofitable
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
@@ -29,9 +28,8 @@ from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
-from ..search.quality import int8_share
 from ..search.speed_check import SpeedCheck
-from ..search.verdict import Composition, FloatNodes, Judged, Verdict
+from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of
 from ..targets.machine import elsewhere_measured, installed, processor
 
 
@@ -63,19 +61,6 @@ class Summary:
     floats: tuple[FloatGroup, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
-    """What a quantized model was written from.
-
-    Attributes:
-        planned: the plan with the model that its names are those of.
-        facts: what the plan was made from; None for a plan that was read.
-    """
-
-    planned: PlannedModel
-    facts: PlanningFacts | None
-
-
 @dataclass(frozen=True, repr=False)
 class QuantizeResult(Presented):
     """What `quantize` did.
@@ -90,7 +75,8 @@ class QuantizeResult(Presented):
         estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
         read: what it was made from, which `save` does not write over.
-        made: what it was written from.
+        planned: the plan with the model that its names are those of.
+        facts: what the plan was made from; None for a plan that was read.
         judged: what was found on samples that were held out, where `data` was given; None elsewhere.
     """
 
@@ -104,7 +90,8 @@ class QuantizeResult(Presented):
     estimates: tuple[EstimateCheck, ...] = ()
     model: ir.Model = field(kw_only=True, compare=False)
     read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
-    made: Made | None = field(default=None, kw_only=True, compare=False)
+    planned: PlannedModel = field(kw_only=True, compare=False)
+    facts: PlanningFacts | None = field(default=None, kw_only=True, compare=False)
     judged: Judged | None = field(default=None, kw_only=True)
 
     @property
@@ -136,19 +123,9 @@ class QuantizeResult(Presented):
     @property
     def composition(self) -> Composition:
         """What computes in integers, and why the rest does not."""
-        counts, facts = self.summary.counts, None if self.made is None else self.made.facts
-        share = None
-        if self.made is not None and facts is not None and len(facts.measured):
-            share = int8_share(self.plan, self.made.planned.graph, facts.measured)
-        return Composition(
-            share,
-            sum(counts.values()) - counts.get(Kind.FLOAT.value, 0),
-            tuple(FloatNodes(group.nodes, group.reason) for group in self.summary.floats),
-            counts.get(Kind.WEIGHT_ONLY.value, 0),
-            self.plan.int8_caches,
-            is_unprofitable(self.plan),
-            sum(counts.values()),
-        )
+        floats = [FloatNodes(group.nodes, group.reason) for group in self.summary.floats]
+        profile = None if self.facts is None or not len(self.facts.measured) else self.facts.measured
+        return composition_of(self.plan, self.planned.graph, profile, floats)
 
     @property
     def prediction(self) -> str:

@@ -38,7 +38,7 @@ from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.config import DATA_FREE
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
-from .engine import CANNOT
+from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
 from .options import TuningData
@@ -47,58 +47,59 @@ from .quality import int8_share
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
 
-SAMPLES = 16
-"""That a plan is run on: half of them choose, the others confirm."""
+CHECK_SAMPLES = 16
+"""Samples on which a plan is run: one half selects the plan, the other half confirms it."""
 
-MOST_ELEMENTS = 2**26
+MAX_OUTPUT_ELEMENTS = 2**26
 """Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
 
-QUIETER = (0.5, 1.1, 1.5, 2.0)
-"""How much less noise is tried for an output that is too far off, in dB over what it is too far off by."""
+TIGHTER_BUDGETS = (0.5, 1.1, 1.5, 2.0)
+"""Decibels by which the noise budget of an output is tightened, over those by which it is too far off."""
 
-SHARES = (0.5, 1.0, 1.1)
-"""Shares of the measured noise without which plans are tried, over the share that is too much: the nodes that
-have it stay float."""
+REMOVED_NOISE = (0.5, 1.0, 1.1)
+"""Shares of the measured noise that plans are tried without, over the share that is too much: the nodes that
+add it stay float."""
 
-LEAST_DB = 1.0
-"""By which noise is to be less at least: what moves nothing else is not worth a trial."""
+MIN_BUDGET_STEP_DB = 1.0
+"""Decibels by which a noise budget is changed at least: less moves nothing, and is not worth a trial."""
 
-MOST_NODES = 24
+MAX_FLOAT_NODES = 24
 """Nodes that are left float one by one at most: what takes more is a question of the noise budget."""
 
-WORTH = 0.08
+MIN_NOISE_PER_TIME = 0.08
 """Least share of the noise power that a more careful plan removes for each hundredth of float's time that it
 takes longer (DECISIONS.md, 68)."""
 
-ROOM = 0.5
+BOLD_LIMIT = 0.5
 """Share of what an output may be off that bolder plans may use: 6 dB are left for samples that nobody ran."""
 
-BOLDER = (2.0, 1.0, 0.5)
+LOOSER_BUDGETS = (2.0, 1.0, 0.5)
 """By how many times the decibels that are to spare noise budgets are raised: an estimate that was too careful
 once is so of what is quantized next."""
 
-LEAST_GAIN = 0.02
+MIN_TIME_GAIN = 0.02
 """Share of float's time that a bolder plan has to save."""
 
-WORSE = 1.1
-"""How much further off an output may be on the samples that confirm."""
+MAX_CONFIRMED_GROWTH = 1.1
+"""How many times as far off an output may be on the samples that confirm a plan as with the plan before."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Tried:
+class _MeasuredPlan:
     """A plan that was written and run.
 
     Attributes:
         facts: what it was made from.
         planned: the plan.
-        chosen, confirmed: how far its outputs are from float on the samples that choose, and on the others.
+        selecting, confirming: how far its outputs are from float on the samples that select the plan, and on
+            those that confirm it.
         time: as predicted, over float's.
     """
 
     facts: PlanningFacts
     planned: PlannedModel
-    chosen: tuple[OutputShift, ...]
-    confirmed: tuple[OutputShift, ...]
+    selecting: tuple[OutputShift, ...]
+    confirming: tuple[OutputShift, ...]
     time: float
 
     @property
@@ -106,42 +107,42 @@ class _Tried:
         """The mean of both halves."""
         return tuple(
             replace(a, value=(a.value + b.value) / 2.0)
-            for a, b in zip(self.chosen, self.confirmed, strict=True)
+            for a, b in zip(self.selecting, self.confirming, strict=True)
         )
 
     @property
     def excess(self) -> float:
         """How far the worst output is off, over its limit."""
-        return max((shift.excess for shift in self.shifts), default=0.0)
+        return _worst_excess(self.shifts)
 
     @property
     def holds(self) -> bool:
         """Whether every output is within its limit."""
         return self.excess <= 1.0
 
-    def improves(self, before: _Tried) -> bool:
+    def improves(self, before: _MeasuredPlan) -> bool:
         """Whether it is better than another plan, on both halves, by enough for its time."""
         if not self.excess < before.excess or not math.isfinite(self.excess):
             return False
-        if _worst(self.confirmed) > WORSE * _worst(before.confirmed):
+        if _worst_excess(self.confirming) > MAX_CONFIRMED_GROWTH * _worst_excess(before.confirming):
             return False
-        return self.removed(before) >= WORTH * 100.0 * (self.time - before.time)
+        return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.time - before.time)
 
-    def removed(self, before: _Tried) -> float:
+    def removed(self, before: _MeasuredPlan) -> float:
         """Return the share of the noise power of another plan that it does not have."""
         return 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
 
-    def worth(self, before: _Tried) -> float:
+    def worth(self, before: _MeasuredPlan) -> float:
         """Return that share for the time that it takes; what takes less than a hundredth is free."""
         return self.removed(before) / max(self.time - before.time, 0.01)
 
 
-def _worst(shifts: Sequence[OutputShift]) -> float:
+def _worst_excess(shifts: Sequence[OutputShift]) -> float:
     return max((shift.excess for shift in shifts), default=0.0)
 
 
 def can_run_on_samples(recipe: Recipe, data: DataLike) -> bool:
-    """Return whether a model is run on samples before it is called done: not where the user says how noisy
+    """Return whether a plan is run on samples before its model is written: not where the user says how noisy
     outputs may be, nor on random samples, nor where what runs here is other arithmetic than the target's."""
     config = recipe.config
     return (
@@ -167,7 +168,8 @@ def plan_held_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: calibration samples, of which `SAMPLES` are run, or as many as leave room for their outputs.
+        data: calibration samples, of which `CHECK_SAMPLES` are run, or as many as have room for their
+            outputs.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
@@ -185,7 +187,7 @@ def plan_held_on_samples(
         samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
         del session
         loop = _Loop(samples, class_axes(planned.model, None, None), Path(folder))
-        first = loop.tried(facts, planned)
+        first = loop.run_plan(facts, planned)
         best = loop.bolder(first) if first.holds else loop.more_careful(first)
     return best.facts, _with_checks(best, first, len(samples.samples))
 
@@ -196,8 +198,8 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     profile = facts.measured
     outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
     elements = sum(outputs) / max(profile.data.samples, 1)
-    found = int(MOST_ELEMENTS / max(elements, 1.0))
-    return min(SAMPLES, found - found % 2)
+    fitting = int(MAX_OUTPUT_ELEMENTS / max(elements, 1.0))
+    return min(CHECK_SAMPLES, fitting - fitting % 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,7 @@ class _Loop:
     axes: Mapping[str, ClassAxis]
     folder: Path
 
-    def tried(self, facts: PlanningFacts, planned: PlannedModel) -> _Tried:
+    def run_plan(self, facts: PlanningFacts, planned: PlannedModel) -> _MeasuredPlan:
         """Write and run a plan."""
         path, name = self.folder / "trial.onnx", "quantized model"
         lowered = lower(planned.model, planned.plan)
@@ -229,9 +231,9 @@ class _Loop:
             halves[1] = halves[0]
         both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
         halves = [tuple(shift for shift in half if shift.output in both) for half in halves]
-        return _Tried(facts, planned, halves[0], halves[1], _time(planned, facts))
+        return _MeasuredPlan(facts, planned, halves[0], halves[1], _time(planned, facts))
 
-    def more_careful(self, first: _Tried) -> _Tried:
+    def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the more careful plans that holds, or the best of all.
 
         Where none holds, budgets are tightened once more from the one that gains most for its time.
@@ -246,7 +248,7 @@ class _Loop:
             return min(holding, key=lambda found: found.time)
         return min([first, *better], key=lambda found: found.excess)
 
-    def bolder(self, first: _Tried) -> _Tried:
+    def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays.
 
         Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
@@ -254,29 +256,31 @@ class _Loop:
         floats = [entry for entry in first.planned.plan.nodes.values() if entry.stays_float]
         about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
-        spare = -20.0 * math.log10(max(first.excess / ROOM, 1e-3))
-        if not is_noisy or not first.shifts or spare < LEAST_DB:
+        spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
+        if not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
             return first
         needed = needed_sqnr(first.facts.noise_limits)
         for facts, planned in self._planned(first, _with_looser_budgets(first, spare)):
-            if _time(planned, facts) > first.time - LEAST_GAIN:
+            if _time(planned, facts) > first.time - MIN_TIME_GAIN:
                 break
             try:
-                found = self.tried(facts, planned)
-            except CANNOT:
+                found = self.run_plan(facts, planned)
+            except CANDIDATE_ERRORS:
                 continue
-            shifts = (*found.chosen, *found.confirmed)
-            if _worst(shifts) <= ROOM and all(s.sqnr >= needed.get(s.output, 0.0) for s in shifts):
+            shifts = (*found.selecting, *found.confirming)
+            if _worst_excess(shifts) <= BOLD_LIMIT and all(
+                s.sqnr >= needed.get(s.output, 0.0) for s in shifts
+            ):
                 return found
         return first
 
-    def _better(self, first: _Tried, candidates: Iterable[PlanningFacts]) -> list[_Tried]:
+    def _better(self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]) -> list[_MeasuredPlan]:
         """Return the plans that are better than the first, as far as the fastest that holds."""
         better = []
         for facts, planned in self._planned(first, candidates):
             try:
-                found = self.tried(facts, planned)
-            except CANNOT:
+                found = self.run_plan(facts, planned)
+            except CANDIDATE_ERRORS:
                 continue
             if found.improves(first):
                 better.append(found)
@@ -285,26 +289,26 @@ class _Loop:
         return better
 
     def _planned(
-        self, first: _Tried, candidates: Iterable[PlanningFacts]
+        self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]
     ) -> list[tuple[PlanningFacts, PlannedModel]]:
         """Return the plans of candidates, the fastest first, each once, without those that take too long."""
         found: dict[frozenset[str], tuple[float, PlanningFacts, PlannedModel]] = {}
         for facts in candidates:
             try:
                 planned = plan_from(facts)
-            except CANNOT:
+            except CANDIDATE_ERRORS:
                 continue
             found.setdefault(_floats(planned), (_time(planned, facts), facts, planned))
         found.pop(_floats(first.planned), None)
-        most = first.time + 1.0 / (100.0 * WORTH)  # what removes all noise is worth no more
+        most = first.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)  # what removes all noise is worth no more
         order = sorted((entry for entry in found.values() if entry[0] <= most), key=lambda entry: entry[0])
         return [(facts, planned) for _, facts, planned in order]
 
-    def _without_noisy_nodes(self, first: _Tried) -> Iterator[PlanningFacts]:
+    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[PlanningFacts]:
         """Yield facts in which the nodes stay float that have some shares of the measured noise."""
 
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-            return _worst(output_shifts(floats, outputs, first.facts.noise_limits, self.axes)) ** 2
+            return _worst_excess(output_shifts(floats, outputs, first.facts.noise_limits, self.axes)) ** 2
 
         ranked = ranked_nodes(
             first.planned,
@@ -318,11 +322,11 @@ class _Loop:
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         names: list[str] = []
         removed, needed = 0.0, 1.0 - first.excess**-2.0
-        shares = [min(share * needed, 0.98) for share in SHARES]
+        shares = [min(share * needed, 0.98) for share in REMOVED_NOISE]
         for one in ranked:  # those first whose noise is worth most time
             names += one.nodes
             removed += one.noise / total
-            if len(names) > MOST_NODES:
+            if len(names) > MAX_FLOAT_NODES:
                 return
             if shares and removed >= shares[0]:
                 shares = [share for share in shares if share > removed]
@@ -331,18 +335,20 @@ class _Loop:
                 yield replace(first.facts, unfit={**first.facts.unfit, **dict.fromkeys(own, reason)})
 
 
-def _with_tighter_budgets(first: _Tried) -> Iterator[PlanningFacts]:
+def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[PlanningFacts]:
     """Yield facts in which the outputs that are too far off have tighter noise budgets."""
     off = {s.output: 20.0 * math.log10(min(s.excess, 1e3)) for s in first.shifts if s.excess > 1.0}
-    for times in QUIETER:
+    for times in TIGHTER_BUDGETS:
         # In halves, so that the last digits of what a machine computes decide nothing.
-        decibels = {n: max(math.ceil(2.0 * times * needed) / 2.0, LEAST_DB) for n, needed in off.items()}
+        decibels = {
+            n: max(math.ceil(2.0 * times * needed) / 2.0, MIN_BUDGET_STEP_DB) for n, needed in off.items()
+        }
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 
-def _with_looser_budgets(first: _Tried, spare: float) -> Iterator[PlanningFacts]:
+def _with_looser_budgets(first: _MeasuredPlan, spare: float) -> Iterator[PlanningFacts]:
     """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare."""
-    for times in BOLDER:
+    for times in LOOSER_BUDGETS:
         # In halves, as budgets are tightened.
         decibels = {s.output: -math.floor(2.0 * times * spare) / 2.0 for s in first.shifts}
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
@@ -360,7 +366,7 @@ def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
     return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
 
 
-def _with_checks(best: _Tried, first: _Tried, samples: int) -> PlannedModel:
+def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: int) -> PlannedModel:
     plan = best.planned.plan
     checks = tuple(
         OutputCheck(s.output, s.measure.value, round(s.value, 6), round(s.limit, 6), samples)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -51,8 +52,8 @@ T = TypeVar("T")
 Judge = Callable[[Candidate, PlannedModel, Path], T]
 """Says what a candidate is worth, of its plan and the file of its model."""
 
-CANNOT = (ConfigError, PlanError, ModelError)
-"""What says of a candidate that it cannot be planned, written or run."""
+CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
+"""Errors that say of a candidate that it cannot be planned, written or run."""
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 """Calibrators that are tried in place of the given one; kl takes its time, and is better by chance alone."""
@@ -60,7 +61,7 @@ OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 KEPT_PLANS = 12
 """Plans that are kept between forecast and attempt, the last ones."""
 
-FOR_QUALITY = (
+QUALITY_REASONS = (
     ReasonCode.NOISE_BUDGET,
     ReasonCode.NOISE_LIMIT,
     ReasonCode.MEASURED_NOISE,
@@ -131,11 +132,11 @@ class Engine:
         recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
-        one_node = (config.keep_16bit, config.form, config.cost_model)
-        key = (config.mode in DATA_FREE, config.min_output_sqnr, *one_node)
+        chains = (config.keep_16bit, config.form, config.cost_model)
+        key = (config.mode in DATA_FREE, config.min_output_sqnr, *chains)
         if key not in self._facts:
-            made = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
-            self._facts[key] = made.with_unfit(self.unfit)
+            facts = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
+            self._facts[key] = facts.with_unfit(self.unfit)
         shared = next(iter(self._facts.values())).range_cache
         ranges = self._ranges.setdefault(
             (config.calibrator, config.schema),
@@ -218,31 +219,35 @@ class Engine:
 
         Raises:
             WritingError: a model cannot be written. Whatever else of the user's the judge raises that is not
-                in `CANNOT`.
+                in `CANDIDATE_ERRORS`.
         """
 
         def failed(candidate: Candidate, error: Exception) -> Attempt[T]:
             text = leave_out(f"candidate '{candidate.base.name}'", error)
             return Attempt(candidate, error=RuntimeError(text))
 
+        def caught(candidate: Candidate, work: Callable[[], Attempt[T]]) -> Attempt[T]:
+            """Return what a step returns, or its error where that says something of the candidate."""
+            try:
+                return work()
+            except WritingError:
+                raise
+            except CANDIDATE_ERRORS as error:
+                return Attempt(candidate, error=error)
+            except Exception as error:
+                return failed(candidate, error)
+
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             begun = set(known)
 
-            def written(place: int, candidate: Candidate) -> Attempt[T]:
+            def planned_and_written(place: int, candidate: Candidate) -> Attempt[T]:
+                planned = self.planned(candidate)
+                digest = plan_digest(planned.plan)
+                if digest in begun:
+                    return Attempt(candidate, planned)
+                begun.add(digest)
                 path = Path(folder) / f"trial-{place}.onnx"
-                try:
-                    planned = self.planned(candidate)
-                    digest = plan_digest(planned.plan)
-                    if digest in begun:
-                        return Attempt(candidate, planned)
-                    begun.add(digest)
-                    self.write(candidate, planned, path)
-                except WritingError:
-                    raise
-                except CANNOT as error:
-                    return Attempt(candidate, error=error)
-                except Exception as error:
-                    return failed(candidate, error)
+                self.write(candidate, planned, path)
                 return Attempt(candidate, planned, path)
 
             def judged(attempt: Attempt[T]) -> Attempt[T]:
@@ -257,28 +262,25 @@ class Engine:
 
             def judged_again(candidate: Candidate) -> Attempt[T]:
                 path = Path(folder) / "again.onnx"
-                try:
-                    planned = self.planned_to_run(candidate)
-                    self.write(candidate, planned, path)
-                    return Attempt(candidate, planned, path, judge(candidate, planned, path))
-                except WritingError:
-                    raise
-                except CANNOT as error:
-                    return Attempt(candidate, error=error)
-                except Exception as error:
-                    return failed(candidate, error)
+                planned = self.planned_to_run(candidate)
+                self.write(candidate, planned, path)
+                return Attempt(candidate, planned, path, judge(candidate, planned, path))
 
-            ready = (written(place, candidate) for place, candidate in enumerate(candidates))
-            for attempt, _ in map_in_threads(judged, ready, parallel, lambda: False):
-                done = attempt
-                digest = "" if done.planned is None else plan_digest(done.planned.plan)
-                if done.error is None and done.path is None and digest in known:
-                    done = replace(done, result=known[digest])
-                elif done.error is not None or done.path is None:
-                    done = judged_again(done.candidate)
-                if done.planned is not None and done.result is not None:
-                    known.setdefault(plan_digest(done.planned.plan), done.result)
-                yield done
+            written = (
+                caught(candidate, partial(planned_and_written, place, candidate))
+                for place, candidate in enumerate(candidates)
+            )
+            for done, _ in map_in_threads(judged, written, parallel, lambda: False):
+                attempt = done
+                digest = "" if attempt.planned is None else plan_digest(attempt.planned.plan)
+                if attempt.error is None and attempt.path is None and digest in known:
+                    attempt = replace(attempt, result=known[digest])
+                elif attempt.error is not None or attempt.path is None:
+                    candidate = attempt.candidate
+                    attempt = caught(candidate, partial(judged_again, candidate))
+                if attempt.planned is not None and attempt.result is not None:
+                    known.setdefault(plan_digest(attempt.planned.plan), attempt.result)
+                yield attempt
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,7 @@ class PlanEstimates:
     @property
     def float_for_quality(self) -> tuple[str, ...]:
         """The nodes that stay float for the quality of the outputs: those that no limit would quantize."""
-        codes = {code.value for code in FOR_QUALITY}
+        codes = {code.value for code in QUALITY_REASONS}
         return tuple(name for name, reason in self.floats.items() if reason.code.value in codes)
 
     def changed(self, settings: Settings) -> Estimate | None:

@@ -24,7 +24,6 @@ from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.runtimes import open_session
 from ..noise.estimator import decibels_of
 from ..noise.output_limits import NoiseLimits
-from ..plan.plan import Kind
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..targets.config import DATA_FREE, WITH_SAMPLES
@@ -34,11 +33,10 @@ from .candidates import Base, Candidate, RankedNode
 from .engine import Engine
 from .grades import grade_of, output_grades
 from .options import TuningData
-from .proposals import WORTH_DB, Fix, QualityGap, proposals, stricter_limits, worth
-from .quality import int8_share
-from .ranking import SAMPLES, ranked_nodes
+from .proposals import MIN_GAIN_DB, Fix, QualityGap, fix_order, proposals, stricter_limit
+from .ranking import RANKING_SAMPLES, ranked_nodes
 from .tuning_data import read_samples
-from .verdict import Composition, Cost, Verdict, is_no_gain
+from .verdict import Cost, Verdict, composition_of, is_no_gain
 
 MOST_LIMITS = 2
 """Noise limits that are tried after one that did not reach what is needed."""
@@ -59,7 +57,7 @@ def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...
     """
     config = search.facts.config
     can_be_planned = config.rounding not in WITH_SAMPLES and config.mode not in DATA_FREE
-    if verdict.composition.is_float:
+    if not verdict.composition.uses_integers:
         if can_be_planned:
             search.try_fixes((Fix({"mode": "weight-only"}),))
         return "", tuple(search.fixes.values())
@@ -78,15 +76,18 @@ def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...
         ranking = search.ranking() if search.has_time() else ()
     search.try_fixes(proposals(gap, ranking))
     for _ in range(MOST_LIMITS):
-        search.try_fixes(stricter_limits(gap, tuple(search.fixes.values())))
-    order = sorted(search.fixes.values(), key=lambda fix: (not fix.is_measured, *worth(fix)))
+        stricter = stricter_limit(gap, search.fixes.values())
+        if stricter is None:
+            break
+        search.try_fixes((stricter,))
+    order = sorted(search.fixes.values(), key=lambda fix: (not fix.is_measured, *fix_order(fix)))
     useful = [fix for fix in order if _is_better(fix, gap.sqnr)]
     return _cause(ranking, gap, order), (*useful, *faster)
 
 
 def _is_better(fix: Fix, sqnr: float | None) -> bool:
-    """Whether a fix is worth telling of: it was not tried, or makes the worst output better."""
-    return not fix.is_measured or sqnr is None or (fix.sqnr or 0.0) >= sqnr + WORTH_DB
+    """Whether a fix is worth mentioning: it was not tried, or makes the worst output better."""
+    return not fix.is_measured or sqnr is None or (fix.sqnr or 0.0) >= sqnr + MIN_GAIN_DB
 
 
 @dataclass(eq=False)
@@ -172,11 +173,8 @@ class FixSearch:
         """Return what a quantized model brings; None for nothing over float."""
         measuring = replace(self.measuring, latency=self.measuring.latency and FEW_ROUNDS)
         result = evaluate(self.model, path, self.samples, labels=self.labels, measuring=measuring)
-        kinds = [entry.kind for entry in planned.plan.nodes.values()]
-        share = int8_share(planned.plan, planned.graph, self.facts.profile)
-        parts = Composition(share, len(kinds) - kinds.count(Kind.FLOAT), (), kinds.count(Kind.WEIGHT_ONLY))
-        parts = replace(parts, caches=planned.plan.int8_caches)
-        if is_no_gain(parts, Cost(result.float_bytes, result.quantized_bytes, result.latency)):
+        composition = composition_of(planned.plan, planned.graph, self.facts.profile)
+        if is_no_gain(composition, Cost(result.float_bytes, result.quantized_bytes, result.latency)):
             return None
         outputs = output_grades(result.outputs, self.limits)
         scored = result.score or result.accuracy
@@ -195,7 +193,7 @@ class FixSearch:
         how = self.measuring
         provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
         session = open_session(str(self.model), self.model.name, provider=provider)
-        samples = read_samples(session, self.planned.model, TuningData(self.samples, limit=SAMPLES))
+        samples = read_samples(session, self.planned.model, TuningData(self.samples, limit=RANKING_SAMPLES))
         return ranked_nodes(self.planned, samples, provider=provider, goes_on=self.has_time)
 
 
@@ -229,6 +227,6 @@ def _cause(ranking: Sequence[RankedNode], gap: QualityGap, tried: Sequence[Fix])
         return f"{worst.nodes[-1]} adds {share}"
     if kept.sqnr <= gap.sqnr:  # without it the model is no better
         return ""
-    if kept.sqnr < gap.sqnr + WORTH_DB:
+    if kept.sqnr < gap.sqnr + MIN_GAIN_DB:
         return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
     return f"{worst.nodes[-1]} alone costs {kept.sqnr - gap.sqnr:.1f} dB ({share})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf, log10
 
@@ -10,8 +10,8 @@ from ..targets.config import settings
 from .candidates import RankedNode, Settings
 from .grades import ORDER, Grade
 
-WORTH_DB, WORTH = 0.5, 0.25
-"""Least gain of a fix, as estimated, that is worth a trial: in dB, and of what is lacking."""
+MIN_GAIN_DB, MIN_GAIN_SHARE = 0.5, 0.25
+"""Least gain of a fix, as estimated, that is worth a trial: in dB, and as a share of what is lacking."""
 
 MOST_NODES = 12
 """Nodes that are named one by one at most: more is a question of the noise budget."""
@@ -54,8 +54,8 @@ class Fix:
         """Return it as options of `qprof quantize`."""
         words, known = ["--check-speed"] if self.check_speed else [], settings()
         for name, value in self.settings.items():
-            values = value if isinstance(value, tuple) else (value,)
-            words += [word for one in values for word in (known[name].flag, _text(one))]
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [known[name].flag, f"{one:g}" if isinstance(one, float) else str(one)]
         return tuple(words)
 
     @property
@@ -72,10 +72,6 @@ class Fix:
         return f"{', '.join(parts)} ({how})" if parts else "not estimated"
 
 
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 @dataclass(frozen=True)
 class QualityGap:
     """What a model lacks.
@@ -83,7 +79,7 @@ class QualityGap:
     Attributes:
         sqnr: dB of its worst output, as measured.
         needed: dB that this output needs.
-        calibrator: that it was made with, and
+        calibrator: that it was made with.
         usual_calibrator: that of its target.
         limit: the noise limit of that output in dB, as the plan kept it by its estimate.
         in_16_bits: nodes whose activations the target can have in 16 bits.
@@ -108,78 +104,73 @@ def proposals(gap: QualityGap, ranking: Sequence[RankedNode]) -> tuple[Fix, ...]
         gap: what is wrong.
         ranking: noise of the nodes, in any order.
     """
-    found: list[Fix] = []
+    fixes: list[Fix] = []
     if gap.calibrator != gap.usual_calibrator:
-        found.append(Fix({"calibrator": gap.usual_calibrator}))
+        fixes.append(Fix({"calibrator": gap.usual_calibrator}))
+
+    # The node that adds most noise.
     total = sum(one.noise for one in ranking)
-    worst = sorted(ranking, key=lambda one: (-one.noise, one.nodes))[:1]
-    found += [_kept_float(gap, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
-    wide = [one for one in worst if gap.in_16_bits.issuperset(one.nodes)]
-    found += [Fix({"keep_16bit": one.nodes}) for one in wide]
-    found += [_kept_float(gap, total, *kept) for kept in _enough(gap, ranking, total)]
+    worst = min(ranking, key=lambda one: (-one.noise, one.nodes), default=None)
+    if worst is not None and 0.0 < total < inf:
+        sqnr = sqnr_without_noise(gap.sqnr, total, worst.noise)
+        fixes.append(Fix({"keep_float": worst.nodes}, sqnr=sqnr))
+    if worst is not None and gap.in_16_bits.issuperset(worst.nodes):
+        fixes.append(Fix({"keep_16bit": worst.nodes}))
+
+    # As many nodes as reach what is needed, unless these are too many to be named.
+    names, noise = list[str](), 0.0
+    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.microseconds, 1e-3), one.nodes)):
+        names += one.nodes
+        noise += one.noise
+        after = sqnr_without_noise(gap.sqnr, total, noise)
+        if len(names) > MOST_NODES or after is None:
+            break
+        if after >= gap.needed + HEADROOM_DB:
+            fixes.append(Fix({"keep_float": tuple(names)}, sqnr=after))
+            break
+
+    # A tighter noise budget.
     stricter = round(gap.limit + max(0.0, gap.needed - gap.sqnr) + HEADROOM_DB, 1)
-    found.append(Fix({"min_output_sqnr": stricter}, sqnr=gap.needed))
-    least = max(WORTH_DB, WORTH * (gap.needed - gap.sqnr))
+    fixes.append(Fix({"min_output_sqnr": stricter}, sqnr=gap.needed))
+
+    least = max(MIN_GAIN_DB, MIN_GAIN_SHARE * (gap.needed - gap.sqnr))
     unlike: dict[tuple[str, ...], Fix] = {}
-    for fix in found:
+    for fix in fixes:
         if fix.sqnr is None or fix.sqnr >= gap.sqnr + least:
             unlike.setdefault(fix.options, fix)
     return tuple(unlike.values())
 
 
-def stricter_limits(gap: QualityGap, tried: Sequence[Fix]) -> tuple[Fix, ...]:
-    """Return a noise limit above those that were tried and did not reach what is needed; () for none.
-
-    Args:
-        gap: what is wrong.
-        tried: the fixes so far.
-    """
-    limits = [fix for fix in tried if fix.is_measured and "min_output_sqnr" in fix.settings]
-    highest = max(limits, key=_limit, default=None)
-    if highest is None or highest.sqnr is None or highest.sqnr >= gap.needed:
-        return ()
-    step = max(LEAST_STEP_DB, 2.0 * (gap.needed - highest.sqnr))
-    return (Fix({"min_output_sqnr": round(_limit(highest) + step, 1)}, sqnr=gap.needed),)
-
-
-def _limit(fix: Fix) -> float:
-    value = fix.settings["min_output_sqnr"]
-    assert isinstance(value, float)
-    return value
-
-
-def _kept_float(gap: QualityGap, total: float, nodes: tuple[str, ...], noise: float) -> Fix:
-    return Fix({"keep_float": nodes}, sqnr=without(gap.sqnr, total, noise))
-
-
-def without(sqnr: float, total: float, noise: float) -> float | None:
+def sqnr_without_noise(sqnr: float, total: float, noise: float) -> float | None:
     """Return the SQNR in dB without a part of the noise; None where hardly any would be left."""
     rest = total - noise
     return None if not 0.0 < rest < total else sqnr + 10.0 * log10(total / rest)
 
 
-def _enough(
-    gap: QualityGap, ranking: Sequence[RankedNode], total: float
-) -> Sequence[tuple[tuple[str, ...], float]]:
-    """Return the nodes, and their noise, that are to be float for what is needed; () where they are many."""
-    names: list[str] = []
-    noise = 0.0
-    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.microseconds, 1e-3), one.nodes)):
-        names += one.nodes
-        noise += one.noise
-        after = without(gap.sqnr, total, noise)
-        if len(names) > MOST_NODES or after is None:
-            return ()
-        if after >= gap.needed + HEADROOM_DB:
-            return ((tuple(names), noise),)
-    return ()
+def stricter_limit(gap: QualityGap, tried: Iterable[Fix]) -> Fix | None:
+    """Return a noise limit above those that were tried and did not reach what is needed; None for none.
+
+    Args:
+        gap: what is wrong.
+        tried: the fixes so far.
+    """
+    limits = [
+        (limit, fix.sqnr)
+        for fix in tried
+        if fix.is_measured and isinstance(limit := fix.settings.get("min_output_sqnr"), float)
+    ]
+    highest, sqnr = max(limits, key=lambda pair: pair[0], default=(0.0, None))
+    if sqnr is None or sqnr >= gap.needed:
+        return None
+    step = max(LEAST_STEP_DB, 2.0 * (gap.needed - sqnr))
+    return Fix({"min_output_sqnr": round(highest + step, 1)}, sqnr=gap.needed)
 
 
 def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | None:
     """Return the fix to apply: the best grade, then the least time as predicted, then the highest SQNR.
 
     Only what was measured counts, and only what betters the model: its grade, or its worst output by
-    `WORTH_DB`.
+    `MIN_GAIN_DB`.
 
     Args:
         fixes: what was tried.
@@ -192,12 +183,12 @@ def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | 
         for fix in fixes
         if fix.is_measured
         and fix.sqnr is not None
-        and (ORDER[fix.grade], -fix.sqnr) < (ORDER[grade], -before - WORTH_DB)
+        and (ORDER[fix.grade], -fix.sqnr) < (ORDER[grade], -before - MIN_GAIN_DB)
         and ORDER[fix.grade] <= ORDER[grade]
     ]
-    return min(better, key=worth, default=None)
+    return min(better, key=fix_order, default=None)
 
 
-def worth(fix: Fix) -> tuple[object, ...]:
-    """Return what fixes that were tried are ordered by, the best first."""
+def fix_order(fix: Fix) -> tuple[object, ...]:
+    """Return the sort key of fixes that were tried, the best first."""
     return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options

@@ -42,7 +42,7 @@ from .submodels import node_groups, only_quantized, splittable_model
 from .tuning_data import ScoringSamples
 from .tuning_data import outputs_of as model_outputs
 
-SAMPLES = 4
+RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
 
 GROUPS, PARTS, ROUNDS, WORST, LEAST = 16, 4, 2, 6, 0.1
@@ -111,7 +111,7 @@ def ranked_nodes(
 
     Args:
         planned: the plan, with the facts that it was made from.
-        samples: of which the first `SAMPLES` are run.
+        samples: of which the first `RANKING_SAMPLES` are run.
         side_by_side: models that run at the same time.
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
@@ -122,7 +122,7 @@ def ranked_nodes(
     units = [
         tuple(name_of(source.nodes[i]) for i in found) for found in node_groups(source, planned.plan).values()
     ]
-    few = samples.subset(range(min(SAMPLES, len(samples.samples))))
+    few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         bench = _Bench(planned, few, Path(folder), side_by_side, provider, noise, dequantized)
         measured = _split(bench, units, goes_on)

@@ -25,7 +25,7 @@ from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from .candidates import Candidate, Forecast, RankedNode, Trial
-from .engine import CANNOT, Engine
+from .engine import CANDIDATE_ERRORS, Engine
 from .options import QualityTarget
 from .quality import int8_share, score_model, screen_model
 from .ranking import ranked_nodes
@@ -92,7 +92,7 @@ class TuningRun:
         return found
 
     def _forecast(self, candidate: Candidate) -> Forecast:
-        with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANNOT):
+        with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANDIDATE_ERRORS):
             planned = self.engine.planned(candidate)
             return Forecast(plan_digest(planned.plan), self._predicted(planned))
         return Forecast("", 0.0)

@@ -6,22 +6,27 @@ what to try (`proposals`, tried by `fixes`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
 from ...profiles.records.profile import Profile
+from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck, too_good_texts
 from ..noise.output_limits import NoiseLimits
+from ..operators.graph import Graph
+from ..plan.plan import Kind, QuantPlan
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .proposals import Fix
+from .quality import int8_share
 
-LEAST_SHARE = 0.005
+MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
 
 KEEP_FLOAT = "keep the float model: int8 brings nothing here"
@@ -31,7 +36,7 @@ BEYOND_RANGE = 0.1
 """Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
 put down to that: 25 steps of 8 bits."""
 
-FEW, TOO_FEW = 16, 8
+FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
 
 
@@ -68,10 +73,9 @@ class Composition:
     nodes: int = 0
 
     @property
-    def is_float(self) -> bool:
-        """Whether nothing is gained by integers: no arithmetic, no weights and no cache."""
-        none = not self.quantized or (self.int8_share == 0.0 and not self.weight_only)
-        return none and not self.caches
+    def uses_integers(self) -> bool:
+        """Whether arithmetic, weights or a cache are in integers."""
+        return bool(self.caches or self.weight_only or (self.quantized and self.int8_share != 0.0))
 
     @property
     def text(self) -> str:
@@ -87,6 +91,29 @@ class Composition:
             return f"{self.quantized} of {nodes} quantized"
         floats = f"{count} of {nodes} stay{'s'[: count == 1]} float" if count else "no node stays float"
         return f"{100 * self.int8_share:.0f} % of the arithmetic; {floats}"
+
+
+def composition_of(
+    plan: QuantPlan, graph: Graph, profile: Profile | None, floats: Sequence[FloatNodes] = ()
+) -> Composition:
+    """Return what the quantized model of a plan consists of.
+
+    Args:
+        plan: the plan.
+        graph: the model that its names are those of.
+        profile: what the plan was made from, with the sizes of activations; None for nothing.
+        floats: the nodes that stay float by reason.
+    """
+    kinds = Counter(entry.kind for entry in plan.nodes.values())
+    return Composition(
+        None if profile is None else int8_share(plan, graph, profile),
+        len(plan.nodes) - kinds[Kind.FLOAT],
+        tuple(floats),
+        kinds[Kind.WEIGHT_ONLY],
+        plan.int8_caches,
+        is_unprofitable(plan),
+        len(plan.nodes),
+    )
 
 
 @dataclass(frozen=True)
@@ -113,26 +140,31 @@ class Cost:
         return self.latency is not None and self.latency.speedup_low > 1.0
 
 
-def is_no_gain(parts: Composition, cost: Cost) -> bool:
+def is_no_gain(composition: Composition, cost: Cost) -> bool:
     """Whether a fix is none: it leaves nothing in int8, or a model that is larger or slower than float."""
-    return parts.is_float or cost.quantized_bytes > cost.float_bytes or cost.is_slower
+    return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or cost.is_slower
 
 
-def brings_nothing(parts: Composition, cost: Cost) -> bool:
+def brings_nothing(composition: Composition, cost: Cost) -> bool:
     """Whether int8 gains nothing: nothing is quantized, or it is neither smaller nor faster than float."""
-    return parts.is_float or (cost.quantized_bytes >= cost.float_bytes and not cost.is_faster)
+    no_gain = cost.quantized_bytes >= cost.float_bytes and not cost.is_faster
+    return not composition.uses_integers or no_gain
 
 
-def alarms_of(parts: Composition, cost: Cost) -> Iterator[str]:
+def alarms_of(composition: Composition, cost: Cost) -> Iterator[str]:
     """Yield what must not go unnoticed: nothing in int8, larger or slower than float."""
-    if parts.is_float:
+    if not composition.uses_integers:
         yield "float kept: nothing is quantized"
-    elif parts.int8_share is not None and parts.int8_share < LEAST_SHARE and not parts.is_unprofitable:
+    elif (
+        composition.int8_share is not None
+        and composition.int8_share < MIN_INT8_SHARE
+        and not composition.is_unprofitable
+    ):
         only = (
-            f"only the weights of {_count(parts.weight_only, 'node')} are"
-            if parts.weight_only
-            else f"only keys and values of {_count(parts.caches, 'node')} are"
-            if parts.caches
+            f"only the weights of {_count(composition.weight_only, 'node')} are"
+            if composition.weight_only
+            else f"only keys and values of {_count(composition.caches, 'node')} are"
+            if composition.caches
             else "hardly anything is"
         )
         yield f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
@@ -171,7 +203,7 @@ class HeldOut:
     @property
     def few_text(self) -> str:
         """Return how few they are, where these cannot show that a model is good; else ""."""
-        if self.rows >= TOO_FEW:
+        if self.rows >= TOO_FEW_ROWS:
             return ""
         return f"judged on {_count(self.rows, 'row' if self.rows != self.samples else 'sample')} only"
 
@@ -185,7 +217,7 @@ class HeldOut:
                     f", or the {self.rows} rows as samples of their own: a list of rows, or several files"
                 )
             return (f"judged on the samples of the profile, which flatters: {advice}",)
-        if self.rows < FEW:
+        if self.rows < FEW_ROWS:
             few = _count(self.samples, "held-out sample")
             return (f"few samples: {few} of {self.of_samples}; more make the verdict surer",)
         return ()
@@ -313,12 +345,12 @@ class Verdict(Presented):
         return Presentation((*self.facts(), *applied), tables)
 
 
-def _change(found: Accuracy | Score, unit: str) -> str:
+def _change(score: Accuracy | Score, unit: str) -> str:
     """Return the change of a score, with its 95 % interval, or "within chance" where that holds 0."""
-    change = f"{0.0 - found.drop:+.2f} {unit}"
-    if found.drop_low <= 0.0 <= found.drop_high:
+    change = f"{0.0 - score.drop:+.2f} {unit}"
+    if score.drop_low <= 0.0 <= score.drop_high:
         return f"{change}, within chance"
-    return f"{change}, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f}"
+    return f"{change}, {0.0 - score.drop_high:+.2f} to {0.0 - score.drop_low:+.2f}"
 
 
 def _keywords(fix: Fix) -> str:
@@ -353,7 +385,7 @@ def verdict_of(
     remarks = evaluation.remarks_of_other_arithmetic if saturation else evaluation.remarks
     tokens = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
     tokens += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
-    found = Verdict(
+    verdict = Verdict(
         grade_of(outputs, drop),
         outputs,
         evaluation.estimates,
@@ -368,13 +400,13 @@ def verdict_of(
         composition,
         remarks=(*held_out.remarks, *tokens, *remarks),
     )
-    alarms = [*([saturation] if saturation else []), *alarms_of(composition, found.cost)]
-    found = replace(found, alarms=tuple(alarms))
-    if found.grade != "good":
-        return found
+    alarms = [*([saturation] if saturation else []), *alarms_of(composition, verdict.cost)]
+    verdict = replace(verdict, alarms=tuple(alarms))
+    if verdict.grade != "good":
+        return verdict
     if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why
-        return no_verdict(found, evaluation.remarks[0])
-    return replace(found, grade="fair") if brings_nothing(composition, found.cost) else found
+        return no_verdict(verdict, evaluation.remarks[0])
+    return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
 
 
 def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Evaluation:
@@ -410,17 +442,17 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
     return replace(evaluation, remarks=tuple(remarks))
 
 
-def no_verdict(found: Verdict, reason: str) -> Verdict:
+def no_verdict(verdict: Verdict, reason: str) -> Verdict:
     """Return a verdict that there is none, and why."""
-    remarks = tuple(dict.fromkeys((reason, *found.remarks)))
-    return replace(found, grade="none", remarks=remarks, cause="", fixes=())
+    remarks = tuple(dict.fromkeys((reason, *verdict.remarks)))
+    return replace(verdict, grade="none", remarks=remarks, cause="", fixes=())
 
 
-def with_fixes(found: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
+def with_fixes(verdict: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
     """Return a verdict with its cause and fixes; where nothing helps, it says to keep the float model."""
-    vain = not fixes and bool(found.alarms) and brings_nothing(found.composition, found.cost)
-    remarks = tuple(dict.fromkeys((*([KEEP_FLOAT] if vain else []), *found.remarks)))
-    return replace(found, cause=cause, fixes=tuple(fixes), remarks=remarks)
+    vain = not fixes and bool(verdict.alarms) and brings_nothing(verdict.composition, verdict.cost)
+    remarks = tuple(dict.fromkeys((*([KEEP_FLOAT] if vain else []), *verdict.remarks)))
+    return replace(verdict, cause=cause, fixes=tuple(fixes), remarks=remarks)
 
 
 @dataclass(frozen=True)

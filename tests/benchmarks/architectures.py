@@ -178,10 +178,10 @@ def predicted_microseconds(result: Any) -> list[float] | None:
     """Return how long float and the plan are predicted to take; None without a table of times."""
     from qprof_onnx.quantizer.costs.predicted import CostModel, total_microseconds
 
-    facts = result.made.facts if result.made is not None else None
+    facts = result.facts
     if facts is None or facts.recipe.costs is None:
         return None
-    graph, plan = result.made.planned.graph, result.plan
+    graph, plan = result.planned.graph, result.plan
     model = CostModel(graph, facts.profile, facts.recipe.costs)
     after = total_microseconds(model.costs(plan), graph, plan)
     return [round(sum(model.floating.values()), 1), round(after, 1)]

@@ -37,7 +37,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> float:
 def demanding(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let half as much move, whatever time that costs."""
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 2.0)
-    monkeypatch.setattr(closed_loop, "WORTH", 0.01)
+    monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 0.01)
 
 
 def test_the_plan_says_how_far_the_outputs_moved(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     facts = replace(model_facts(open_prepared(path), profile, asked), quieter={"logits": 10.0})
     planned = plan_from(facts)
     _, bolder = closed_loop.plan_held_on_samples(facts, planned, path, DIGITS / "calibration")
-    assert bolder.plan.origin.checks[0].value <= closed_loop.ROOM * bolder.plan.origin.checks[0].limit
+    assert bolder.plan.origin.checks[0].value <= closed_loop.BOLD_LIMIT * bolder.plan.origin.checks[0].limit
     kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
     assert kinds[1] < kinds[0]
     assert any("less noise than estimated: more nodes are quantized" in note for note in bolder.plan.notes)
@@ -110,7 +110,7 @@ def test_fewer_samples_are_run_where_outputs_are_large(
     profile = qprof.load_profile(tmp_path / "q.profile.yaml")
     elements = profile["logits"].count // profile.data.samples
     for room, samples in ((2, 2), (1, 0)):
-        monkeypatch.setattr(closed_loop, "MOST_ELEMENTS", room * elements)
+        monkeypatch.setattr(closed_loop, "MAX_OUTPUT_ELEMENTS", room * elements)
         checks = quantized(tmp_path / "q.onnx").plan.origin.checks
         assert [check.samples for check in checks] == [samples] * bool(samples)
 

@@ -12,8 +12,8 @@ from qprof_onnx.quantizer.search.proposals import (
     QualityGap,
     best_fix,
     proposals,
-    stricter_limits,
-    without,
+    sqnr_without_noise,
+    stricter_limit,
 )
 
 GAP = QualityGap(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
@@ -25,9 +25,9 @@ def measured(sqnr: float, grade: Grade, predicted: float = 1.0, **settings: str)
 
 
 def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
-    assert without(12.0, 1.0, 0.9) == pytest.approx(22.0)
-    assert without(12.0, 1.0, 1.0) is None
-    assert without(12.0, 1.0, 0.0) is None
+    assert sqnr_without_noise(12.0, 1.0, 0.9) == pytest.approx(22.0)
+    assert sqnr_without_noise(12.0, 1.0, 1.0) is None
+    assert sqnr_without_noise(12.0, 1.0, 0.0) is None
 
 
 def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
@@ -97,10 +97,11 @@ def test_16_bits_are_tried_where_the_target_has_them() -> None:
 
 def test_a_limit_that_did_not_reach_is_raised_further() -> None:
     first = Fix({"min_output_sqnr": 22.0}, sqnr=13.0, is_measured=True, grade="fair")
-    (second,) = stricter_limits(GAP, [first])
+    second = stricter_limit(GAP, [first])
+    assert second is not None
     assert second.settings == {"min_output_sqnr": 32.0}
-    assert stricter_limits(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) == ()
-    assert stricter_limits(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) == ()
+    assert stricter_limit(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) is None
+    assert stricter_limit(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) is None
 
 
 def test_what_a_fix_brings_is_in_the_unit_of_the_metric() -> None:
