@@ -26,7 +26,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
-from ..lowering.written import read_equalization, read_padded, read_record
+from ..lowering.lowered import read_equalization, read_padded, read_record
 from ..model.files import load_model
 from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model

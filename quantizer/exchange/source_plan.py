@@ -21,7 +21,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.bias_correction import apply_biases
 from ..lowering.lower import lower
-from ..lowering.written import Lowered, planned_nodes
+from ..lowering.lowered import Lowered, planned_nodes
 from ..model.graph import FLOAT_TYPES
 from ..model.identity import model_id
 from ..numerics.affine import QuantParams, dequantize, quantize

@@ -30,8 +30,8 @@ from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import unblocked_size
 from ..targets.config import FEWEST_IN_BLOCK
-from .graph_writer import constant_array, constant_shape
-from .task import Task
+from .emitter import constant_array, constant_shape
+from .writers import Task
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

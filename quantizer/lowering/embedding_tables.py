@@ -31,10 +31,9 @@ import onnx_ir as ir
 from ..model.graph import name_of
 from ..operators.table import MICROSOFT
 from ..plan.plan import Kind, NodePlan
-from .emitter import Emitter
-from .graph_writer import Array, constant_array, integer_type, new_value
+from .emitter import Array, Emitter, constant_array, integer_type, new_value
 from .products import as_float, become
-from .task import Task
+from .writers import Task
 
 
 def gather_quantized(task: Task) -> bool:

@@ -24,17 +24,21 @@ iteration. Only DequantizeLinear is put beside its reader, where runtimes look f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ..model.editing import free_name
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
-from .graph_writer import Array, GraphWriter, constant_array, integer_type, new_value
-from .written import Written, WrittenNames
+from .lowered import Written, WrittenNames
+
+Array = npt.NDArray[np.generic]
+Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
 
 
 @dataclass(frozen=True)
@@ -66,29 +70,94 @@ class _Forms:
     dynamic: Dynamic | None = None
 
 
-class Emitter(GraphWriter):
-    """Writes the forms of tensors into one graph, which it changes in place.
+class Emitter:
+    """Adds nodes and initialisers to one graph, which it changes in place: the forms of tensors, and others.
 
-    Nodes must be lowered in their order: a new node is put right before the one that asks for it
-    (`before`), or at the end of the graph where that is None.
+    It knows the original names of tensors, and for which node each node was added. Nodes must be lowered in
+    their order: a new node is put right before the one that asks for it (`before`), or at the end of the
+    graph where that is None.
 
     Args:
         graph: the graph, with its subgraphs.
-        outside: for a subgraph, the emitter of the graph around it and the node that has the subgraph.
+        outside: for a subgraph, the emitter of the graph around it and the node that has the subgraph. Names
+            are free in both or in neither.
     """
 
     def __init__(self, graph: ir.Graph, outside: tuple[Emitter, ir.Node] | None = None) -> None:
-        super().__init__(graph, None if outside is None else outside[0])
-        self._outside = outside
+        self._graph, self._outside = graph, outside
         self._inner: list[Emitter] = []
         self._forms: dict[ir.Value, _Forms] = {}
         self._clipped: set[ir.Value] = set()
+        self._params: dict[tuple[QuantParams, tuple[int, ...]], tuple[ir.Value, ir.Value]] = {}
+        self._constants: dict[tuple[str, bytes], ir.Value] = {}
+        if outside is None:
+            values, nodes = list(_all_values(graph)), list(graph.all_nodes())
+            self._names: dict[ir.Value, str] = {value: name_of(value) for value in values}
+            self._taken: set[str] = {*map(name_of, values), *map(name_of, nodes)}
+            self._nodes: list[ir.Node] = nodes
+            self._owners: list[tuple[ir.Node, str]] = []
+        else:
+            around = outside[0]
+            self._names, self._taken = around._names, around._taken
+            self._nodes, self._owners = around._nodes, around._owners
 
-    def inside(self, subgraph: ir.Graph, owner: ir.Node) -> Emitter:
-        """Return an emitter for a subgraph of `owner`, a node of this graph."""
-        inner = type(self)(subgraph, (self, owner))
-        self._inner.append(inner)
-        return inner
+    # Nodes and initialisers
+
+    def name(self, value: ir.Value) -> str:
+        """Return the name of a tensor in the original graph."""
+        return self._names[value]
+
+    def rename(self, value: ir.Value, name: str) -> None:
+        """Call a tensor `name`, or that with a number where it is taken."""
+        value.name = self._free(name)
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        output: ir.Value,
+        before: ir.Node | None,
+        attributes: Attributes | None = None,
+        *,
+        domain: str = "",
+    ) -> ir.Value:
+        """Add a node for `before`, right before it, with the result `output`; at the end for None.
+
+        The result gets a number to its name where that is taken.
+        """
+        self.rename(output, output.name or op_type)
+        node = self._node(op_type, inputs, [output], attributes, domain)
+        if before is not None:
+            self._owners.append((node, name_of(before)))
+        return self._insert([node], before)
+
+    def constant(self, name: str, array: Array) -> ir.Value:
+        """Return an initialiser with these elements; one for all that ask for the same."""
+        key = (f"{array.dtype}{array.shape}", array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._initializer(name, array)
+        return self._constants[key]
+
+    def param_values(
+        self, name: str, params: QuantParams, shape: tuple[int, ...] = ()
+    ) -> tuple[ir.Value, ir.Value]:
+        """Return scale and zero point; tensors with equal parameters share them."""
+        grid = params.grid_shape(shape) if params.block_size is not None else params.scale_array.shape
+        key = (params, grid)
+        if key not in self._params:
+            self._params[key] = (
+                self._initializer(f"{name}_scale", params.scale_array.reshape(grid)),
+                self._initializer(f"{name}_zero_point", params.zero_point_array.reshape(grid)),
+            )
+        return self._params[key]
+
+    def drop_unused(self) -> None:
+        """Remove initialisers that are no longer read, such as the float weights."""
+        for name, value in list(self._graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+                del self._graph.initializers[name]
+
+    # The forms of tensors
 
     def stored(self, value: ir.Value) -> QuantParams | None:
         """Return the parameters of a tensor that is stored quantized, None for any other."""
@@ -201,6 +270,14 @@ class Emitter(GraphWriter):
     def quantize(self, value: ir.Value, name: str, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Add QuantizeLinear of a float tensor, for the tensor called `name`."""
         return self._insert(self._quantize_nodes(value, name, params), before)
+
+    # Subgraphs, and what stands for what in the end
+
+    def inside(self, subgraph: ir.Graph, owner: ir.Node) -> Emitter:
+        """Return an emitter for a subgraph of `owner`, a node of this graph."""
+        inner = type(self)(subgraph, (self, owner))
+        self._inner.append(inner)
+        return inner
 
     def written(self) -> WrittenNames:
         """Return what stands for the tensors and nodes of the original graph, under the names of now."""
@@ -328,6 +405,56 @@ class Emitter(GraphWriter):
         self._insert([node], before)
         return Dynamic(*outputs)
 
+    def _initializer(self, name: str, array: Array) -> ir.Value:
+        unique = self._free(name)
+        return self._registered(ir.Tensor(array, name=unique))  # ir.tensor would try a dozen types first
+
+    def _computed(
+        self, name: str, shape: Sequence[int], dtype: ir.DataType, compute: Callable[[], Array]
+    ) -> ir.Value:
+        """Return an initialiser whose elements are computed whenever they are read, as when it is written.
+
+        So no more than one large weight of a model is in memory, whatever their number.
+        """
+        unique = self._free(name)
+
+        def tensor() -> ir.TensorProtocol:
+            return ir.Tensor(compute(), dtype=dtype, name=unique)
+
+        return self._registered(ir.LazyTensor(tensor, dtype, ir.Shape(shape), name=unique))
+
+    def _registered(self, tensor: ir.TensorProtocol) -> ir.Value:
+        value = ir.Value(
+            name=tensor.name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
+        )
+        self._graph.register_initializer(value)
+        return value
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attributes: Attributes | None,
+        domain: str = "",
+    ) -> ir.Node:
+        name = self._free(f"{outputs[0].name}_{op_type}")
+        return ir.node(op_type, inputs, dict(attributes or {}), domain=domain, outputs=outputs, name=name)
+
+    def _insert(self, nodes: Sequence[ir.Node], before: ir.Node | None) -> ir.Value:
+        """Put nodes before another, or at the end of the graph for None; return what the last gives."""
+        if before is None:
+            self._graph.extend(nodes)
+        else:
+            self._graph.insert_before(before, nodes)
+        return nodes[-1].outputs[0]
+
+    def _free(self, name: str) -> str:
+        return free_name(name, self._taken, first=1)
+
 
 def _written(value: ir.Value, forms: Sequence[_Forms]) -> Written:
     """Return the names of a tensor's forms, those that emitters of several graphs wrote."""
@@ -365,3 +492,38 @@ def _axis(params: QuantParams) -> dict[str, int]:
 
 def _sizes(value: ir.Value) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else 0 for d in value.shape) if value.shape is not None else ()
+
+
+def constant_array(value: ir.Value) -> Array | None:
+    """Return the elements of an initialiser, None for any other tensor."""
+    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
+        return value.const_value.numpy()
+    return None
+
+
+def constant_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape of an initialiser, whose elements are not read, None for any other tensor."""
+    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
+        return tuple(value.const_value.shape.numpy())
+    return None
+
+
+def new_value(name: str, dtype: ir.DataType, like: ir.Value) -> ir.Value:
+    """Return a new tensor with the shape of another; a node is to be given it as its output."""
+    shape = None if like.shape is None else like.shape.copy()
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
+
+
+def integer_type(params: QuantParams) -> ir.DataType:
+    """Return the ONNX element type of tensors that are quantized with these parameters."""
+    return ir.DataType[params.qtype.storage.upper()]
+
+
+def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph.all_nodes():
+        yield from node.outputs
+    for inner in graph.subgraphs():
+        yield from inner.inputs
+        yield from inner.initializers.values()

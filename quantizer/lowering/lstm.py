@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
 from ..operators.table import MICROSOFT
-from .graph_writer import constant_array
-from .task import Task
+from .emitter import constant_array
+from .writers import Task
 
 STANDARD_INPUTS = 8
 """Inputs of the standard operator; scale and zero point of its two weights follow."""

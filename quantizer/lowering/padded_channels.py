@@ -18,7 +18,7 @@ from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, index
 from ..plan.channel_groups import CHANNELS, ChannelGroup, PaddedConstant, channel_groups
 from ..plan.plan import QuantPlan
-from .written import PADDED
+from .lowered import PADDED
 
 
 def padded_channels(model: ir.Model, plan: QuantPlan, *, whole: bool = True) -> tuple[ir.Model, QuantPlan]:

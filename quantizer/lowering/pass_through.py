@@ -1,6 +1,6 @@
 """The ways to write a node that moves, selects or clips values: left out, on integers, as another operator.
 
-Each is a writer as in `lowering.task`.
+Each is a writer as in `lowering.writers`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..operators.conditions import Fill, FillSource
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
-from .graph_writer import Array, Attributes, constant_array, integer_type, new_value
-from .task import Task, between_conversions, data_inputs, unsigned
+from .emitter import Array, Attributes, constant_array, integer_type, new_value
+from .writers import Task, between_conversions, data_inputs, unsigned
 
 Step = tuple[str, Attributes, tuple[Array, ...]]
 """A node to write: its operator and attributes, and the constants that it reads after its first input."""

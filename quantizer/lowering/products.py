@@ -27,9 +27,8 @@ import onnx_ir as ir
 from ..numerics.affine import INT32, QuantParams
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
-from .emitter import Emitter
-from .graph_writer import constant_array, new_value
-from .task import Task, between_conversions
+from .emitter import Emitter, constant_array, new_value
+from .writers import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
 

@@ -8,7 +8,7 @@ PRelu        x + (slope - 1) x, the product quantized with parameters whose end 
              is positive; where some slopes are above 1, of min(x, 0) instead of x
 ===========  ================================================================================================
 
-Each is a writer as in `lowering.task`. onnxruntime has no integer kernels of these functions, and
+Each is a writer as in `lowering.writers`. onnxruntime has no integer kernels of these functions, and
 those of Add and Mul use vector instructions.
 """
 
@@ -23,9 +23,8 @@ import onnx_ir as ir
 from ..numerics.affine import QuantParams, quantize
 from ..operators.saturating import GATE_ALPHA, GATE_BETA, correction_of, gate_params, saturates_to_unit
 from ..operators.table import MICROSOFT
-from .graph_walk import Writer
-from .graph_writer import integer_type, new_value
-from .task import Task, between_conversions
+from .emitter import integer_type, new_value
+from .writers import Task, Writer, between_conversions
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
-from .graph_writer import constant_array
-from .written import Lowered, WrittenNames, with_record
+from .emitter import constant_array
+from .lowered import Lowered, WrittenNames, with_record
 
 END = np.iinfo(np.int64).max
 """Of a Slice, beyond every tensor."""

@@ -24,7 +24,7 @@ from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
 from ..costs.predicted import CostModel, total_microseconds
 from ..lowering.lower import lower
-from ..lowering.written import Lowered
+from ..lowering.lowered import Lowered
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache

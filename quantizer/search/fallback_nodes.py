@@ -18,7 +18,7 @@ from typing import TypeVar
 from ...profiles.base.errors import ModelError
 from ..evaluation.written_model import load_and_run
 from ..lowering.lower import lower
-from ..lowering.written import Lowered, planned_nodes
+from ..lowering.lowered import Lowered, planned_nodes
 from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because

@@ -25,7 +25,7 @@ from ..costs.predicted import Costs, is_quantized
 from ..evaluation.latency import Latency
 from ..evaluation.node_times import Executed
 from ..evaluation.runtimes import Inputs
-from ..lowering.written import WrittenNames
+from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, PRODUCTS
 from ..plan.plan import Kind, QuantPlan

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..evaluation.node_times import Executed
-from ..lowering.written import WrittenNames
+from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph
 from ..operators.table import RULES, Constraint
 from ..plan.plan import ON_CODES, Kind, QuantPlan

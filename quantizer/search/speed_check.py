@@ -32,7 +32,7 @@ from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK
 from ..evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ..lowering.lower import lower
-from ..lowering.written import WrittenNames
+from ..lowering.lowered import WrittenNames
 from ..model.saving import save_model
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because

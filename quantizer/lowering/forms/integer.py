@@ -25,12 +25,14 @@ import onnx_ir as ir
 from ...plan.plan import Kind, QuantPlan
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
-from ..graph_walk import Writers, write
+from ..lower import write
+from ..lowered import Lowered
 from ..pass_through import direct, direct_or_cast
 from ..products import dynamic_product, fits, integer_sums, static_product
 from ..saturating import hard_function, prelu
-from ..task import (
+from ..writers import (
     Task,
+    Writers,
     as_sum,
     between_conversions,
     direct_table,
@@ -39,7 +41,6 @@ from ..task import (
     weight_only,
     with_clip,
 )
-from ..written import Lowered
 
 
 def _integer(task: Task) -> bool:

@@ -22,13 +22,12 @@ import onnx_ir as ir
 
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
-from ..emitter import Dynamic, Emitter
-from ..graph_walk import Writers, write
-from ..graph_writer import integer_type, new_value
+from ..emitter import Dynamic, Emitter, integer_type, new_value
+from ..lower import write
+from ..lowered import Lowered
 from ..pass_through import direct
 from ..products import dynamic_product, fits, float_sums, static_product
-from ..task import Task
-from ..written import Lowered
+from ..writers import Task, Writers
 from .integer import WRITERS as INTEGER_WRITERS
 
 SMALLEST = np.array(np.finfo(np.float32).tiny)

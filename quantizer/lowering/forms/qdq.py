@@ -79,12 +79,14 @@ from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
-from ..graph_walk import Writers, write
+from ..lower import write
+from ..lowered import Lowered
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, leaky_relu, on_integers, pass_through
 from ..products import dynamic_product
 from ..saturating import hard_function, prelu
-from ..task import (
+from ..writers import (
+    Writers,
     as_sum,
     between_conversions,
     float_node,
@@ -97,7 +99,6 @@ from ..task import (
     weight_only,
     with_clip,
 )
-from ..written import Lowered
 
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): between_conversions,

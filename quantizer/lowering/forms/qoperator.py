@@ -20,15 +20,16 @@ from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
-from ..emitter import Emitter
-from ..graph_walk import Writers, write
-from ..graph_writer import Attributes, integer_type, new_value
+from ..emitter import Attributes, Emitter, integer_type, new_value
+from ..lower import write
+from ..lowered import Lowered
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, direct
 from ..products import dynamic_product, fits
 from ..saturating import hard_function, prelu, qlinear_binary
-from ..task import (
+from ..writers import (
     Task,
+    Writers,
     as_sum,
     between_conversions,
     direct_table,
@@ -40,7 +41,6 @@ from ..task import (
     weight_only,
     with_clip,
 )
-from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""

@@ -21,12 +21,10 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 from ...model.editing import free_name
 from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
-from ...operators.functions import nodes_between
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ..emitter import Emitter
-from ..graph_walk import (
+from ..emitter import Emitter, constant_array, integer_type
+from ..lower import (
     WIDE_OPSET,
-    Writers,
     checked_opset,
     finish,
     needs_wide_types,
@@ -36,10 +34,9 @@ from ..graph_walk import (
     unfit_in_form,
     writer_of,
 )
-from ..graph_writer import constant_array, integer_type
+from ..lowered import Lowered, with_record
 from ..pass_through import pass_through
-from ..task import Task, data_inputs
-from ..written import Lowered, with_record
+from ..writers import Task, Writers, data_inputs
 from .qdq import WRITERS as QDQ_WRITERS
 
 DOMAIN, DOMAIN_VERSION = "qprof", 1
@@ -144,7 +141,7 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
     """
     groups: dict[ir.Node, list[ir.Node]] = {}
     for node in graph:
-        if _is_part(node, plan):
+        if node.outputs and plan.is_part(name_of(node), output_name(node)):
             continue
         value = node.inputs[0] if node.inputs else None
         producer = value.producer() if value is not None else None
@@ -161,24 +158,8 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
         ):
             groups[node] = [*groups.pop(producer), node]
         else:
-            groups[node] = [*_parts(node, plan), node]
+            groups[node] = list(plan.table_nodes(node)) or [node]
     return list(groups.values())
-
-
-def _parts(node: ir.Node, plan: QuantPlan) -> tuple[ir.Node, ...]:
-    """Return the other nodes of a table, none for any other node."""
-    if _kind(node, plan) is not Kind.LOOKUP_TABLE:
-        return ()
-    nodes, _ = nodes_between(
-        node.outputs[0],
-        lambda value: (maker := value.producer()) is not None and _is_part(maker, plan),
-        lambda value: constant_array(value) is not None,
-    )
-    return nodes[:-1]
-
-
-def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
-    return plan.is_part(name_of(node), output_name(node))
 
 
 def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:

@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.api.profiling import profile as profile_of
 from qprof_onnx.quantizer.api.quantize import quantize
 from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.lowering.written import EQUALIZED, RECORD
+from qprof_onnx.quantizer.lowering.lowered import EQUALIZED, RECORD
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)

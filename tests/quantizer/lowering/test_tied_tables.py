@@ -13,7 +13,6 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
 from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
-from qprof_onnx.quantizer.lowering import graph_walk
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
@@ -81,7 +80,7 @@ def test_a_tied_table_is_stored_once_and_nothing_else_changes(
     model = model_of()
     plan = plan_of(model, settings)
     shared = lower(model, plan).model
-    monkeypatch.setattr(graph_walk, "share_tied_tables", lambda graph, entries, emitter: None)
+    monkeypatch.setattr("qprof_onnx.quantizer.lowering.lower.share_tied_tables", lambda *_: None)
     apart = lower(model, plan).model
     whole = settings["weight_type"] == "int8"
     has_points = not whole and settings.get("weight_schema") != "symmetric"

@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.evaluation import written_model
 from qprof_onnx.quantizer.lowering.forms import qdq
-from qprof_onnx.quantizer.lowering.task import Task
+from qprof_onnx.quantizer.lowering.writers import Task
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning.facts import PlanningFacts

@@ -21,8 +21,7 @@ from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
 from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
-from .emitter import Emitter
-from .graph_writer import constant_array, integer_type, new_value
+from .emitter import Emitter, constant_array, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
 """The first opset in which ReduceMax reads its axes as a tensor."""
@@ -55,6 +54,12 @@ class Task:
     def error(self, what: str) -> PlanError:
         """Return an error that names the node."""
         return PlanError(f"node '{self.node.name}' ({self.node.op_type}): {what}")
+
+
+Writer = Callable[[Task], bool]
+"""Writes one node, and returns whether the node itself is no longer needed."""
+Writers = Mapping[tuple[Kind, str], Writer]
+"""A form's writers, by kind and implementation."""
 
 
 def between_conversions(task: Task, *, folded: bool = False) -> bool:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.evaluation.layers import matches
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.lowering.written import RECORD, Lowered, read_record
+from qprof_onnx.quantizer.lowering.lowered import RECORD, Lowered, read_record
 from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..networks import WIDE, Network, network
