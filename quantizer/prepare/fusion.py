@@ -1,4 +1,9 @@
-"""Pad has amounts for all axes; zeros before a convolution move into the convolution's own pads."""
+"""Operators fused into their neighbours: scales and shifts, biases, pads, and functions written in small steps.
+
+A factor and a term for each channel after a convolution or matrix product, as BatchNormalization is at
+inference, become part of its weights; those before a convolution too. What exporters write as several
+operators (HardSwish, HardSigmoid, MatMul + Add) becomes the one that runtimes have a kernel for.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +33,11 @@ from ..model.graph import constant_of
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
 
-# Per-channel scaling and shifting folded into the linear operator before it.
+# Scales and shifts for each channel, folded into the product before them -----------------------------------
 #
-# The output of a convolution or matrix product, times a constant for each channel, plus a constant for
-# each
-# channel, is the same operator with other weights: `f * (W x + b) + s = (f W) x + (f b + s)`. The new
-# weights
-# are computed in float64 and rounded once. BatchNormalization of inference is such a pair: with scale g,
-# bias
+# The output of a convolution or matrix product, times a constant for each channel, plus a constant for each
+# channel, is the same operator with other weights: `f * (W x + b) + s = (f W) x + (f b + s)`. The new weights
+# are computed in float64 and rounded once. BatchNormalization of inference is such a pair: with scale g, bias
 # b, mean m and variance v (ONNX operator specification), `f = g / sqrt(v + epsilon)` and `s = b - f m`.
 
 Float64 = npt.NDArray[np.float64]
@@ -60,7 +62,7 @@ def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> in
         before = feeding(node.inputs[0])
         if before is None or (as_loaded and not is_standard(before, "Conv", "ConvTranspose")):
             continue
-        if _may_absorb(before) and _absorb(before, *pair, axis=1, taken=taken):
+        if _absorb(before, *pair, axis=1, taken=taken):
             merge_into(before, node)
             folded += 1
     return folded
@@ -129,8 +131,14 @@ def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
             if as_loaded and not _folds_when_loaded(node, array, before):
                 continue
             vector = _per_channel(array, before)
-            pair = None if vector is None else _factor_and_shift(node.op_type, vector)
-            if pair is not None and _absorb(before, *pair, axis=None, taken=taken):
+            if vector is None or (node.op_type == "Div" and np.any(vector == 0)):
+                continue
+            match node.op_type:
+                case "Mul" | "Div":
+                    factor, shift = vector if node.op_type == "Mul" else 1 / vector, np.zeros(1)
+                case _:
+                    factor, shift = np.ones(1), vector if node.op_type == "Add" else -vector
+            if _absorb(before, factor, shift, axis=None, taken=taken):
                 merge_into(before, node)
                 folded += 1
                 break
@@ -147,24 +155,6 @@ def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
     if not is_standard(before, "Conv") or weight is None or weight.ndim != 4:
         return False
     return node.op_type in ("Mul", "Add") and (array.size > 1 or (node.op_type == "Mul" and array.ndim == 0))
-
-
-def _may_absorb(node: ir.Node) -> bool:
-    """Whether a node is a product, or an Add, which may be the bias of one."""
-    return product_layout(node) is not None or is_standard(node, "Add")
-
-
-def _factor_and_shift(operator: str, vector: Float64) -> tuple[Float64, Float64] | None:
-    one, zero = np.ones(1), np.zeros(1)
-    match operator:
-        case "Mul":
-            return vector, zero
-        case "Div":
-            return None if np.any(vector == 0) else (1 / vector, zero)
-        case "Add":
-            return one, vector
-        case _:
-            return one, -vector
 
 
 def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
@@ -214,13 +204,14 @@ def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, 
     """
     layout = product_layout(linear)
     if layout is None:
-        return axis == 1 and _absorb_biased_matmul(linear, factor, shift, taken)
+        is_add = axis == 1 and is_standard(linear, "Add")
+        return is_add and _absorb_biased_matmul(linear, factor, shift, taken)
     if layout.bias is not None:
         return _absorb_biased(linear, layout, factor, shift, taken)
     weight = constant_of(linear.inputs[layout.index])
     if axis is not None or np.any(shift) or weight is None or weight.ndim != 2:
         return False
-    return _set(linear, {layout.index: weight * factor}, weight, taken)
+    return _set_constants(linear, {layout.index: weight * factor}, weight, taken)
 
 
 def _absorb_biased(
@@ -245,7 +236,7 @@ def _absorb_biased(
     if bias is not None or np.any(shift):
         old = 0.0 if bias is None else node.attributes.get_float("beta", 1.0) * bias.astype(np.float64)
         new[layout.bias] = np.broadcast_to(np.reshape(old, -1) * per_channel + shift, channels)
-    if not _set(node, new, weight, taken):
+    if not _set_constants(node, new, weight, taken):
         return False
     if layout.bias in new:
         node.attributes.pop("beta", None)
@@ -280,7 +271,7 @@ def _finite(array: Array, kind: np.dtype[np.generic]) -> bool:
         return bool(np.isfinite(array.astype(kind)).all())
 
 
-def _set(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> bool:
+def _set_constants(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> bool:
     """Set the constants by input index, in the type of `like`; False and nothing done when one overflows."""
     if not all(_finite(array, like.dtype) for array in new.values()):
         return False
@@ -296,7 +287,7 @@ def _set(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> 
     return True
 
 
-# Scaling and shifting folded into the convolutions after it.
+# Scales and shifts folded into the convolutions after them -------------------------------------------------
 #
 # `W (f x) = (W f) x`, padding included, which is 0 in both. `W (x + s) = W x + W s` where nothing is padded.
 # Learnable affine blocks (PP-LCNetV3: x times one number, plus one number, after each activation) are such
@@ -312,17 +303,17 @@ def fold_into_convolutions(model: ir.Model) -> int:
     folded = 0
     taken = value_names(model)
     for node in reversed(list(model.graph)):
-        step = None if node.graph is None else _step(node)
-        if step is None:
+        operands = None if node.graph is None else _source_and_constant(node)
+        if operands is None:
             continue
-        source, array = step
+        source, array = operands
         if node.op_type == "Mul":
             convs = () if _is_product(source) else _reading_convolutions(node, unpadded=False)
-            if convs and _let_read(convs, array, np.zeros(1), node, taken):
+            if convs and _scale_what_is_read(convs, array, np.zeros(1), node, taken):
                 folded += bypass(node, source)
             continue
         convs = _reading_convolutions(node, unpadded=True)
-        if convs and _let_read(convs, np.ones(1), array, node, taken):
+        if convs and _scale_what_is_read(convs, np.ones(1), array, node, taken):
             folded += bypass(node, source)
         else:
             folded += _fold_scale_before(node, source, array, taken)
@@ -332,23 +323,23 @@ def fold_into_convolutions(model: ir.Model) -> int:
 def _fold_scale_before(add: ir.Node, source: ir.Value, shift: Float64, taken: set[str]) -> bool:
     """Fold the number that an Add of a number follows into the convolutions after both."""
     mul = feeding(source, "Mul")
-    step, kind = None if mul is None else _step(mul), add.outputs[0].dtype
-    if mul is None or step is None or kind is None or shift.size != 1:
+    operands, kind = None if mul is None else _source_and_constant(mul), add.outputs[0].dtype
+    if mul is None or operands is None or kind is None or shift.size != 1:
         return False
-    if step[1].size != 1 or not step[1].all():
+    inner, factor = operands
+    if factor.size != 1 or not factor.all():
         return False
-    inner, factor = step
     term = shift / factor.reshape(shift.shape)
     convs = _reading_convolutions(add, unpadded=False)
     if not convs or _is_product(inner) or not _finite(term, kind.numpy()):
         return False
-    if not _let_read(convs, factor, np.zeros(1), mul, taken):
+    if not _scale_what_is_read(convs, factor, np.zeros(1), mul, taken):
         return False
     replace_constant(add, 1 if add.inputs[0] is source else 0, term.astype(kind.numpy()), taken)
     return bypass(mul, inner)
 
 
-def _step(node: ir.Node) -> tuple[ir.Value, Float64] | None:
+def _source_and_constant(node: ir.Node) -> tuple[ir.Value, Float64] | None:
     """Return what a Mul or Add by a constant reads, and the constant: one number, or one for each channel."""
     if not is_standard(node, "Mul", "Add"):
         return None
@@ -386,7 +377,7 @@ def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ..
     return tuple(use.node for use in uses)
 
 
-def _let_read(
+def _scale_what_is_read(
     convs: tuple[ir.Node, ...], factor: Float64, shift: Float64, folded: ir.Node, taken: set[str]
 ) -> bool:
     """Let convolutions read x where they read factor * x + shift, one number or one for each channel.
@@ -399,27 +390,27 @@ def _let_read(
         folded: the node that they stand for as well afterwards.
         taken: names of values in use, extended.
     """
-    found: list[tuple[ir.Node, dict[int, Array], Array]] = []
+    changes: list[tuple[ir.Node, dict[int, Array], Array]] = []
     for conv in convs:
         weight = constant_of(conv.inputs[1])
         assert weight is not None
         wide, new = weight.astype(np.float64), dict[int, Array]()
         if np.any(factor != 1):
-            new[1] = wide * _of_weight(factor, weight, conv)
+            new[1] = wide * _by_input_channel(factor, weight, conv)
         if np.any(shift):
             bias = constant_of(conv.inputs[2]) if has_input(conv, 2) else None
-            moved = (wide * _of_weight(shift, weight, conv)).sum(axis=tuple(range(1, weight.ndim)))
+            moved = (wide * _by_input_channel(shift, weight, conv)).sum(axis=tuple(range(1, weight.ndim)))
             new[2] = moved if bias is None else bias + moved
-        found.append((conv, new, weight))
-    if not all(_finite(array, like.dtype) for _, new, like in found for array in new.values()):
+        changes.append((conv, new, weight))
+    if not all(_finite(array, like.dtype) for _, new, like in changes for array in new.values()):
         return False
-    for conv, new, like in found:
-        _set(conv, new, like, taken)
+    for conv, new, like in changes:
+        _set_constants(conv, new, like, taken)
         conv.meta[ORIGIN] = origins((folded, conv))
     return True
 
 
-def _of_weight(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
+def _by_input_channel(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
     """Return the number of the input channel that each element of a weight multiplies, or one for all."""
     groups = conv.attributes.get_int("group", 1) or 1
     outputs, inputs = weight.shape[:2]
@@ -428,7 +419,7 @@ def _of_weight(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
     return each.reshape(*each.shape, *(1,) * (weight.ndim - 2))
 
 
-# MatMul with a bias written as Gemm, and the bias of a Gemm as a vector.
+# MatMul with a bias written as Gemm, and the bias of a Gemm as a vector -------------------------------------
 
 
 def join_biases(model: ir.Model) -> int:
@@ -438,15 +429,29 @@ def join_biases(model: ir.Model) -> int:
     kernel is for a Gemm with its bias, which is quantized as int32.
     """
     joined = 0
-    for node in list(model.graph):
-        if node.graph is None or not is_standard(node, "Add"):
+    for add in list(model.graph):
+        if add.graph is None or not is_standard(add, "Add"):
             continue
-        for product, bias in (node.inputs, node.inputs[::-1]):
+        for product, bias in (add.inputs, add.inputs[::-1]):
             matmul = feeding(product, "MatMul")
-            if matmul is not None and _fits(matmul, bias):
-                _join(model.graph, matmul, node, bias)
-                joined += 1
-                break
+            weight, row = None if matmul is None else constant_of(matmul.inputs[1]), constant_of(bias)
+            if matmul is None or weight is None or row is None:
+                continue
+            if weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
+                continue
+            columns = weight.shape[1]
+            if weight.dtype.kind != "f" or row.dtype != weight.dtype:
+                continue
+            if row.shape not in ((columns,), (1, columns)):
+                continue
+            gemm = ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)
+            gemm.meta[ORIGIN] = origins((matmul, add))
+            model.graph.insert_before(add, gemm)
+            take_over(gemm.outputs[0], add.outputs[0])
+            for node in (add, matmul):
+                model.graph.remove(node, safe=True)
+            joined += 1
+            break
     return joined
 
 
@@ -460,10 +465,11 @@ def flatten_biases(model: ir.Model) -> int:
     for node in model.graph:
         if not is_standard(node, "Gemm") or not has_input(node, 2):
             continue
-        row = constant_of(node.inputs[2])
-        columns = _columns(node)
+        row, weight = constant_of(node.inputs[2]), constant_of(node.inputs[1])
         if row is None:
             continue
+        transposed = node.attributes.get_int("transB", 0)
+        columns = None if weight is None else weight.shape[0 if transposed else 1]
         if row.size == 1 and columns is not None and row.shape != (columns,):
             vector = np.repeat(row.reshape(-1), columns)
         elif row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
@@ -476,42 +482,9 @@ def flatten_biases(model: ir.Model) -> int:
     return changed
 
 
-def _columns(gemm: ir.Node) -> int | None:
-    """Return how many columns the result of a Gemm has, None where its second operand is not constant."""
-    weight = constant_of(gemm.inputs[1])
-    return None if weight is None else weight.shape[0 if gemm.attributes.get_int("transB", 0) else 1]
-
-
-def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:
-    """Tell whether the product is of two matrices, the second constant, and the bias one constant row."""
-    weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
-    if weight is None or row is None or weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
-        return False
-    return (
-        weight.dtype.kind == "f"
-        and row.dtype == weight.dtype
-        and row.shape
-        in (
-            (weight.shape[1],),
-            (1, weight.shape[1]),
-        )
-    )
-
-
-def _join(graph: ir.Graph, matmul: ir.Node, add: ir.Node, bias: ir.Value | None) -> None:
-    gemm = ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)
-    gemm.meta[ORIGIN] = origins((matmul, add))
-    output = add.outputs[0]
-    graph.insert_before(add, gemm)
-    take_over(gemm.outputs[0], output)
-    for node in (add, matmul):
-        graph.remove(node, safe=True)
-
-
-# HardSwish and HardSigmoid fused from the small operators that exporters write them in.
+# HardSwish and HardSigmoid, which exporters write in small operators ----------------------------------------
 #
-# With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned,
-# and
+# With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned, and
 # runtimes have a kernel for the whole function.
 
 HARD_SWISH_OPSET = 14
@@ -530,8 +503,8 @@ def fuse_hard_swish(model: ir.Model) -> int:
         if node.graph is None or not is_standard(node, "Mul"):
             continue
         for gate, source in (node.inputs[::-1], node.inputs):
-            parts = _gate(gate, source)
-            if parts is not None and _fuse(model, node, source, *parts):
+            scaled_gate = _scaled_gate(gate, source)
+            if scaled_gate is not None and _fuse_gate(model, node, source, *scaled_gate):
                 fused += 1
                 break
     return fused
@@ -541,9 +514,9 @@ def fuse_hard_sigmoid(model: ir.Model) -> int:
     """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid; return how many."""
     fused = 0
     for node in list(model.graph):
-        found = None if node.graph is None else _hard_sigmoid(node)
-        if found is not None:
-            nodes, source, attributes = found
+        hard_sigmoid = None if node.graph is None else _hard_sigmoid(node)
+        if hard_sigmoid is not None:
+            nodes, source, attributes = hard_sigmoid
             _replace(model, nodes, [ir.node("HardSigmoid", [source], attributes, name=node.name)])
             fused += 1
     return fused
@@ -567,17 +540,18 @@ def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[s
     return [clip, node], source, {"alpha": alpha, "beta": 0.0}
 
 
-def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
+def _scaled_gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
     """Return the nodes that compute `value` = clip(source + 3, 0, 6) * factor, and the factor."""
     hard_sigmoid = feeding(value, "HardSigmoid")
     if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source:
         alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
         beta = hard_sigmoid.attributes.get_float("beta", 0.5)
         return ([hard_sigmoid], 1 / 6) if np.isclose(alpha, 1 / 6, rtol=1e-6) and beta == 0.5 else None
-    scaled = _scaled(value, source)
-    if scaled is not None:
-        node, inner, factor = scaled
-        gate = _gate(inner, source)
+    node = feeding(value, "Mul", "Div")
+    product = None if node is None else _product(node, source)
+    if node is not None and product is not None:
+        inner, factor = product
+        gate = _scaled_gate(inner, source)
         return None if gate is None else ([*gate[0], node], gate[1] * factor)
     clip = feeding(value, "Clip")
     if clip is None or len(clip.inputs) != 3 or [_scalar(v, source) for v in clip.inputs[1:]] != [0.0, 6.0]:
@@ -587,13 +561,6 @@ def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node
         return None
     terms = [v for v in add.inputs if v is not source]
     return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0], source) == 3.0 else None
-
-
-def _scaled(value: ir.Value | None, source: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
-    """Return node, operand and factor of a product with, or quotient by, a constant that is used once."""
-    node = feeding(value, "Mul", "Div")
-    product = None if node is None else _product(node, source)
-    return None if node is None or product is None else (node, *product)
 
 
 def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, float] | None:
@@ -618,11 +585,11 @@ def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0])
 
 
-def _fuse(
-    model: ir.Model, product: ir.Node, source: ir.Value | None, parts: list[ir.Node], factor: float
+def _fuse_gate(
+    model: ir.Model, product: ir.Node, source: ir.Value | None, gate_nodes: list[ir.Node], factor: float
 ) -> bool:
     """Replace x * gate, and a division by 6 after it, when the product of the factors is 1/6."""
-    last, nodes = product, [*parts, product]
+    last, nodes = product, [*gate_nodes, product]
     if not np.isclose(factor, 1 / 6, rtol=1e-6):
         after = sole_user(product.outputs[0])
         scaled = None if after is None else _product(after, source)
@@ -634,7 +601,7 @@ def _fuse(
     if model.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
         _replace(model, nodes, [ir.node("HardSwish", [source], name=last.name)])
         return True
-    if parts[0].op_type == "HardSigmoid":
+    if gate_nodes[0].op_type == "HardSigmoid":
         return False
     gate, output = ir.node("HardSigmoid", [source], SIXTH), last.outputs[0]
     gate.outputs[0].name = free_name(f"{output.name}_gate", value_names(model))
@@ -653,7 +620,7 @@ def _replace(model: ir.Model, nodes: list[ir.Node], new: list[ir.Node]) -> None:
         model.graph.remove(node, safe=True)
 
 
-# Mul and Add by constants fused: normalisation and scaling are often exported as four such nodes.
+# Mul and Add by constants: normalisation and scaling are often exported as four such nodes ------------------
 
 
 def merge_affine_chains(model: ir.Model) -> int:
@@ -683,12 +650,12 @@ def merge_affine_chains(model: ir.Model) -> int:
         elif node.op_type != before.op_type:
             continue
         combine = np.multiply if node.op_type == "Mul" else np.add
-        new = [_combined(combine, parts[2], last) for _, parts in inner]
+        new = [_combined(combine, array, last) for _, (_, _, array) in inner]
         if any(array is None for array in new):
             continue
-        for (changed, parts), array in zip(inner, new, strict=True):
+        for (changed, (_, position, _)), array in zip(inner, new, strict=True):
             if array is not None:
-                replace_constant(changed, parts[1], array, taken)
+                replace_constant(changed, position, array, taken)
         merge_into(before, node)
         merged += 1
     return merged
@@ -713,6 +680,9 @@ def _combined(combine: np.ufunc, a: Array, b: Array) -> Array | None:
     return result if result.size <= max(a.size, b.size) and np.isfinite(result).all() else None
 
 
+# Pads -------------------------------------------------------------------------------------------------------
+
+
 def fold_pads(model: ir.Model) -> int:
     """Fold Pad with constant zeros into the Conv after it; return how many.
 
@@ -727,14 +697,13 @@ def fold_pads(model: ir.Model) -> int:
         weight = node.inputs[1]
         if pad is None or weight is None or weight.shape is None:
             continue
-        amounts = _spatial_zeros(pad, len(weight.shape))
-        mode = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
+        amounts = _zeros_added(pad, len(weight.shape))
+        mode = node.attributes.get_string("auto_pad", "NOTSET")
         if amounts is None or mode not in ("NOTSET", "VALID"):
             continue
-        own = (
-            list(node.attributes["pads"].as_ints()) if "pads" in node.attributes and mode == "NOTSET" else []
-        )
-        total = [a + b for a, b in zip(amounts, own or [0] * len(amounts), strict=True)]
+        own = node.attributes.get_ints("pads", ()) if mode == "NOTSET" else ()
+        added = [*(begin for begin, _ in amounts[2:]), *(end for _, end in amounts[2:])]
+        total = [a + b for a, b in zip(added, own or [0] * len(added), strict=True)]
         node.attributes.pop("auto_pad", None)
         node.attributes["pads"] = ir.AttrInt64s("pads", total)
         node.replace_input_with(0, pad.inputs[0])
@@ -759,53 +728,41 @@ def pad_all_axes(model: ir.Model) -> int:
         if has_input(node, 2) and node.attributes.get_string("mode", "constant") != "constant":
             node.replace_input_with(2, None)
             changed += 1
-        amounts, dims = _amounts(node), rank(node.inputs[0])
-        if not has_input(node, 3) or amounts is None or dims is None:
+        dims = rank(node.inputs[0])
+        amounts = None if dims is None or not has_input(node, 3) else _amounts(node, dims)
+        if amounts is None:
             continue
         taken = taken or value_names(model)
-        pads = [amounts.get(axis, (0, 0)) for axis in range(dims)]
-        array = np.array([begin for begin, _ in pads] + [end for _, end in pads], np.int64)
+        array = np.array([begin for begin, _ in amounts] + [end for _, end in amounts], np.int64)
         replace_constant(node, 1, array, taken)
         node.resize_inputs(3 if has_input(node, 2) else 2)
         changed += 1
     return changed
 
 
-def _amounts(pad: ir.Node) -> dict[int, tuple[int, int]] | None:
-    """Return the amounts at begin and end by axis; None where they or the axes are not constant, or an axis
-    is named twice."""
-    dims, pads = rank(pad.inputs[0]), constant_of(pad.inputs[1]) if has_input(pad, 1) else None
-    axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims or 0)
-    if dims is None or pads is None or axes is None or pads.size != 2 * axes.size:
+def _amounts(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
+    """Return the amounts at begin and end of each axis of a Pad of a tensor with so many axes.
+
+    None where they or the axes are not constant, or an axis is named twice.
+    """
+    pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
+    axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims)
+    if pads is None or axes is None or pads.size != 2 * axes.size:
         return None
     numbers = [int(axis) % dims for axis in axes.reshape(-1)]
     if len(set(numbers)) < len(numbers):
         return None
-    ends = pads.reshape(2, -1)
-    return {axis: (int(ends[0, i]), int(ends[1, i])) for i, axis in enumerate(numbers)}
+    begins, ends = pads.reshape(2, -1).tolist()
+    named = dict(zip(numbers, zip(begins, ends, strict=True), strict=True))
+    return [named.get(axis, (0, 0)) for axis in range(dims)]
 
 
-def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
-    """Return begins and ends of the spatial axes; None unless the Pad adds zeros on those axes alone."""
-    mode = pad.attributes["mode"].as_string() if "mode" in pad.attributes else "constant"
-    pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
-    if mode != "constant" or pads is None or np.any(pads < 0):
+def _zeros_added(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
+    """Return the amounts of a Pad; None unless it adds zeros, to spatial axes (2 and above) alone."""
+    value = constant_of(pad.inputs[2]) if has_input(pad, 2) else np.zeros(1)
+    if pad.attributes.get_string("mode", "constant") != "constant" or value is None or np.any(value != 0):
         return None
-    if has_input(pad, 2):
-        value = constant_of(pad.inputs[2])
-        if value is None or np.any(value != 0):
-            return None
-    axes = list(range(dims))
-    if has_input(pad, 3):
-        padded = constant_of(pad.inputs[3])
-        if padded is None:
-            return None
-        axes = [int(axis) % dims for axis in padded]
-    if pads.size != 2 * len(axes):
+    amounts = _amounts(pad, dims)
+    if amounts is None or any(number < 0 for pair in amounts for number in pair):
         return None
-    begins, ends = [0] * dims, [0] * dims
-    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        begins[axis], ends[axis] = int(begin), int(end)
-    if any(begins[:2]) or any(ends[:2]):
-        return None
-    return begins[2:] + ends[2:]
+    return None if any(map(any, amounts[:2])) else amounts
