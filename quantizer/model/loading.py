@@ -10,10 +10,10 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -26,55 +26,6 @@ from ...profiles.samples.samples import set_title
 from .external_data import SharedFileTensor, check_external, shared_file
 from .protobuf import read_proto
 from .repairs import check_proto, mend
-
-# What onnxruntime says of a model file: whether it loads it, and the types of its outputs.
-
-
-@dataclass(frozen=True, eq=False)
-class RuntimeView:
-    """A model file as onnxruntime sees it; loaded when it is asked for the first time.
-
-    Attributes:
-        path: of the file.
-    """
-
-    path: str | os.PathLike[str]
-
-    @cached_property
-    def _loaded(self) -> ort.InferenceSession | str:
-        options = new_session_options()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4  # errors are raised
-        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
-        try:
-            return new_session(os.fspath(self.path), options, "CPUExecutionProvider")
-        except RUNTIME_ERRORS as error:
-            return first_line(error)
-
-    @property
-    def refusal(self) -> str:
-        """Why onnxruntime refuses the model, "" when it loads it."""
-        return self._loaded if isinstance(self._loaded, str) else ""
-
-    def output_values(self) -> dict[str, ir.Value]:
-        """Return the outputs that are tensors, by name, with type, and with shape where it is known and not
-        empty: onnxruntime gives an unknown rank as no dimensions. None when it refuses the model."""
-        if isinstance(self._loaded, str):
-            return {}
-        return {
-            output.name: ir.Value(
-                name=output.name,
-                type=ir.TensorType(_TYPES[output.type]),
-                shape=ir.Shape(output.shape) if output.shape else None,
-            )
-            for output in self._loaded.get_outputs()
-            if output.type in _TYPES
-        }
-
-
-_TYPES = {f"tensor({kind.name.lower()})": kind for kind in ir.DataType}
-
 
 SMALL = 1024
 """Bytes up to which a tensor in external data is read at once: axes, shapes and scales, which shape inference
@@ -112,9 +63,9 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     notes += _sorted(model, path)
     _attach(model, path)
     _detach(model)
-    view = RuntimeView(path)
-    notes += _check(model, view)
-    notes += _type_outputs(model, view)
+    runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
+    notes += _check(model, path, runtime_outputs)
+    _type_outputs(model, path, runtime_outputs)
     return LoadedModel(model, tuple(notes))
 
 
@@ -143,24 +94,57 @@ def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[str]:
             function.sort()
     except ValueError:
         raise ModelError(f"{path}: not a valid ONNX model: its nodes form a cycle; export it again") from None
-    return (
-        []
-        if before == list(model.graph.all_nodes())
-        else ["the nodes were not in topological order; they are now"]
-    )
+    is_sorted = before == list(model.graph.all_nodes())
+    return [] if is_sorted else ["the nodes were not in topological order; they are now"]
 
 
-def _check(model: ir.Model, view: RuntimeView) -> list[str]:
-    """Ask the ONNX checker, and onnxruntime where it objects to what the mends leave."""
-    if not _objection(os.fspath(view.path)):  # by path, so that 2 GiB are no limit
+RuntimeOutputs = Callable[[], Mapping[str, ir.Value] | str]
+"""The outputs of a file in onnxruntime, or why that refuses the file."""
+
+
+def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | str:
+    """Return the tensors that a file has as outputs in onnxruntime, by name; or why onnxruntime refuses it.
+
+    A shape is there where it is known and not empty: onnxruntime gives an unknown rank as no dimensions.
+    """
+    options = new_session_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised
+    options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+    try:
+        session = new_session(os.fspath(path), options, "CPUExecutionProvider")
+    except RUNTIME_ERRORS as error:
+        return first_line(error)
+    types = {f"tensor({kind.name.lower()})": kind for kind in ir.DataType}
+    return {
+        output.name: ir.Value(
+            name=output.name,
+            type=ir.TensorType(types[output.type]),
+            shape=ir.Shape(output.shape) if output.shape else None,
+        )
+        for output in session.get_outputs()
+        if output.type in types
+    }
+
+
+def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[str]:
+    """Ask the ONNX checker, and onnxruntime where it objects to what the mends leave; return notes."""
+    if not _objection(os.fspath(path)):  # by path, so that 2 GiB are no limit
         return []
-    objection = _objection(_bare(model))
-    notes = _undeclared(model)
-    if not objection:
-        return notes
-    if view.refusal:
-        raise ModelError(f"{view.path}: not a valid ONNX model: {objection}; export it again")
-    return [*notes, f"the ONNX checker refuses the model and onnxruntime loads it: {objection}"]
+    objection, notes = _objection(_bare(model)), list[str]()
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    untyped = [f"'{value.name}'" for value in outputs if value.type is None or value.shape is None]
+    if untyped:
+        notes.append(f"outputs without type or shape, which are inferred: {', '.join(untyped)}")
+    shapeless = [f"'{value.name}'" for value in inputs if value.shape is None and value.type is not None]
+    if shapeless:
+        notes.append(f"inputs without shape, of which samples decide: {', '.join(shapeless)}")
+    if objection and isinstance(runtime_outputs(), str):
+        raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
+    if objection:
+        notes.append(f"the ONNX checker refuses the model and onnxruntime loads it: {objection}")
+    return notes
 
 
 def _objection(model: str | onnx.ModelProto) -> str:
@@ -178,18 +162,6 @@ def _sentence(problem: object) -> str:
     """Return a message of a library on one line, and not a long one."""
     sentence = re.sub(r"\s+", " ", str(problem).replace("==> Context:", " in:")).strip().rstrip(".")
     return sentence if len(sentence) <= 300 else sentence[:297] + "..."
-
-
-def _undeclared(model: ir.Model) -> list[str]:
-    """Return notes about inputs and outputs without type or shape."""
-    outputs = [
-        f"'{value.name}'" for value in model.graph.outputs if value.type is None or value.shape is None
-    ]
-    inputs = [
-        f"'{value.name}'" for value in model.graph.inputs if value.shape is None and value.type is not None
-    ]
-    notes = [f"outputs without type or shape, which are inferred: {', '.join(outputs)}"] if outputs else []
-    return notes + ([f"inputs without shape, of which samples decide: {', '.join(inputs)}"] if inputs else [])
 
 
 def _bare(model: ir.Model) -> onnx.ModelProto:
@@ -213,18 +185,17 @@ def _bare(model: ir.Model) -> onnx.ModelProto:
     return proto
 
 
-def _type_outputs(model: ir.Model, view: RuntimeView) -> list[str]:
+def _type_outputs(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> None:
     """Give outputs without a type the one that onnxruntime infers, also behind nodes outside the standard."""
     untyped = [value for value in model.graph.outputs if value.type is None]
-    inferred = view.output_values() if untyped else {}
-    if view.path and untyped and view.refusal:
-        raise ModelError(f"{view.path}: onnxruntime cannot load it: {view.refusal}; export the model again")
+    inferred = runtime_outputs() if untyped else {}
+    if isinstance(inferred, str):
+        raise ModelError(f"{path}: onnxruntime cannot load it: {inferred}; export the model again")
     for value in untyped:
         known = inferred.get(str(value.name))
         if known is not None:
             value.type = known.type
             value.shape = known.shape if value.shape is None else value.shape
-    return []
 
 
 def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
@@ -263,10 +234,9 @@ def _detach(model: ir.Model) -> None:
                 value.const_value = _own(value.const_value)
         for node in graph:
             for name, attribute in list(node.attributes.items()):
-                if attribute.type == ir.AttributeType.TENSOR and isinstance(
-                    attribute.value, ir.serde.TensorProtoTensor
-                ):
-                    node.attributes[name] = ir.AttrTensor(name, _own(attribute.value))
+                tensor = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
+                if isinstance(tensor, ir.serde.TensorProtoTensor):
+                    node.attributes[name] = ir.AttrTensor(name, _own(tensor))
 
 
 def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:

@@ -34,18 +34,37 @@ import onnx
 import onnx.defs
 import onnx.helper
 import onnx.numpy_helper
+import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...profiles.base.errors import ModelError
 from ...profiles.runtime.session import has_map
-from .external_data import check_sparse, check_tensor
-from .protobuf import Block, blocks, graphs_in, subgraphs_of, tensors_in
+from .external_data import bytes_needed
+from .protobuf import Block, blocks, graphs_in, is_outside, subgraphs_of, tensors_in
 
-# What must hold of a model file before it is converted; what cannot be run is refused with the place.
+# What must hold of a model file before it is converted; what cannot be run is refused with the place -------
 
 MOST_INPUT_ELEMENTS = 1 << 38
 """An input with more elements, in its fixed dimensions, is in no sample: 2^38 float32 values take 1 TiB."""
 
+MOST_DIMENSIONS = 64
+"""Dimensions that numpy knows at most."""
+
+MOST_BYTES = 1 << 48
+"""More bytes than a process can address: 2^48."""
+
+MOST_DENSE = 1 << 28
+"""Elements of a sparse initialiser that is made dense: 2^28 float32 values take 1 GiB."""
+
+_TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+_FIELD_OF = {
+    **{"FLOAT": "float_data", "COMPLEX64": "float_data", "INT64": "int64_data", "STRING": "string_data"},
+    **dict.fromkeys(("DOUBLE", "COMPLEX128"), "double_data"),
+    **dict.fromkeys(("UINT64", "UINT32"), "uint64_data"),
+}
+"""Field of the elements by type; int32_data for all others."""
+
+_TYPES = frozenset(int(kind) for kind in ir.DataType if kind != ir.DataType.UNDEFINED)
 
 _MESSAGES = {
     onnx.AttributeProto.TENSOR: "t",
@@ -98,9 +117,9 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
 def _check_block(block: Block, outer: frozenset[str], where: str) -> None:
     """Check a graph or function and the graphs inside; `outer` are the names that it sees from outside."""
     for tensor in tensors_in(block):
-        check_tensor(tensor, where)
+        _check_tensor(tensor, where)
     for sparse in () if isinstance(block, onnx.FunctionProto) else block.sparse_initializer:
-        check_sparse(sparse, where)
+        _check_sparse(sparse, where)
     made = _made_names(block)
     twice = next((name for name, count in made.items() if count > 1), None)
     if twice is not None:
@@ -150,7 +169,7 @@ def _check_node(node: onnx.NodeProto, names: frozenset[str], where: str) -> None
         if field is not None and not attribute.ref_attr_name and not attribute.HasField(field):
             raise ModelError(f"{where}: attribute '{attribute.name}' has no value; export it again")
         if attribute.HasField("sparse_tensor"):
-            check_sparse(attribute.sparse_tensor, where)
+            _check_sparse(attribute.sparse_tensor, where)
     if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
         raise ModelError(
             f"{where}: has {len(node.attribute)} attributes and needs the one with its value; export it again"
@@ -164,6 +183,87 @@ def _check_node(node: onnx.NodeProto, names: frozenset[str], where: str) -> None
                     "an Identity between"
                 )
         _check_block(graph, names, where.partition(": node ")[0])
+
+
+def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
+    """Check type, dimensions and the amount of data of a tensor.
+
+    Args:
+        tensor: of an initialiser or attribute.
+        where: the file, for messages.
+
+    Raises:
+        ModelError: one of them cannot be.
+    """
+    where = f"{where}: tensor '{tensor.name}'"
+    if tensor.data_type not in _TYPES:
+        raise ModelError(f"{where}: is of type {tensor.data_type}, which ONNX does not have; export it again")
+    if len(tensor.dims) > MOST_DIMENSIONS:
+        raise ModelError(
+            f"{where}: has {len(tensor.dims)} dimensions; at most {MOST_DIMENSIONS} can be; export it again"
+        )
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(f"{where}: has the dimensions {list(tensor.dims)}, one below 0; export it again")
+    if ir.DataType(tensor.data_type) == ir.DataType.STRING:
+        if is_outside(tensor) or tensor.HasField("raw_data"):
+            raise ModelError(f"{where}: holds text as raw bytes, which ONNX does not allow; export it again")
+    elif bytes_needed(tensor) > MOST_BYTES:
+        raise ModelError(
+            f"{where}: has the dimensions {list(tensor.dims)}, too many elements; export it again"
+        )
+    if not is_outside(tensor):
+        _check_amount(tensor, where)
+
+
+def _check_sparse(sparse: onnx.SparseTensorProto, where: str) -> None:
+    """Check a sparse tensor: dimensions that a dense one can have, and as many indices, inside, as values.
+
+    Raises:
+        ModelError: one of them cannot be.
+    """
+    values, indices, dims = sparse.values, sparse.indices, list(sparse.dims)
+    for tensor in (values, indices):
+        _check_tensor(tensor, where)
+    shape = list(indices.dims)
+    if (
+        not is_outside(values)
+        and not is_outside(indices)
+        and len(values.dims) == 1
+        and all(dim > 0 for dim in dims)
+        and math.prod(dims) <= MOST_DENSE
+        and len(dims) <= MOST_DIMENSIONS
+        and indices.data_type == onnx.TensorProto.INT64
+        and shape in ([values.dims[0]], [values.dims[0], len(dims)])
+    ):
+        places = onnx.numpy_helper.to_array(indices)
+        limits = math.prod(dims) if places.ndim == 1 else np.array(dims)
+        if bool(np.all((places >= 0) & (places < limits))):
+            return
+    raise ModelError(
+        f"{where}: sparse tensor '{values.name}' of dimensions {dims} has indices that do not fit, or too "
+        "many elements; export the model with dense weights"
+    )
+
+
+def _check_amount(tensor: onnx.TensorProto, where: str) -> None:
+    kind = ir.DataType(tensor.data_type)
+    if tensor.HasField("raw_data"):
+        twice = [name for name in _TYPED_FIELDS if len(getattr(tensor, name))]
+        if twice:
+            raise ModelError(f"{where}: has elements in raw_data and in {twice[0]}; export it again")
+        have, need, unit = len(tensor.raw_data), bytes_needed(tensor), "bytes"
+    else:
+        have, unit = len(getattr(tensor, _FIELD_OF.get(kind.name, "int32_data"))), "elements"
+        need = math.prod(map(int, tensor.dims))
+        if kind.name.startswith("COMPLEX"):
+            need *= 2
+        elif kind != ir.DataType.STRING and kind.bitwidth < 8:  # one number for a byte of small ones
+            need = bytes_needed(tensor)
+    if have != need:
+        raise ModelError(
+            f"{where}: its type {kind.name.lower()} and its dimensions {list(tensor.dims)} take {need} "
+            f"{unit}, and it has {have}; the file is damaged: export or download it again"
+        )
 
 
 def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
@@ -186,6 +286,8 @@ def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
             "memory; export it with smaller or free dimensions"
         )
 
+
+# What is repaired ------------------------------------------------------------------------------------------
 
 Notes = Iterator[str]
 
