@@ -87,7 +87,7 @@ def trim_inputs(model: ir.Model) -> int:
     return trimmed
 
 
-BEGINNING = 256
+COMPARED_FIRST = 256
 """Elements that are compared first."""
 
 
@@ -132,13 +132,12 @@ def merge_equal_initializers(model: ir.Model) -> int:
 
 def _beginning(tensor: ir.TensorProtocol) -> bytes:
     """Return the first elements of a tensor, which tell most weights apart without reading them."""
-    return tensor.numpy().flat[:BEGINNING].tobytes() if tensor.dtype.bitwidth >= 8 else b""
+    return tensor.numpy().flat[:COMPARED_FIRST].tobytes() if tensor.dtype.bitwidth >= 8 else b""
 
 
-# Nodes without effect at inference are removed, and equal operators written in one way.
+# Nodes without effect at inference are removed, and equal operators written in one way ----------------------
 #
-# onnx_ir's IdentityEliminationPass knows Identity only, removes one between two graph outputs, of which
-# one
+# onnx_ir's IdentityEliminationPass knows Identity only, removes one between two graph outputs, of which one
 # then loses its name, and one whose output a subgraph reads.
 
 
@@ -202,9 +201,9 @@ def merge_transposes(model: ir.Model) -> int:
 
 
 def _permutation(node: ir.Node) -> list[int] | None:
-    given = node.attributes.get("perm")
-    if given is not None:
-        return list(given.as_ints())
+    perm = node.attributes.get("perm")
+    if perm is not None:
+        return list(perm.as_ints())
     value = node.inputs[0]
     return None if value is None or value.shape is None else list(reversed(range(len(value.shape))))
 
@@ -270,11 +269,10 @@ NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
 """Operator to a function that tells whether a node passes its first input on unchanged."""
 
 
-# Unique names for all nodes and values, and the original nodes that each node stands for.
+# Unique names for all nodes and values, and the original nodes that each node stands for --------------------
 #
-# onnx_ir's NameFixPass makes node names unique within each graph only and numbers copies in another way:
-# names
-# are part of a profile, so they cannot change.
+# onnx_ir's NameFixPass makes node names unique within each graph only and numbers copies in another way.
+# Names are part of a profile, so they cannot change.
 
 
 def name_nodes(model: ir.Model) -> int:

@@ -71,10 +71,18 @@ def lift_constants(model: ir.Model) -> int:
     for node in list(model.graph.all_nodes()):
         if not is_standard(node, "Constant") or node.outputs[0].is_graph_output():
             continue
-        array = _array_of(node)
-        if array is not None:
-            _replace(node, [array])
-            lifted += 1
+        (attribute,) = node.attributes.values()
+        match attribute.name:  # `ir.convenience.get_const_tensor` names the tensor, which the original shares
+            case "value" if attribute.as_tensor().dtype != ir.DataType.STRING:
+                array = attribute.as_tensor().numpy()
+            case "value_int" | "value_ints":
+                array = np.array(attribute.value, np.int64)
+            case "value_float" | "value_floats":
+                array = np.array(attribute.value, np.float32)
+            case _:
+                continue
+        _replace(node, [array])
+        lifted += 1
     return lifted
 
 
@@ -135,6 +143,120 @@ def _replace(node: ir.Node, arrays: Sequence[Array]) -> list[ir.Value | None]:
     return made
 
 
+def _known_shape(node: ir.Node) -> list[Array] | None:
+    """Return the result of Shape (with start and end) or Size when the shape is static, else None."""
+    shape = static_shape(node.inputs[0])
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return [np.array(int(np.prod(shape)), np.int64)]
+    return [_part_of_shape(node, shape)]
+
+
+def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
+    """Return what Shape gives for a tensor of these sizes."""
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
+
+
+def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
+    """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
+
+    The result is known where it does not depend on what stands for the sizes that are not.
+    """
+    shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
+    others = [constant_of(value) for value in node.inputs[1:]]
+    if shape_node is None or not is_standard(shape_node, "Shape") or not others:
+        return None
+    shape = None if shape_node.inputs[0] is None else shape_node.inputs[0].shape
+    if shape is None or any(a is None and v for a, v in zip(others, node.inputs[1:], strict=True)):
+        return None
+    results = []
+    for unknown in (-1, -2):
+        sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
+        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
+    first, second = results
+    return first if first and second and all(map(np.array_equal, first, second)) else None
+
+
+def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
+    """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
+    arrays = [constant_of(value) for value in node.inputs]
+    if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+        return None
+    if any(v is not None and v.dtype not in _NUMPY for v in node.inputs):
+        return None
+    return arrays
+
+
+def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
+    """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
+    from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
+
+    arrays = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
+    proto = ir.to_proto(node)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(f"i{index}" if array is not None else "" for index, array in enumerate(inputs))
+    proto.output.extend(f"o{index}" if value.name else "" for index, value in enumerate(node.outputs))
+    named = [name for name in proto.output if name]
+    allowed = max(LIMIT, sum(array.nbytes for array in arrays.values()))
+    types = _output_types(proto, arrays, version, allowed)
+    if types is None:
+        return None
+    if node.op_type in COMPUTES:
+        narrow = (np.float16, np.float32)
+        arrays = {name: a.astype(np.float64) if a.dtype in narrow else a for name, a in arrays.items()}
+    graph = onnx.helper.make_graph(
+        [proto],
+        "fold",
+        [onnx.helper.make_value_info(name, _type_of(array)) for name, array in arrays.items()],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in named],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
+    try:
+        with np.errstate(all="ignore"):
+            computed = ReferenceEvaluator(model).run(None, arrays)
+            results = {
+                name: np.asarray(array).astype(types[name], copy=False)
+                for name, array in zip(named, computed, strict=True)
+            }
+    except _EVALUATOR_ERRORS:
+        return None
+    if sum(array.nbytes for array in results.values()) > allowed:
+        return None
+    return [results.get(name, np.zeros(0)) for name in proto.output]
+
+
+def _output_types(
+    proto: onnx.NodeProto, arrays: Mapping[str, Array], version: int, allowed: int
+) -> dict[str, np.dtype[np.generic]] | None:
+    """Return the type of every output; None when one is unknown, or known to take more bytes than allowed."""
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version, "")
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            {name: _type_of(array) for name, array in arrays.items()},
+            {name: onnx.numpy_helper.from_array(a) for name, a in arrays.items() if a.size <= SMALL},
+            opset_imports=[onnx.helper.make_opsetid("", version)],
+        )
+    except _EVALUATOR_ERRORS:
+        return None
+    types: dict[str, np.dtype[np.generic]] = {}
+    for name in filter(None, proto.output):
+        tensor = inferred[name].tensor_type if name in inferred else None
+        if tensor is None or ir.DataType(tensor.elem_type) not in _NUMPY:
+            return None
+        types[name] = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if math.prod(dim.dim_value or 1 for dim in tensor.shape.dim) * types[name].itemsize > allowed:
+            return None
+    return types
+
+
+def _type_of(array: Array) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
 # Large constants that a written model computes as the original does ----------------------------------------
 
 FOLDED = "qprof.folded"
@@ -189,7 +311,7 @@ def unfold_constants(model: ir.Model) -> None:
     nodes: dict[int, ir.Node] = {}  # by the id of the folded node, in an order in which they can run
     constants: dict[int, ir.Value] = {}  # what these begin with, by the id of the constant of another graph
 
-    def given(value: ir.Value | None) -> ir.Value | None:
+    def written(value: ir.Value | None) -> ir.Value | None:
         if value is None:
             return None
         folded = _folded(value)
@@ -211,7 +333,7 @@ def unfold_constants(model: ir.Model) -> None:
                 constants[id(constant)] = add_initializer(graph, own, constant.const_value.numpy())
         for node in made_by:
             if id(node) not in nodes:
-                inputs, many = [given(each) for each in node.inputs], len(node.outputs)
+                inputs, many = [written(each) for each in node.inputs], len(node.outputs)
                 new = ir.Node("", node.op_type, inputs, node.attributes, num_outputs=many)
                 new.name = free_name(f"{node.op_type}_{node.outputs[0]}", node_names)
                 for output, wanted in zip(new.outputs, node.outputs, strict=True):
@@ -264,138 +386,3 @@ def _is_the_same(op_type: str, opset: int, other: int) -> bool:
     """Tell whether two opsets have one version of an operator."""
     first, second = (onnx.defs.get_schema(op_type, at, "").since_version for at in (opset, other))
     return first == second
-
-
-def _array_of(node: ir.Node) -> Array | None:
-    """Return the array of a Constant node, None for strings.
-
-    `ir.convenience.get_const_tensor` does the same, but names the tensor, which the original model shares.
-    """
-    (attribute,) = node.attributes.values()
-    match attribute.name:
-        case "value":
-            tensor = attribute.as_tensor()
-            return None if tensor.dtype == ir.DataType.STRING else tensor.numpy()
-        case "value_int" | "value_ints":
-            return np.array(attribute.value, np.int64)
-        case "value_float" | "value_floats":
-            return np.array(attribute.value, np.float32)
-    return None
-
-
-def _known_shape(node: ir.Node) -> list[Array] | None:
-    """Return the result of Shape (with start and end) or Size when the shape is static, else None."""
-    shape = static_shape(node.inputs[0])
-    if shape is None:
-        return None
-    if node.op_type == "Size":
-        return [np.array(int(np.prod(shape)), np.int64)]
-    return [_part_of_shape(node, shape)]
-
-
-def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
-    """Return what Shape gives for a tensor of these sizes."""
-    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
-    return np.array(sizes[start:end], np.int64)
-
-
-def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
-    """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
-
-    The result is known where it does not depend on what stands for the sizes that are not.
-    """
-    shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
-    others = [constant_of(value) for value in node.inputs[1:]]
-    if shape_node is None or not is_standard(shape_node, "Shape") or not others:
-        return None
-    shape = None if shape_node.inputs[0] is None else shape_node.inputs[0].shape
-    if shape is None or any(a is None and v for a, v in zip(others, node.inputs[1:], strict=True)):
-        return None
-    results = []
-    for unknown in (-1, -2):
-        sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
-        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
-    first, second = results
-    return first if first and second and all(map(np.array_equal, first, second)) else None
-
-
-def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
-    """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
-    arrays = [constant_of(value) for value in node.inputs]
-    if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
-        return None
-    if any(v is not None and v.dtype not in _NUMPY for v in node.inputs):
-        return None
-    return arrays
-
-
-def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
-    """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
-    from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
-
-    given = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
-    proto = ir.to_proto(node)
-    del proto.input[:], proto.output[:]
-    proto.input.extend(f"i{index}" if array is not None else "" for index, array in enumerate(inputs))
-    proto.output.extend(f"o{index}" if value.name else "" for index, value in enumerate(node.outputs))
-    allowed = max(LIMIT, sum(array.nbytes for array in given.values()))
-    types = _output_types(proto, given, version, allowed)
-    if types is None:
-        return None
-    if node.op_type in COMPUTES:
-        narrow = (np.float16, np.float32)
-        given = {name: a.astype(np.float64) if a.dtype in narrow else a for name, a in given.items()}
-    try:
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(_one_node_model(proto, given, version)).run(None, given)
-            arrays = [
-                np.asarray(a).astype(types[i], copy=False)
-                for i, a in zip(_named(proto), results, strict=True)
-            ]
-    except _EVALUATOR_ERRORS:
-        return None
-    if sum(array.nbytes for array in arrays) > allowed:
-        return None
-    by_name = dict(zip(_named(proto), arrays, strict=True))
-    return [by_name.get(name, np.zeros(0)) for name in proto.output]
-
-
-def _named(proto: onnx.NodeProto) -> list[str]:
-    return [name for name in proto.output if name]
-
-
-def _output_types(
-    proto: onnx.NodeProto, given: Mapping[str, Array], version: int, allowed: int
-) -> dict[str, np.dtype[np.generic]] | None:
-    """Return the type of every output; None when one is unknown, or known to take more bytes than allowed."""
-    try:
-        schema = onnx.defs.get_schema(proto.op_type, version, "")
-        inferred = onnx.shape_inference.infer_node_outputs(
-            schema,
-            proto,
-            {name: _type_of(array) for name, array in given.items()},
-            {name: onnx.numpy_helper.from_array(a) for name, a in given.items() if a.size <= SMALL},
-            opset_imports=[onnx.helper.make_opsetid("", version)],
-        )
-    except _EVALUATOR_ERRORS:
-        return None
-    types: dict[str, np.dtype[np.generic]] = {}
-    for name in _named(proto):
-        tensor = inferred[name].tensor_type if name in inferred else None
-        if tensor is None or ir.DataType(tensor.elem_type) not in _NUMPY:
-            return None
-        types[name] = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        if math.prod(dim.dim_value or 1 for dim in tensor.shape.dim) * types[name].itemsize > allowed:
-            return None
-    return types
-
-
-def _type_of(array: Array) -> onnx.TypeProto:
-    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-
-
-def _one_node_model(proto: onnx.NodeProto, given: Mapping[str, Array], version: int) -> onnx.ModelProto:
-    inputs = [onnx.helper.make_value_info(name, _type_of(array)) for name, array in given.items()]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in _named(proto)]
-    graph = onnx.helper.make_graph([proto], "fold", inputs, outputs)
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])

@@ -8,8 +8,6 @@ float in half the bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 
@@ -18,7 +16,7 @@ from ..model.editing import Array, free_name, is_standard, value_names
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 WIDE = ir.DataType.FLOAT
 
-LEAST = 1024
+MIN_NARROWED = 1024
 """Elements from which a constant is stored in half the bytes, with a Cast after it."""
 
 _TYPE_ATTRIBUTES = ("to", "dtype")
@@ -32,8 +30,11 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
         for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
             if value.dtype in NARROW:
                 weight[value.dtype] += 1
-        for tensor in _constants(graph):
-            if tensor.dtype in NARROW:
+        tensors = [value.const_value for value in graph.initializers.values()]
+        attributes = (attribute for node in graph for attribute in node.attributes.values())
+        tensors += [a.value for a in attributes if a.type == ir.AttributeType.TENSOR]
+        for tensor in tensors:
+            if tensor is not None and tensor.dtype in NARROW:
                 weight[tensor.dtype] += tensor.nbytes
     heavier = max(NARROW, key=lambda dtype: weight[dtype])
     return heavier if weight[heavier] else None
@@ -52,8 +53,10 @@ def widen(model: ir.Model) -> tuple[str, ...]:
         inputs = () if graph is model.graph else graph.inputs
         for value in (*inputs, *(v for node in graph if node not in border for v in node.outputs)):
             changed += _widen_type(value)
-        for value in list(graph.initializers.values()):
-            changed += _widen_initializer(value)
+        for value in graph.initializers.values():
+            if value.const_value is not None and value.const_value.dtype in NARROW:
+                value.const_value, value.type = _wide(value.const_value), ir.TensorType(WIDE)
+                changed += 1
         for node in graph:
             if node not in border:
                 changed += _widen_attributes(node)
@@ -96,7 +99,7 @@ def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
 def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
     """Return a large float32 constant in `dtype`; None where a value would change, and for all others."""
     tensor = value.const_value
-    if tensor is None or tensor.dtype != WIDE or tensor.size < LEAST:
+    if tensor is None or tensor.dtype != WIDE or tensor.size < MIN_NARROWED:
         return None
     if value.is_graph_output() or value.is_graph_input():
         return None
@@ -114,7 +117,7 @@ def _cast_inputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
         if value.dtype not in NARROW or value.is_initializer() or not value.uses():
             continue
         users = {use.node for use in value.uses()}
-        if all(_is_cast(node, WIDE) for node in users):
+        if all(is_standard(n, "Cast") and n.attributes["to"].as_int() == WIDE for n in users):
             casts |= users
             continue
         uses = list(value.uses())
@@ -151,10 +154,6 @@ def _cast(source: ir.Value, dtype: ir.DataType, name: str, output: str) -> ir.No
     return ir.Node("", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
 
 
-def _is_cast(node: ir.Node, dtype: ir.DataType) -> bool:
-    return is_standard(node, "Cast") and node.attributes["to"].as_int() == dtype
-
-
 def _widen_type(value: ir.Value) -> int:
     kind = value.type
     while isinstance(kind, ir.SequenceType | ir.OptionalType):
@@ -174,15 +173,6 @@ def _with_dtype(kind: ir.TypeProtocol | None) -> ir.TypeProtocol:
     return ir.TensorType(WIDE)
 
 
-def _widen_initializer(value: ir.Value) -> int:
-    tensor = value.const_value
-    if tensor is None or tensor.dtype not in NARROW:
-        return 0
-    value.const_value = _wide(tensor)
-    value.type = ir.TensorType(WIDE)
-    return 1
-
-
 def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     array: Array = tensor.numpy().astype(np.float32)
     return ir.Tensor(array, dtype=WIDE, name=tensor.name)
@@ -198,13 +188,3 @@ def _widen_attributes(node: ir.Node) -> int:
             node.attributes[name] = ir.AttrInt64(name, int(WIDE))
             changed += 1
     return changed
-
-
-def _constants(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
-    for value in graph.initializers.values():
-        if value.const_value is not None:
-            yield value.const_value
-    for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR:
-                yield attribute.value

@@ -1,4 +1,4 @@
-"""Operators fused into their neighbours: scales and shifts, biases, pads, and functions written in small steps.
+"""Operators fused into their neighbours: scales and shifts, biases, pads, functions written in small steps.
 
 A factor and a term for each channel after a convolution or matrix product, as BatchNormalization is at
 inference, become part of its weights; those before a convolution too. What exporters write as several

@@ -29,48 +29,11 @@ from ..model.graph import constant_of
 from ..model.opsets import in_opset
 from .shapes import IN_DEFAULT_DOMAIN
 
-# Scan of opset 8, whose inputs and outputs have a batch axis in front, as a Scan inside a Scan.
-
-
-def scan_over_batch(node: ir.Node, names: set[str]) -> None:
-    """Let a Scan of opset 8 without lengths of sequences run over the batch, and one inside over a sequence.
-
-    The outer one has no states: it slices the states and the sequences of each element of the batch, and
-    stacks what the inner one returns. The names of outputs stay.
-
-    Args:
-        node: is changed in place; its first input is left out.
-        names: all names of values; new ones are added.
-    """
-    outputs = [_like(value, f"{node.name}_{index}", names) for index, value in enumerate(node.outputs)]
-    sources = [value for value in node.inputs[1:] if value is not None]
-    inputs = [_like(value, f"{value.name}_element", names) for value in sources]
-    attributes = [attribute for attribute in node.attributes.values() if attribute.name != "directions"]
-    directions = node.attributes.get("directions")
-    if directions is not None:
-        attributes.append(ir.AttrInt64s("scan_input_directions", directions.as_ints()))
-    node.attributes.clear()
-    inner = ir.Node("", "Scan", inputs, attributes, outputs=outputs, name=f"{node.name}_sequence")
-    assert node.graph is not None
-    graph = ir.Graph(inputs, outputs, nodes=[inner], name=f"{node.name}_element")
-    node.attributes["body"] = ir.AttrGraph("body", graph)
-    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(inputs))
-    node.resize_inputs(len(sources))
-    for index, value in enumerate(sources):
-        node.replace_input_with(index, value)
-
-
-def _like(value: ir.Value, name: str, names: set[str]) -> ir.Value:
-    """Return a new value for one element of the batch of another."""
-    shape = None if value.shape is None else ir.Shape(list(value.shape)[1:])
-    return ir.Value(name=free_name(name, names), type=value.type, shape=shape)
-
-
 TARGET = 14
 CONVERTER_TARGET = 7
 
-Change = Callable[[ir.Node, "Names"], None]
 Names = set[str]
+Change = Callable[[ir.Node, Names], None]
 
 
 def raise_opset(model: ir.Model) -> tuple[str, ...]:
@@ -101,7 +64,10 @@ def _check(model: ir.Model, before: int) -> None:
     Operators of `IN_DEFAULT_DOMAIN` that the model's opset has not either mean what they meant.
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node) or (node.op_type in IN_DEFAULT_DOMAIN and not _has(node, before)):
+        if not is_standard(node):
+            continue
+        was_in_onnx = onnx.defs.has(node.op_type, max_inclusive_version=before)
+        if node.op_type in IN_DEFAULT_DOMAIN and not was_in_onnx:
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
@@ -112,10 +78,6 @@ def _check(model: ir.Model, before: int) -> None:
             raise _failure(
                 node, f"its attribute '{unknown[0]}' is gone" if unknown else "the operator is gone"
             )
-
-
-def _has(node: ir.Node, opset: int) -> bool:
-    return bool(onnx.defs.has(node.op_type, max_inclusive_version=opset))
 
 
 def _failure(node: ir.Node, what: str) -> ModelError:
@@ -180,17 +142,13 @@ def _add_input(node: ir.Node, index: int, array: Array, what: str, names: Names)
     node.replace_input_with(index, add_initializer(node.graph, name, array))
 
 
-def _take(node: ir.Node, name: str) -> ir.Attr | None:
-    return node.attributes.pop(name, None)
-
-
 def _ints_to_input(attribute: str, index: int) -> Change:
     """Return the change of an attribute of integers into an input."""
 
     def change(node: ir.Node, names: Names) -> None:
-        given = _take(node, attribute)
-        if given is not None:
-            _add_input(node, index, np.array(given.as_ints(), np.int64), attribute, names)
+        numbers = node.attributes.pop(attribute, None)
+        if numbers is not None:
+            _add_input(node, index, np.array(numbers.as_ints(), np.int64), attribute, names)
 
     return change
 
@@ -201,7 +159,7 @@ def _slice(node: ir.Node, names: Names) -> None:
 
 
 def _top_k(node: ir.Node, names: Names) -> None:
-    k = _take(node, "k")
+    k = node.attributes.pop("k", None)
     if k is not None:
         _add_input(node, 1, np.array([k.as_int()], np.int64), "k", names)
 
@@ -214,7 +172,7 @@ def _float_type(node: ir.Node) -> np.dtype[np.generic]:
 
 def _clip(node: ir.Node, names: Names) -> None:
     for index, attribute in ((1, "min"), (2, "max")):
-        limit = _take(node, attribute)
+        limit = node.attributes.pop(attribute, None)
         if (
             limit is not None
             and np.isfinite(limit.as_float())
@@ -225,13 +183,13 @@ def _clip(node: ir.Node, names: Names) -> None:
 
 def _pad(node: ir.Node, names: Names) -> None:
     _ints_to_input("pads", 1)(node, names)
-    value = _take(node, "value")
+    value = node.attributes.pop("value", None)
     if value is not None and value.as_float() != 0:
         _add_input(node, 2, np.array(value.as_float(), _float_type(node)), "value", names)
 
 
 def _dropout(node: ir.Node, names: Names) -> None:
-    ratio = _take(node, "ratio")
+    ratio = node.attributes.pop("ratio", None)
     if ratio is not None:
         _add_input(node, 1, np.array(ratio.as_float(), np.float32), "ratio", names)
 
@@ -243,7 +201,7 @@ def _dropout_mask(node: ir.Node, names: Names) -> None:
 
 
 def _batch_normalization(node: ir.Node, names: Names) -> None:
-    spatial = _take(node, "spatial")
+    spatial = node.attributes.pop("spatial", None)
     if spatial is not None and spatial.as_int() != 1:
         raise _failure(node, "spatial=0 is gone")
 
@@ -255,7 +213,7 @@ def _batch_normalization_of_training(node: ir.Node, names: Names) -> None:
 
 
 def _upsample_scales(node: ir.Node, names: Names) -> None:
-    scales = _take(node, "scales")
+    scales = node.attributes.pop("scales", None)
     if scales is not None:
         _add_input(node, 1, np.array(scales.as_floats(), np.float32), "scales", names)
 
@@ -288,14 +246,40 @@ def _scatter(node: ir.Node, names: Names) -> None:
 
 
 def _scan(node: ir.Node, names: Names) -> None:
+    """Let a Scan of opset 8, which has a batch axis, run over the batch, and one inside over a sequence.
+
+    The outer one has no states: it slices the states and the sequences of each element of the batch, and
+    stacks what the inner one returns. The names of outputs stay. Lengths of sequences are left out.
+    """
     if has_input(node, 0):
         raise _failure(node, "it has lengths of sequences, which Scan does not take any more")
-    scan_over_batch(node, names)
+    outputs = [_like(value, f"{node.name}_{index}", names) for index, value in enumerate(node.outputs)]
+    sources = [value for value in node.inputs[1:] if value is not None]
+    inputs = [_like(value, f"{value.name}_element", names) for value in sources]
+    attributes = [attribute for attribute in node.attributes.values() if attribute.name != "directions"]
+    directions = node.attributes.get("directions")
+    if directions is not None:
+        attributes.append(ir.AttrInt64s("scan_input_directions", directions.as_ints()))
+    node.attributes.clear()
+    inner = ir.Node("", "Scan", inputs, attributes, outputs=outputs, name=f"{node.name}_sequence")
+    assert node.graph is not None
+    graph = ir.Graph(inputs, outputs, nodes=[inner], name=f"{node.name}_element")
+    node.attributes["body"] = ir.AttrGraph("body", graph)
+    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(inputs))
+    node.resize_inputs(len(sources))
+    for index, value in enumerate(sources):
+        node.replace_input_with(index, value)
+
+
+def _like(value: ir.Value, name: str, names: set[str]) -> ir.Value:
+    """Return a new value for one element of the batch of another."""
+    shape = None if value.shape is None else ir.Shape(list(value.shape)[1:])
+    return ir.Value(name=free_name(name, names), type=value.type, shape=shape)
 
 
 def _softmax(node: ir.Node, names: Names) -> None:
     """Before opset 13 the input is made a matrix at `axis`, and the whole row is one distribution."""
-    given = _take(node, "axis")
+    given = node.attributes.pop("axis", None)
     axis = 1 if given is None else given.as_int()
     source, graph, output = node.inputs[0], node.graph, node.outputs[0]
     assert graph is not None

@@ -1,7 +1,7 @@
 """The one normalisation that a model passes before it is profiled, planned or rewritten: `prepare`.
 
 It is pure, deterministic, and never asks the installed onnxruntime: a profile made on one machine belongs to
-the prepared model on another. Each step is a function of a module in `passes` or `fusion`, or a pass of
+the prepared model on another. Each step is a function of a module of this room, or a pass of
 onnx_ir. Steps of our own remain where onnx_ir's pass would prepare another model; their modules say how.
 """
 
@@ -219,7 +219,7 @@ def _with_subgraphs(model: ir.Model) -> Iterator[ir.Model]:
             yield from _with_subgraphs(ir.Model(subgraph, ir_version=model.ir_version))
 
 
-# A model file opened and prepared, and what names a profile.
+# A model file opened and prepared ---------------------------------------------------------------------------
 
 ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
 """A profile: a file, or the object."""
@@ -270,31 +270,26 @@ def open_prepared(path: str | Path) -> PreparedModel:
         ModelError: it cannot be read, is quantized already, or is instrumented already.
     """
     loaded = read_model(path)
-    found = quantized_operators(loaded.model)
-    if not found and nodes_said_to_be_quantized(loaded.model):
-        raise ModelError(
-            f"{path}: this model is quantized already (its metadata says so); give the float model"
-        )
-    if found:
-        raise ModelError(
-            f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
-        )
+    operators = quantized_operators(loaded.model)
+    if operators or nodes_said_to_be_quantized(loaded.model):
+        evidence = f"it has {', '.join(operators[:3])}" if operators else "its metadata says so"
+        raise ModelError(f"{path}: this model is quantized already ({evidence}); give the float model")
     if is_instrumented(loaded.model):
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
     try:
-        result = prepare(loaded.model)
+        prepared = prepare(loaded.model)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
-    set_title(result.model, path)
-    untyped = _add_runtime_types(result.model)
+    set_title(prepared.model, path)
+    untyped = _add_runtime_types(prepared.model)
     return PreparedModel(
-        result.model,
-        index(result.model),
-        model_id(result.model, Path(path).name),
-        (*loaded.notes, *result.notes),
-        result.narrow,
+        prepared.model,
+        index(prepared.model),
+        model_id(prepared.model, Path(path).name),
+        (*loaded.notes, *prepared.notes),
+        prepared.narrow,
         untyped,
-        result.read,
+        prepared.read,
     )
 
 
@@ -331,10 +326,6 @@ def profile_name(source: ProfileLike) -> str:
 QUANTIZED_NODES = "qprof.quantized_nodes"
 """Key in the metadata of a written model: how many nodes have integer values."""
 
-_TYPES = frozenset(
-    {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
-)
-
 
 def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
     """Return how many nodes are quantized, as the metadata says; None where it does not.
@@ -351,15 +342,12 @@ def quantized_operators(model: ir.Model) -> tuple[str, ...]:
     Those are QuantizeLinear and DequantizeLinear, the integer operators, and every type that begins with
     "QLinear" (also in onnxruntime's own domain) or "QGemm"; subgraphs count.
     """
-    found = {
-        node.op_type
-        for node in ir.traversal.RecursiveGraphIterator(model.graph)
-        if node.op_type in _TYPES or node.op_type.startswith(("QLinear", "QGemm"))
-    }
-    return tuple(sorted(found))
+    types = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}
+    quantized = (*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
+    return tuple(sorted(t for t in types if t in quantized or t.startswith(("QLinear", "QGemm"))))
 
 
-# A prepared model whose inputs have fixed sizes: what depends on these alone is computed once.
+# A prepared model whose inputs have fixed sizes: what depends on these alone is computed once ---------------
 #
 # Its fingerprint stays that of the prepared model: profile and plan belong to the model with any sizes.
 

@@ -18,12 +18,217 @@ from ...profiles.runtime.session import has_map
 from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_shape
 from ..model.graph import name_of
 from ..model.protobuf import graphs_in, subgraphs_of
+from ..operators.table import MICROSOFT
 
-# Types and shapes of outputs of onnxruntime's own operators, which ONNX's shape inference does not know.
+SMALL = 1024
+"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
+
+POOLS = ("AveragePool", "MaxPool", "LpPool")
+"""Operators with `ceil_mode`."""
+
+
+def clean_shapes(model: ir.Model) -> int:
+    """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
+
+    Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
+    custom operators stay, because they cannot be inferred.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs):
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                dims = (None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
+                value.shape = ir.Shape(dims)
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if is_in_onnx(node) and not value.is_graph_output():
+                value.shape = None
+                value.type = None
+    return 0
+
+
+def infer_shapes(model: ir.Model) -> int:
+    """Infer types and shapes of all values, of subgraphs too; return how many became known or better known.
+
+    Names have to be unique over all graphs. What cannot be inferred stays unknown; an inconsistent graph
+    gets no shapes. Large constants enter with their type and shape only, so models of any size can be
+    inferred.
+    """
+    changed = _infer(model)
+    while _set_ranks(model) + _set_contrib_shapes(model):
+        changed += 1 + _infer(model)
+    return changed
+
+
+def _set_ranks(model: ir.Model) -> int:
+    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many.
+
+    An output of unknown type is left: a shape without a type cannot be written.
+    """
+    changed = 0
+    for node in model.graph:
+        if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
+            continue
+        if node.outputs[0].type is None:
+            continue
+        target = static_shape(node.inputs[-1])
+        if target is not None and len(target) == 1:
+            node.outputs[0].shape = ir.Shape([None] * target[0])
+            changed += 1
+    return changed
+
+
+def _infer(model: ir.Model) -> int:
+    inferred, changed = _inferred(model), 0
+    while _drop_ceil_mode(model, inferred):
+        inferred, changed = _inferred(model), changed + 1
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(value for node in graph for value in node.outputs)):
+            info = inferred.get(name_of(value))
+            if info is not None and not _is_known(value, info):
+                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
+    return changed
+
+
+def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
+    """Return what is inferred, by name; nothing of an inconsistent graph."""
+    proto = skeleton(model)
+    _write_as_standard(proto)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {
+        info.name: info
+        for graph in graphs_in(inferred.graph)
+        if isinstance(graph, onnx.GraphProto)
+        for info in (*graph.value_info, *graph.input, *graph.output)
+        if not has_map(info.type)
+    }
+
+
+def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
+    """Take `ceil_mode` from the first pool where it adds empty windows alone; return whether there is one.
+
+    What was inferred of tensors after that pool is wrong until shapes are inferred again.
+    """
+    for node in model.graph.all_nodes():
+        if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):
+            continue
+        info = inferred.get(name_of(node.inputs[0]))
+        dims = () if info is None else info.type.tensor_type.shape.dim[2:]
+        known = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if len(known) == len(dims) and _adds_empty_windows(node, known):
+            node.attributes.pop("ceil_mode")
+            return True
+    return False
+
+
+def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
+    """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
+
+    Args:
+        node: a pool with `ceil_mode`.
+        sizes: of its input along the axes of the kernel.
+    """
+    kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
+    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:
+        return False
+    strides, dilations = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
+    pads = node.attributes.get_ints("pads", (0,) * 2 * axes)
+    if not len(strides) == len(dilations) == len(pads) / 2 == axes or min(strides) < 1:
+        return False
+    empty = []
+    for axis, size in enumerate(sizes):
+        room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        if room % strides[axis]:
+            begin = (room // strides[axis] + 1) * strides[axis]
+            empty.append(begin >= size + pads[axis])
+    return bool(empty) and all(empty)
+
+
+def _is_known(value: ir.Value, info: onnx.ValueInfoProto) -> bool:
+    """Whether a value has all that was inferred: a type, and these very dimensions.
+
+    Where a model was inferred before, this holds of nearly every value, and takes less time than `_refine`.
+    """
+    if value.type is None or value.shape is None or not info.type.HasField("tensor_type"):
+        return False
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == len(value.shape) and all(
+        dim.HasField("dim_value") and dim.dim_value == known
+        for dim, known in zip(dims, value.shape, strict=True)
+    )
+
+
+def _refine(value: ir.Value, inferred: ir.Value) -> int:
+    """Take what was inferred; no shape without a type, which cannot be written."""
+    changed = 0
+    if value.type is None and inferred.type is not None:
+        value.type = inferred.type
+        changed = 1
+    if inferred.shape is None or value.type is None or (value.is_graph_output() and value.shape is not None):
+        return changed
+    if value.shape is None or len(value.shape) != len(inferred.shape):
+        value.shape = inferred.shape
+        return 1
+    dims = [
+        new if isinstance(new, int) else old for old, new in zip(value.shape, inferred.shape, strict=True)
+    ]
+    if dims != list(value.shape):
+        value.shape = ir.Shape(dims)
+        changed = 1
+    return changed
+
+
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a protobuf in which large constants are inputs, without their values."""
+    graph = model.graph
+    small: list[ir.Value] = []
+    large: list[ir.Value] = []
+    for value in graph.initializers.values():
+        known = value.const_value
+        (large if known is not None and known.nbytes > SMALL else small).append(value)
+    bare = ir.GraphView(
+        [*graph.inputs, *(value for value in large if not value.is_graph_input())],
+        graph.outputs,
+        nodes=graph,
+        initializers=small,
+        doc_string=graph.doc_string,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+        metadata_props=graph.metadata_props,
+    )
+    view = cast(ir.Graph, bare)  # documented, but not in its signature
+    proto = ir.to_proto(
+        ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values()))
+    )
+    _repeat_constants(proto.graph, {})
+    return proto
+
+
+def _repeat_constants(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
+    """Give each subgraph the constants of the graphs around that its nodes read.
+
+    ONNX's inference hands a subgraph types and shapes of what is outside, and no values: the output of a
+    Reshape in the body of a Loop would not have the sizes that a constant outside says.
+
+    Args:
+        graph: in which it is done, at any depth.
+        outer: the constants of the graphs around it.
+    """
+    read = dict.fromkeys(name for node in graph.node for name in node.input if name in outer)
+    visible = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    graph.initializer.extend(outer[name] for name in read)
+    for node in graph.node:
+        for subgraph in subgraphs_of(node):
+            _repeat_constants(subgraph, visible)
+
+
+# Outputs of onnxruntime's own operators, which ONNX's shape inference does not know -------------------------
 #
 # Source: onnxruntime's docs/ContribOperators.md. What is not here gets its type alone, from onnxruntime.
 
-DOMAIN = "com.microsoft"
 Dims = Sequence[int | ir.SymbolicDim]
 
 LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
@@ -46,28 +251,28 @@ AS_STANDARD: Mapping[str, tuple[str, int]] = {
 """Operator to the one of ONNX whose output has the same type and shape, and how many inputs that takes."""
 
 
-def write_as_standard(proto: onnx.ModelProto) -> None:
+def _write_as_standard(proto: onnx.ModelProto) -> None:
     """Replace operators of `AS_STANDARD` in a model of which only types and shapes are wanted."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain == ""), 0)
     for node in (node for graph in graphs_in(proto.graph) for node in graph.node):
-        if node.domain != DOMAIN or node.op_type not in AS_STANDARD:
+        if node.domain != MICROSOFT or node.op_type not in AS_STANDARD:
             continue
         op_type, count = AS_STANDARD[node.op_type]
         if not onnx.defs.has(op_type, opset, ""):
             continue
         node.domain, node.op_type = "", op_type
         del node.input[count:]
-        known = onnx.defs.get_schema(op_type, opset, "").attributes
+        attributes = onnx.defs.get_schema(op_type, opset, "").attributes
         for index in reversed(range(len(node.attribute))):
-            if node.attribute[index].name not in known:
+            if node.attribute[index].name not in attributes:
                 del node.attribute[index]
 
 
-def set_contrib_shapes(model: ir.Model) -> int:
+def _set_contrib_shapes(model: ir.Model) -> int:
     """Give outputs of onnxruntime's operators type and shape where these are unknown; return how many."""
     changed = 0
     for node in model.graph.all_nodes():
-        for index, source, dims in _known(node):
+        for index, source, dims in _contrib_outputs(node):
             output = node.outputs[index] if index < len(node.outputs) else None
             if output is None or not output.name:
                 continue
@@ -80,9 +285,9 @@ def set_contrib_shapes(model: ir.Model) -> int:
     return changed
 
 
-def _known(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
+def _contrib_outputs(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
     """Yield outputs by index, a value of the same type, and the dimensions, None where they are unknown."""
-    if node.domain not in ("", DOMAIN) or not node.inputs or node.inputs[0] is None:
+    if node.domain not in ("", MICROSOFT) or not node.inputs or node.inputs[0] is None:
         return
     first = node.inputs[0]
     if (node.domain == "") != (node.op_type in IN_DEFAULT_DOMAIN):
@@ -175,9 +380,7 @@ def _matmul(node: ir.Node) -> Dims | None:
         return None
     rows = left[-1] if _int(node, "transA") else left[-2]
     columns = right[-2] if _int(node, "transB") else right[-1]
-    if len(right) == 2:
-        return [*left[:-2], rows, columns]
-    if left[:-2] == right[:-2]:
+    if len(right) == 2 or left[:-2] == right[:-2]:
         return [*left[:-2], rows, columns]
     free = [ir.SymbolicDim(None) for _ in range(max(len(left), len(right)) - 2)]
     return [*free, rows, columns]
@@ -191,214 +394,3 @@ _RULES: Mapping[str, Callable[[ir.Node], Dims | None]] = {
     "TransposeMatMul": _matmul,
 }
 """Operator to the dimensions of its first output, which has the type of the first input."""
-
-
-SMALL = 1024
-"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
-
-
-POOLS = ("AveragePool", "MaxPool", "LpPool")
-"""Operators with `ceil_mode`."""
-
-
-def clean_shapes(model: ir.Model) -> int:
-    """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
-
-    Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
-    custom operators stay, because they cannot be inferred.
-    """
-    for graph in model.graphs():
-        for value in (*graph.inputs, *graph.outputs):
-            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
-                dims = (None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
-                value.shape = ir.Shape(dims)
-    for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if is_in_onnx(node) and not value.is_graph_output():
-                value.shape = None
-                value.type = None
-    return 0
-
-
-def infer_shapes(model: ir.Model) -> int:
-    """Infer types and shapes of all values, of subgraphs too; return how many became known or better known.
-
-    Names have to be unique over all graphs. What cannot be inferred stays unknown; an inconsistent graph
-    gets no shapes. Large constants enter with their type and shape only, so models of any size can be
-    inferred.
-    """
-    changed = _infer(model)
-    while _set_ranks(model) + set_contrib_shapes(model):
-        changed += 1 + _infer(model)
-    return changed
-
-
-def _set_ranks(model: ir.Model) -> int:
-    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many.
-
-    An output of unknown type is left: a shape without a type cannot be written.
-    """
-    changed = 0
-    for node in model.graph:
-        if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
-            continue
-        if node.outputs[0].type is None:
-            continue
-        target = static_shape(node.inputs[-1])
-        if target is not None and len(target) == 1:
-            node.outputs[0].shape = ir.Shape([None] * target[0])
-            changed += 1
-    return changed
-
-
-def _infer(model: ir.Model) -> int:
-    inferred, changed = _inferred(model), 0
-    while _drop_ceil_mode(model, inferred):
-        inferred, changed = _inferred(model), changed + 1
-    for graph in model.graphs():
-        inputs = () if graph is model.graph else graph.inputs
-        for value in (*inputs, *(value for node in graph for value in node.outputs)):
-            info = inferred.get(name_of(value))
-            if info is not None and not _is_known(value, info):
-                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
-    return changed
-
-
-def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
-    """Return what is inferred, by name; nothing of an inconsistent graph."""
-    proto = skeleton(model)
-    write_as_standard(proto)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return {}
-    return {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
-
-
-def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Take `ceil_mode` from the first pool where it adds empty windows alone; return whether there is one.
-
-    What was inferred of tensors after that pool is wrong until shapes are inferred again.
-    """
-    for node in model.graph.all_nodes():
-        if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):
-            continue
-        info = inferred.get(name_of(node.inputs[0]))
-        dims = () if info is None else info.type.tensor_type.shape.dim[2:]
-        known = [d.dim_value for d in dims if d.HasField("dim_value")]
-        if len(known) == len(dims) and _adds_empty_windows(node, known):
-            node.attributes.pop("ceil_mode")
-            return True
-    return False
-
-
-def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
-    """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
-
-    Args:
-        node: a pool with `ceil_mode`.
-        sizes: of its input along the axes of the kernel.
-    """
-    kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
-    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:
-        return False
-    strides, dilations = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
-    pads = node.attributes.get_ints("pads", (0,) * 2 * axes)
-    if not len(strides) == len(dilations) == len(pads) / 2 == axes or min(strides) < 1:
-        return False
-    empty = []
-    for axis, size in enumerate(sizes):
-        room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
-        if room % strides[axis]:
-            begin = (room // strides[axis] + 1) * strides[axis]
-            empty.append(begin >= size + pads[axis])
-    return bool(empty) and all(empty)
-
-
-def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """Yield the inferred types and shapes, those of subgraphs too."""
-    yield from graph.value_info
-    yield from graph.input
-    yield from graph.output
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _infos(subgraph)
-
-
-def _is_known(value: ir.Value, info: onnx.ValueInfoProto) -> bool:
-    """Whether a value has all that was inferred: a type, and these very dimensions.
-
-    Where a model was inferred before, this holds of nearly every value, and takes less time than `_refine`.
-    """
-    if value.type is None or value.shape is None or not info.type.HasField("tensor_type"):
-        return False
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == len(value.shape) and all(
-        dim.HasField("dim_value") and dim.dim_value == known
-        for dim, known in zip(dims, value.shape, strict=True)
-    )
-
-
-def _refine(value: ir.Value, inferred: ir.Value) -> int:
-    """Take what was inferred; no shape without a type, which cannot be written."""
-    changed = 0
-    if value.type is None and inferred.type is not None:
-        value.type = inferred.type
-        changed = 1
-    if inferred.shape is None or value.type is None or (value.is_graph_output() and value.shape is not None):
-        return changed
-    if value.shape is None or len(value.shape) != len(inferred.shape):
-        value.shape = inferred.shape
-        return 1
-    dims = [
-        new if isinstance(new, int) else old for old, new in zip(value.shape, inferred.shape, strict=True)
-    ]
-    if dims != list(value.shape):
-        value.shape = ir.Shape(dims)
-        changed = 1
-    return changed
-
-
-def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """Return the model as a protobuf in which large constants are inputs, without their values."""
-    graph = model.graph
-    small: list[ir.Value] = []
-    large: list[ir.Value] = []
-    for value in graph.initializers.values():
-        known = value.const_value
-        (large if known is not None and known.nbytes > SMALL else small).append(value)
-    bare = ir.GraphView(
-        [*graph.inputs, *(value for value in large if not value.is_graph_input())],
-        graph.outputs,
-        nodes=graph,
-        initializers=small,
-        doc_string=graph.doc_string,
-        opset_imports=graph.opset_imports,
-        name=graph.name,
-        metadata_props=graph.metadata_props,
-    )
-    view = cast(ir.Graph, bare)  # documented, but not in its signature
-    proto = ir.to_proto(
-        ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values()))
-    )
-    _repeat_constants(proto.graph, {})
-    return proto
-
-
-def _repeat_constants(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
-    """Give each subgraph the constants of the graphs around that its nodes read.
-
-    ONNX's inference hands a subgraph types and shapes of what is outside, and no values: the output of a
-    Reshape in the body of a Loop would not have the sizes that a constant outside says.
-
-    Args:
-        graph: in which it is done, at any depth.
-        outer: the constants of the graphs around it.
-    """
-    read = dict.fromkeys(name for node in graph.node for name in node.input if name in outer)
-    visible = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
-    graph.initializer.extend(outer[name] for name in read)
-    for node in graph.node:
-        for subgraph in subgraphs_of(node):
-            _repeat_constants(subgraph, visible)

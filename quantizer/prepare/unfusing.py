@@ -45,11 +45,11 @@ def unfuse(model: ir.Model) -> int:
     for node in list(model.graph):
         if node.domain != MICROSOFT or node.op_type not in _WRITERS:
             continue
-        write, made = _WRITERS[node.op_type]
-        if any(_is_used(output) for index, output in enumerate(node.outputs) if index not in made):
+        write, written = _WRITERS[node.op_type]  # the outputs that are written
+        if any(_is_used(output) for index, output in enumerate(node.outputs) if index not in written):
             continue
-        results = write(_Parts(node, taken, model.opset_imports.get("", 0)))
-        for index, result in zip(made, results, strict=False):
+        results = write(_Replacement(node, taken, model.opset_imports.get("", 0)))
+        for index, result in zip(written, results, strict=False):
             if index < len(node.outputs) and _is_used(node.outputs[index]):
                 take_over(result, node.outputs[index])
         if results:
@@ -62,7 +62,7 @@ def _is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-class _Parts:
+class _Replacement:
     """Puts nodes and constants in front of the node that they stand for."""
 
     def __init__(self, node: ir.Node, taken: set[str], opset: int) -> None:
@@ -85,15 +85,14 @@ class _Parts:
     ) -> tuple[ir.Value, ...]:
         """Add a node; return its outputs, of the type of the node's first unless another is named."""
         name, kind = self.node.outputs[0].name, self.node.outputs[0].type
-        given = [attribute for attribute in attributes if attribute is not None]
-        made = ir.Node(domain, op_type, inputs, given, num_outputs=outputs)
-        made.name = free_name(f"{self.node.name}_{op_type}", self._taken)
-        made.meta[ORIGIN] = origins((self.node,))
-        for output in made.outputs:
+        node = ir.Node(domain, op_type, inputs, filter(None, attributes), num_outputs=outputs)
+        node.name = free_name(f"{self.node.name}_{op_type}", self._taken)
+        node.meta[ORIGIN] = origins((self.node,))
+        for output in node.outputs:
             output.name = free_name(f"{name}_{op_type}", self._taken)
             output.type = kind if dtype is None else ir.TensorType(dtype)
-        self._graph.insert_before(self.node, made)
-        return tuple(made.outputs)
+        self._graph.insert_before(self.node, node)
+        return tuple(node.outputs)
 
     def one(
         self,
@@ -134,45 +133,45 @@ FILLER = -10000.0
 """What `Attention` adds to masked scores if nothing else is said."""
 
 
-def _attention(parts: _Parts) -> Results:
+def _attention(new: _Replacement) -> Results:
     """The projections, and MultiHeadAttention; `past` and `present` are keys and values in one tensor."""
-    node, weights = parts.node, static_shape(parts.input(1))
+    node, weights = new.node, static_shape(new.input(1))
     rotates = any(node.attributes.get_int(name, 0) for name in ("do_rotary", "past_present_share_buffer"))
     if weights is None or len(weights) != 2 or rotates or has_input(node, 6) or _is_packed_mask(node):
         return ()
-    given = node.attributes.get_ints("qkv_hidden_sizes", ())
-    sizes = tuple(given) if len(given) == 3 else (weights[1] // 3,) * 3
+    declared = node.attributes.get_ints("qkv_hidden_sizes", ())
+    sizes = tuple(declared) if len(declared) == 3 else (weights[1] // 3,) * 3
     if sum(sizes) != weights[1]:
         return ()
-    projected = parts.one("MatMul", parts.input(0), parts.input(1))
+    projected = new.one("MatMul", new.input(0), new.input(1))
     if has_input(node, 2):
-        projected = parts.one("Add", projected, parts.input(2))
+        projected = new.one("Add", projected, new.input(2))
     axis = [ir.AttrInt64("axis", -1)]
-    query, key, value = parts.add("Split", projected, parts.integers(*sizes), outputs=3, attributes=axis)
+    query, key, value = new.add("Split", projected, new.integers(*sizes), outputs=3, attributes=axis)
     past: list[ir.Value | None] = [None, None]
     if has_input(node, 4):
-        both = parts.add(
-            "Split", parts.input(4), parts.integers(1, 1), outputs=2, attributes=[ir.AttrInt64("axis", 0)]
+        both = new.add(
+            "Split", new.input(4), new.integers(1, 1), outputs=2, attributes=[ir.AttrInt64("axis", 0)]
         )
-        past = [parts.one("Squeeze", half, parts.integers(0)) for half in both]
+        past = [new.one("Squeeze", half, new.integers(0)) for half in both]
     keeps = len(node.outputs) > 1 and _is_used(node.outputs[1])
-    result, *present = parts.add(
+    result, *present = new.add(
         "MultiHeadAttention",
-        *(query, key, value, None, parts.input(3), parts.input(5)),
+        *(query, key, value, None, new.input(3), new.input(5)),
         *past,
         domain=MICROSOFT,
         outputs=3 if keeps else 1,
         attributes=[
-            parts.attribute("num_heads"),
-            parts.attribute("scale"),
-            parts.attribute("unidirectional"),
-            parts.attribute("mask_filter_value", ir.AttrFloat32("mask_filter_value", FILLER)),
+            new.attribute("num_heads"),
+            new.attribute("scale"),
+            new.attribute("unidirectional"),
+            new.attribute("mask_filter_value", ir.AttrFloat32("mask_filter_value", FILLER)),
         ],
     )
     if not keeps:
         return (result,)
-    stacked = [parts.one("Unsqueeze", half, parts.integers(0)) for half in present]
-    return result, parts.one("Concat", *stacked, attributes=[ir.AttrInt64("axis", 0)])
+    stacked = [new.one("Unsqueeze", half, new.integers(0)) for half in present]
+    return result, new.one("Concat", *stacked, attributes=[ir.AttrInt64("axis", 0)])
 
 
 def _is_packed_mask(node: ir.Node) -> bool:
@@ -186,24 +185,24 @@ def _is_packed_mask(node: ir.Node) -> bool:
 # Normalisation ----------------------------------------------------------------------------------------------
 
 
-def _skip_layer_normalization(parts: _Parts) -> Results:
+def _skip_layer_normalization(new: _Replacement) -> Results:
     """(input, skip, scale, shift, bias) -> LayerNormalization(input + bias + skip), and that sum."""
-    return _normalized(parts, "LayerNormalization", (2, 3), parts.input(4))
+    return _normalized(new, "LayerNormalization", (2, 3), new.input(4))
 
 
-def _skip_simplified_layer_normalization(parts: _Parts) -> Results:
+def _skip_simplified_layer_normalization(new: _Replacement) -> Results:
     """(input, skip, scale, bias) -> SimplifiedLayerNormalization(input + bias + skip), and that sum."""
-    return _normalized(parts, "SimplifiedLayerNormalization", (2,), parts.input(3))
+    return _normalized(new, "SimplifiedLayerNormalization", (2,), new.input(3))
 
 
-def _normalized(parts: _Parts, op_type: str, constants: Sequence[int], bias: ir.Value | None) -> Results:
-    source, skip = parts.input(0), parts.input(1)
+def _normalized(new: _Replacement, op_type: str, constants: Sequence[int], bias: ir.Value | None) -> Results:
+    source, skip = new.input(0), new.input(1)
     if bias is not None and _is_product(skip) and not _is_product(source):
-        skip = parts.one("Add", skip, bias)
+        skip = new.one("Add", skip, bias)
     elif bias is not None:
-        source = parts.one("Add", source, bias)
-    total = parts.one("Add", source, skip)
-    return _layer_normalization(parts, op_type, total, *map(parts.input, constants)), total
+        source = new.one("Add", source, bias)
+    total = new.one("Add", source, skip)
+    return _layer_normalization(new, op_type, total, *map(new.input, constants)), total
 
 
 def _is_product(value: ir.Value | None) -> bool:
@@ -212,41 +211,41 @@ def _is_product(value: ir.Value | None) -> bool:
     return maker is not None and product_layout(maker) is not None and sole_user(maker.outputs[0]) is not None
 
 
-def _layer_normalization(parts: _Parts, op_type: str, *inputs: ir.Value | None) -> ir.Value:
-    epsilon = parts.attribute("epsilon", ir.AttrFloat32("epsilon", 1e-12))
-    return parts.one(op_type, *inputs, attributes=[ir.AttrInt64("axis", -1), epsilon])
+def _layer_normalization(new: _Replacement, op_type: str, *inputs: ir.Value | None) -> ir.Value:
+    epsilon = new.attribute("epsilon", ir.AttrFloat32("epsilon", 1e-12))
+    return new.one(op_type, *inputs, attributes=[ir.AttrInt64("axis", -1), epsilon])
 
 
-def _embed_layer_normalization(parts: _Parts) -> Results:
+def _embed_layer_normalization(new: _Replacement) -> Results:
     """Entries of up to three tables, their sum, normalised, and how many ones a row of the mask has."""
-    node, ids = parts.node, parts.input(0)
+    node, ids = new.node, new.input(0)
     counts = len(node.outputs) > 1 and _is_used(node.outputs[1])
     mask_index_type = node.attributes.get_int("mask_index_type", 1)
     if rank(ids) != 2 or (counts and (not has_input(node, 7) or mask_index_type != 1)):
         return ()
     whole, axis = ir.DataType.INT64, [ir.AttrInt64("axis", 0)]
-    total = parts.one("Gather", parts.input(2), ids, attributes=axis)
+    total = new.one("Gather", new.input(2), ids, attributes=axis)
     if has_input(node, 1):
-        total = parts.one("Add", total, parts.one("Gather", parts.input(4), parts.input(1), attributes=axis))
-    positions = parts.input(8)
+        total = new.one("Add", total, new.one("Gather", new.input(4), new.input(1), attributes=axis))
+    positions = new.input(8)
     if positions is None:
-        shape = parts.one("Shape", ids, dtype=whole)
-        zero, one = (parts.constant(np.array(number, np.int64)) for number in (0, 1))
-        length = parts.one("Gather", shape, one, dtype=whole, attributes=axis)
-        positions = parts.one("Range", zero, length, one, dtype=whole)
-    total = parts.one("Add", total, parts.one("Gather", parts.input(3), positions, attributes=axis))
-    result = _layer_normalization(parts, "LayerNormalization", total, parts.input(5), parts.input(6))
+        shape = new.one("Shape", ids, dtype=whole)
+        zero, one = (new.constant(np.array(number, np.int64)) for number in (0, 1))
+        length = new.one("Gather", shape, one, dtype=whole, attributes=axis)
+        positions = new.one("Range", zero, length, one, dtype=whole)
+    total = new.one("Add", total, new.one("Gather", new.input(3), positions, attributes=axis))
+    result = _layer_normalization(new, "LayerNormalization", total, new.input(5), new.input(6))
     if not counts:
         return result, result, total
-    mask = parts.one("Cast", parts.input(7), dtype=whole, attributes=[ir.AttrInt64("to", int(whole))])
-    ones = parts.one("Equal", mask, parts.constant(np.array(1, np.int64)), dtype=ir.DataType.BOOL)
-    numbers = parts.one(
+    mask = new.one("Cast", new.input(7), dtype=whole, attributes=[ir.AttrInt64("to", int(whole))])
+    ones = new.one("Equal", mask, new.constant(np.array(1, np.int64)), dtype=ir.DataType.BOOL)
+    numbers = new.one(
         "Cast", ones, dtype=ir.DataType.INT32, attributes=[ir.AttrInt64("to", int(ir.DataType.INT32))]
     )
-    count = parts.one(
+    count = new.one(
         "ReduceSum",
         numbers,
-        parts.integers(1),
+        new.integers(1),
         dtype=ir.DataType.INT32,
         attributes=[ir.AttrInt64("keepdims", 0)],
     )
@@ -256,42 +255,42 @@ def _embed_layer_normalization(parts: _Parts) -> Results:
 # Functions of one variable ----------------------------------------------------------------------------------
 
 
-def _gelu(parts: _Parts) -> Results:
+def _gelu(new: _Replacement) -> Results:
     """x / 2 (1 + erf(x / sqrt(2))), of the sum with a bias where there is one."""
-    source = _with_bias(parts)
-    if parts.opset >= GELU_IN_ONNX:
-        return (parts.one("Gelu", source),)
-    error = parts.one("Erf", parts.one("Div", source, parts.number(math.sqrt(2.0))))
-    raised = parts.one("Add", error, parts.number(1.0))
-    return (parts.one("Mul", parts.one("Mul", source, raised), parts.number(0.5)),)
+    source = _with_bias(new)
+    if new.opset >= GELU_IN_ONNX:
+        return (new.one("Gelu", source),)
+    error = new.one("Erf", new.one("Div", source, new.number(math.sqrt(2.0))))
+    raised = new.one("Add", error, new.number(1.0))
+    return (new.one("Mul", new.one("Mul", source, raised), new.number(0.5)),)
 
 
-def _fast_gelu(parts: _Parts) -> Results:
+def _fast_gelu(new: _Replacement) -> Results:
     """Gelu with tanh for the error function, of the sum with a bias where there is one.
 
-    Before opset 20 it stays onnxruntime's operator, which that does not make of its parts.
+    Before opset 20 it stays onnxruntime's operator, which that does not make of its new.
     """
-    if parts.opset >= GELU_IN_ONNX:
-        return (parts.one("Gelu", _with_bias(parts), attributes=[ir.AttrString("approximate", "tanh")]),)
-    if not has_input(parts.node, 1):
+    if new.opset >= GELU_IN_ONNX:
+        return (new.one("Gelu", _with_bias(new), attributes=[ir.AttrString("approximate", "tanh")]),)
+    if not has_input(new.node, 1):
         return ()
-    return (parts.one("FastGelu", _with_bias(parts), domain=MICROSOFT),)
+    return (new.one("FastGelu", _with_bias(new), domain=MICROSOFT),)
 
 
-def _quick_gelu(parts: _Parts) -> Results:
+def _quick_gelu(new: _Replacement) -> Results:
     """x sigmoid(alpha x)."""
-    source, alpha = parts.input(0), parts.node.attributes.get_float("alpha", 1.702)
-    scaled = source if alpha == 1.0 else parts.one("Mul", source, parts.number(alpha))
-    return (parts.one("Mul", source, parts.one("Sigmoid", scaled)),)
+    source, alpha = new.input(0), new.node.attributes.get_float("alpha", 1.702)
+    scaled = source if alpha == 1.0 else new.one("Mul", source, new.number(alpha))
+    return (new.one("Mul", source, new.one("Sigmoid", scaled)),)
 
 
-def _with_bias(parts: _Parts) -> ir.Value | None:
-    if not has_input(parts.node, 1):
-        return parts.input(0)
-    return parts.one("Add", parts.input(0), parts.input(1))
+def _with_bias(new: _Replacement) -> ir.Value | None:
+    if not has_input(new.node, 1):
+        return new.input(0)
+    return new.one("Add", new.input(0), new.input(1))
 
 
-_WRITERS: Mapping[str, tuple[Callable[[_Parts], Results], tuple[int, ...]]] = {
+_WRITERS: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]] = {
     "Attention": (_attention, (0, 1)),
     "BiasGelu": (_gelu, (0,)),
     "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
