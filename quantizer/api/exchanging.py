@@ -13,7 +13,7 @@ from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ..exchange import join as joining
 from ..exchange import split as splitting
-from ..exchange.exporting import losses, written
+from ..exchange.exporting import file_content, losses
 from ..exchange.formats import format_named
 from ..exchange.importing import plan_of_file
 from ..exchange.join import Joined
@@ -155,7 +155,7 @@ def export(
             found = read_profile(found, prepared.model, prepared.identity)
         else:
             check_model(found.model, prepared.identity, where, False)
-        content = written(found, prepared.model, format)
+        content = file_content(found, prepared.model, format)
         for text in losses(entry, found, prepared.model):
             note(f"{format}: {text}")
     if output is not None:

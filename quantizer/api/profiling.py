@@ -37,7 +37,7 @@ from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
-from ..exchange.exporting import written
+from ..exchange.exporting import file_content
 from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
@@ -201,7 +201,7 @@ def profile_model(
         profile = _with_noise(profile, model, chosen, settings, progress=shown, note=tell)
     if output is not None:
         if format == "glow":
-            write_atomically(output, written(profile, model, format))
+            write_atomically(output, file_content(profile, model, format))
         else:
             save_profile(profile, output)
     if settings.checkpoint is not None:

@@ -67,42 +67,42 @@ def read(data: bytes, where: str) -> ForeignParams:
     entries: dict[str, Entry] = {}
     for section in (ACTIVATIONS, CONSTANTS):
         for item in list_at(top.get(section), section):
-            found = mapping_at(item, section)
-            name = text_at(found.get("name"), f"{section}: name")
-            add_entry(entries, name, _entry(found, f"{section}: '{name}'"))
+            mapping = mapping_at(item, section)
+            name = text_at(mapping.get("name"), f"{section}: name")
+            add_entry(entries, name, _entry(mapping, f"{section}: '{name}'"))
     return collect_params(entries, producer_of(top))
 
 
-def _entry(found: Mapping[str, object], where: str) -> Entry:
-    if text_at(found.get("dtype"), f"{where}: dtype").upper() == "FLOAT":
+def _entry(mapping: Mapping[str, object], where: str) -> Entry:
+    if text_at(mapping.get("dtype"), f"{where}: dtype").upper() == "FLOAT":
         return left_out(FLOAT)
-    kind = text_at(found.get("enc_type"), f"{where}: enc_type")
+    kind = text_at(mapping.get("enc_type"), f"{where}: enc_type")
     if kind not in ("PER_TENSOR", "PER_CHANNEL", "PER_BLOCK", "LPBQ"):
         return left_out(f"'{kind}' is no enc_type that is read")
-    if any(float_at(s, where) for s in list_at(found.get("zero_point_shift", []), where)):
+    if any(float_at(s, where) for s in list_at(mapping.get("zero_point_shift", []), where)):
         return left_out("its zero points are fractions")
-    scales = [float_at(s, f"{where}: scale") for s in list_at(found.get("scale"), f"{where}: scale")]
-    offsets = [whole_at(o, f"{where}: offset") for o in list_at(found.get("offset"), f"{where}: offset")]
+    scales = [float_at(s, f"{where}: scale") for s in list_at(mapping.get("scale"), f"{where}: scale")]
+    offsets = [whole_at(o, f"{where}: offset") for o in list_at(mapping.get("offset"), f"{where}: offset")]
     if not scales or len(scales) != len(offsets) or (kind == "PER_TENSOR" and len(scales) > 1):
         raise MalformedError(f"{where}: {kind} with {len(scales)} scales and {len(offsets)} offsets")
-    bits = bits_at(found.get("bw"), f"{where}: bw")
+    bits = bits_at(mapping.get("bw"), f"{where}: bw")
     if kind == "LPBQ":
-        return _lpbq(found, where, scales)
-    signed = flag_at(found.get("is_sym"), f"{where}: is_sym")
+        return _lpbq(mapping, where, scales)
+    signed = flag_at(mapping.get("is_sym"), f"{where}: is_sym")
     if kind == "PER_TENSOR":
         return entry_of_offsets(scales, offsets, bits, symmetric=signed)
-    block = whole_at(found.get("block_size"), f"{where}: block_size") if kind == "PER_BLOCK" else None
+    block = whole_at(mapping.get("block_size"), f"{where}: block_size") if kind == "PER_BLOCK" else None
     axis = 0 if block is None else 1
     entry = entry_of_offsets(scales, offsets, bits, axis, block, symmetric=signed)
     return replace(entry, axis_unknown=True)
 
 
-def _lpbq(found: Mapping[str, object], where: str, scales: list[float]) -> Entry:
+def _lpbq(mapping: Mapping[str, object], where: str, scales: list[float]) -> Entry:
     """Return blocks whose scales are whole multiples of a scale for each channel."""
     key = "per_block_int_scale"
-    bits = bits_at(found.get("compressed_bw"), f"{where}: compressed_bw")
-    block = whole_at(found.get("block_size"), f"{where}: block_size")
-    multiples = [whole_at(m, f"{where}: {key}") for m in list_at(found.get(key), f"{where}: {key}")]
+    bits = bits_at(mapping.get("compressed_bw"), f"{where}: compressed_bw")
+    block = whole_at(mapping.get("block_size"), f"{where}: block_size")
+    multiples = [whole_at(m, f"{where}: {key}") for m in list_at(mapping.get(key), f"{where}: {key}")]
     if not multiples or len(multiples) % len(scales):
         raise MalformedError(f"{where}: {len(multiples)} blocks do not make {len(scales)} channels")
     blocks = np.asarray(multiples, np.float32).reshape(len(scales), -1)
@@ -119,9 +119,9 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     sections: dict[str, list[object]] = {ACTIVATIONS: [], CONSTANTS: []}
     for name, params in written_tensors(plan):
         constant = model.graph.initializers.get(name)
-        found = _mapping(name, signed_if_symmetric(params), None if constant is None else constant.shape)
-        if found is not None:
-            sections[ACTIVATIONS if constant is None else CONSTANTS].append(found)
+        mapping = _mapping(name, signed_if_symmetric(params), None if constant is None else constant.shape)
+        if mapping is not None:
+            sections[ACTIVATIONS if constant is None else CONSTANTS].append(mapping)
     return json_text({**sections, "version": "1.0.0"})
 
 

@@ -61,20 +61,20 @@ def read(data: bytes, where: str) -> ForeignParams:
     top = document(data)
     entries: dict[str, Entry] = {}
     for item in list_at(top.get("encodings"), "encodings"):
-        found = mapping_at(item, "encodings")
-        name = text_at(found.get("name"), "encodings: name")
-        add_entry(entries, name, _entry(found, f"encodings: '{name}'"))
+        mapping = mapping_at(item, "encodings")
+        name = text_at(mapping.get("name"), "encodings: name")
+        add_entry(entries, name, _entry(mapping, f"encodings: '{name}'"))
     return collect_params(entries, producer_of(top))
 
 
-def _entry(found: Mapping[str, object], where: str) -> Entry:
-    dtype = text_at(found.get("output_dtype"), f"{where}: output_dtype")
+def _entry(mapping: Mapping[str, object], where: str) -> Entry:
+    dtype = text_at(mapping.get("output_dtype"), f"{where}: output_dtype")
     if "float" in dtype:
-        return left_out(FLOAT if "y_scale" not in found else f"qprof has no {dtype}")
-    scale = _scale(found, where)
+        return left_out(FLOAT if "y_scale" not in mapping else f"qprof has no {dtype}")
+    scale = _scale(mapping, where)
     if scale is None:
         return left_out("its scales are quantized to a float type")
-    points = _numbers(found.get("y_zero_point", 0), f"{where}: y_zero_point")
+    points = _numbers(mapping.get("y_zero_point", 0), f"{where}: y_zero_point")
     if np.any(np.abs(points) >= 1 << 40):
         raise MalformedError(f"{where}: y_zero_point is too large")
     if np.any(points != np.rint(points)):
@@ -82,8 +82,8 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
     if points.size not in (1, scale.size):
         raise MalformedError(f"{where}: {scale.size} scales and {points.size} zero points")
     zero_points = np.broadcast_to(points.reshape(-1), scale.size).astype(np.int64).tolist()
-    axis = whole_at(found["axis"], f"{where}: axis") if found.get("axis") is not None else None
-    block = whole_at(found["block_size"], f"{where}: block_size") if found.get("block_size") else None
+    axis = whole_at(mapping["axis"], f"{where}: axis") if mapping.get("axis") is not None else None
+    block = whole_at(mapping["block_size"], f"{where}: block_size") if mapping.get("block_size") else None
     if axis is None and scale.size > 1:
         return left_out("it has several scales and no axis")
     if axis is not None and axis < 0:
@@ -93,17 +93,17 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
     return entry_of(TYPES.get(dtype), scale.reshape(-1).tolist(), zero_points, axis, block)
 
 
-def _scale(found: Mapping[str, object], where: str) -> npt.NDArray[Any] | None:
+def _scale(mapping: Mapping[str, object], where: str) -> npt.NDArray[Any] | None:
     """Return the scales of a tensor, nested as in the file; None where they are quantized to floats."""
-    if _INTEGERS in found:
-        whole, factor = found[_INTEGERS], found.get(_FLOATS)
-    elif isinstance(found.get("y_scale"), dict):
-        meta = mapping_at(found["y_scale"], f"{where}: y_scale")
+    if _INTEGERS in mapping:
+        whole, factor = mapping[_INTEGERS], mapping.get(_FLOATS)
+    elif isinstance(mapping.get("y_scale"), dict):
+        meta = mapping_at(mapping["y_scale"], f"{where}: y_scale")
         if "float" in str(meta.get("input_dtype", "")) or meta.get("x_zero_point"):
             return None
         whole, factor = meta.get("x"), meta.get("x_scale")
     else:
-        return _numbers(found.get("y_scale"), f"{where}: y_scale")
+        return _numbers(mapping.get("y_scale"), f"{where}: y_scale")
     integers, floats = (_numbers(value, f"{where}: scale of blocks") for value in (whole, factor))
     if floats.ndim == 1 and integers.ndim > 1:  # of the channels, along the first axis of their number
         axis = next((i for i, size in enumerate(integers.shape) if size == floats.size), 0)
@@ -144,7 +144,8 @@ def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str
     def nested(values: npt.NDArray[Any]) -> object:
         return values.item() if params.axis is None else values.reshape(grid).tolist()
 
-    found = {"name": name, "output_dtype": params.qtype.name, "y_scale": nested(params.scale)}
-    places = {"y_zero_point": nested(params.zero_point)} if params.zero_point.any() else {}
+    mapping = {"name": name, "output_dtype": params.qtype.name, "y_scale": nested(params.scale)}
+    if params.zero_point.any():
+        mapping["y_zero_point"] = nested(params.zero_point)
     axes = {"axis": params.axis, "block_size": params.block_size}
-    return {**found, **places, **{key: value for key, value in axes.items() if value is not None}}
+    return {**mapping, **{key: value for key, value in axes.items() if value is not None}}

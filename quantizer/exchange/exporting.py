@@ -7,13 +7,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.histogram import UnknownBins
 from ...profiles.records.profile import DataId, Profile, TensorProfile
-from ..numerics.affine import INT32, QuantParams
+from ..numerics.affine import INT32
 from ..operators.graph import index
 from ..plan.plan import Kind, QuantPlan
 from .formats import FORMATS, ExchangeFormat, format_named
 
 
-def written(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
+def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
     """Return what a file of another tool holds.
 
     Args:
@@ -28,7 +28,8 @@ def written(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | by
     """
     entry = format_named(name)
     if not entry.is_written:
-        raise ConfigError(f"format '{name}': is read only; formats that are written: {', '.join(_written())}")
+        names = ", ".join(entry.name for entry in FORMATS.values() if entry.is_written)
+        raise ConfigError(f"format '{name}': is read only; formats that are written: {names}")
     if entry.holds == "parameters" and isinstance(source, Profile):
         raise ConfigError(
             f"format '{name}': holds parameters, which a profile has not; give a plan, which 'qprof quantize "
@@ -36,12 +37,8 @@ def written(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | by
         )
     if entry.holds == "ranges" and isinstance(source, QuantPlan):
         source = represented_ranges(source, model)
-    found: str | bytes = entry.load().write(source, model)
-    return found
-
-
-def _written() -> list[str]:
-    return [entry.name for entry in FORMATS.values() if entry.is_written]
+    content: str | bytes = entry.load().write(source, model)
+    return content
 
 
 def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) -> tuple[str, ...]:
@@ -66,7 +63,10 @@ def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> t
     nodes, adjusted = plan.nodes.values(), plan.adjustments
     constants = model.graph.initializers
     blocks = [name for name, params in plan.tensors.items() if params.block_size is not None]
-    kernels = [name for name in blocks if name in constants and len(constants[name].shape or ()) > 2]
+    if "blocks of kernels" in entry.loses:
+        blocks = [name for name in blocks if name in constants and len(constants[name].shape or ()) > 2]
+    elif "blocks" not in entry.loses:
+        blocks = []
     counts = {
         "that {} node{s} stay float": sum(node.stays_float for node in nodes),
         "{} look-up table{s}": sum(node.kind is Kind.LOOKUP_TABLE for node in nodes),
@@ -78,7 +78,7 @@ def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> t
         "{} activation{s} with padded channels": len(adjusted.padded_channels),
         "parameters of {} single use{s}": sum(len(n.inputs) for n in nodes if n.kind is not Kind.FLOAT),
         "scales of keys and values of {} attention{s}": 0 if entry.has_caches else plan.int8_caches,
-        "{} weight{s} with a scale for each block": _lost_blocks(entry, len(blocks), len(kernels)),
+        "{} weight{s} with a scale for each block": len(blocks),
         "scales of {} bias{es}": sum(p.qtype is INT32 for p in plan.tensors.values())
         * ("scales of biases" in entry.loses),
     }
@@ -89,23 +89,18 @@ def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> t
     )
 
 
-def _lost_blocks(entry: ExchangeFormat, blocks: int, kernels: int) -> int:
-    """Return how many of the weights with blocks, of them some with kernels, a format cannot hold."""
-    return blocks if "blocks" in entry.loses else kernels if "blocks of kernels" in entry.loses else 0
-
-
 def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:
     """Return the smallest and the largest value that each quantized activation of a plan represents.
 
     Tensors with a scale for each channel are constants, and left out as all constants are.
     """
     graph = index(model)
-    names = [name for name in graph.values if name in plan.tensors and graph.constant(name) is None]
-    tensors = {name: _range_of(plan.tensors[name]) for name in names if plan.tensors[name].axis is None}
+    tensors = {}
+    for name in graph.values:
+        params = plan.tensors.get(name)
+        if params is None or params.axis is not None or graph.is_constant(name):
+            continue
+        scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
+        low, high = scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
+        tensors[name] = TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
     return Profile(plan.model, DataId(), tensors, "qprof", plan.tool)
-
-
-def _range_of(params: QuantParams) -> TensorProfile:
-    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
-    low, high = scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
-    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())

@@ -72,15 +72,15 @@ def unique(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
     Raises:
         MalformedError: a name stands twice.
     """
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for name, value in entries:
-        if name in found:
+        if name in by_name:
             raise MalformedError(
                 f"tensor '{name}': stands twice in the file",
                 "delete the entry that is wrong, or write it again",
             )
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def symmetric_ranges(limits: Mapping[str, float]) -> dict[str, tuple[float, float]]:

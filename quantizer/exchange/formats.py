@@ -40,8 +40,8 @@ class ExchangeFormat:
         module: its module, below this room.
         lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
         lost_writing: what of a profile or plan it cannot hold, one sentence.
-        known: how: run where the tool, or a reader of its format, was run on such files; by rule where the
-            format is held to its documents alone. With what that was, and its version.
+        evidence: how the format is known: run where the tool, or a reader of its format, was run on such
+            files; by rule where it is held to its documents alone. With what that was, and its version.
         loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
         has_caches: whether the scales of keys and values are in it.
         is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
@@ -54,7 +54,7 @@ class ExchangeFormat:
     module: str
     lost_reading: str
     lost_writing: str
-    known: str
+    evidence: str
     loses: tuple[Loss, ...] = ()
     is_symmetric: bool = False
     has_caches: bool = False
@@ -273,11 +273,11 @@ def read_as(
     from ...profiles.base.errors import MalformedError
 
     try:
-        found: ForeignRanges | ForeignParams = entry.load().read(data, where)
+        content: ForeignRanges | ForeignParams = entry.load().read(data, where)
     except MalformedError as problem:
         advice = f"give a file of {entry.title} as it was written"
         raise error(problem.message(where, advice)) from None
-    return found
+    return content
 
 
 def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:

@@ -34,12 +34,12 @@ def recognises(data: bytes) -> bool:
     if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     try:
-        found = parse_json(text_of(data, "", ProfileError), non_finite=True)
+        top = parse_json(text_of(data, "", ProfileError), non_finite=True)
     except (MalformedError, ProfileError):
         return b'"CLS"' in data and b'"Tensor' in data  # of this kind, and reading says what is wrong
-    if not isinstance(found, dict) or not found:
+    if not isinstance(top, dict) or not top:
         return False
-    return found.get("CLS") == "TensorsData" or all(_is_tensor(value) for value in found.values())
+    return top.get("CLS") == "TensorsData" or all(_is_tensor(value) for value in top.values())
 
 
 def _is_tensor(value: object) -> bool:
@@ -57,7 +57,9 @@ def read(data: bytes, where: str) -> ForeignRanges:
     top = parse_json(text_of(data, where, ProfileError), non_finite=True)
     method, tensors = "", top
     if top.get("CLS") == "TensorsData":
-        method, tensors = _method(top.get("calibration_method")), top.get("data")
+        value = top.get("calibration_method")  # "CalibrationMethod.Entropy", alone or as an enumeration
+        value = value.get("value") if isinstance(value, dict) else value
+        method, tensors = str(value or "").rpartition(".")[2], top.get("data")
     if not isinstance(tensors, dict):
         raise MalformedError("'data' is no mapping from tensor to its range", ADVICE)
     several: list[str] = []
@@ -83,11 +85,6 @@ def read(data: bytes, where: str) -> ForeignRanges:
     return ForeignRanges(ranges, tool, tuple(notes), histograms)
 
 
-def _method(value: object) -> str:
-    name = value.get("value") if isinstance(value, dict) else value
-    return str(name or "").rpartition(".")[2]
-
-
 def _ends(value: object, where: str) -> tuple[Floats, Floats]:
     if isinstance(value, list) and len(value) == 2:
         return _array(value[0], where), _array(value[1], where)
@@ -100,12 +97,12 @@ def _array(value: object, where: str) -> Floats:
     """Return the numbers of a numpy array, or of a number, as onnxruntime writes them."""
     listed = value.get("data") if isinstance(value, dict) else value
     try:
-        found = np.asarray(listed, np.float64).reshape(-1)
+        numbers = np.asarray(listed, np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
-        found = np.zeros(0)
-    if listed is None or isinstance(listed, str | bool) or not found.size:
+        numbers = np.zeros(0)
+    if listed is None or isinstance(listed, str | bool) or not numbers.size:
         raise MalformedError(f"{where} is not a number", ADVICE)
-    return found
+    return numbers
 
 
 def _bins(value: Mapping[str, Any]) -> EqualBins | None:
@@ -133,10 +130,10 @@ def _bins(value: Mapping[str, Any]) -> EqualBins | None:
     if not held.size:
         return None
     first, last = int(held[0]), int(held[-1]) + 1
-    return joined(float(edges[first]), float(edges[last]), counts[first:last], width)
+    return join_bins(float(edges[first]), float(edges[last]), counts[first:last], width)
 
 
-def joined(low: float, high: float, counts: Floats, width: float) -> EqualBins:
+def join_bins(low: float, high: float, counts: Floats, width: float) -> EqualBins:
     """Return equal bins, neighbours joined until at most `BINS` are left; the last may end above the data."""
     while counts.size > BINS:
         odd = counts.size % 2
@@ -147,13 +144,13 @@ def joined(low: float, high: float, counts: Floats, width: float) -> EqualBins:
 
 def write(profile: Profile, model: ir.Model) -> str:
     """Return the text that onnxruntime writes for these ranges, calibrated by MinMax; float32."""
+
+    def array(value: float) -> dict[str, object]:
+        return {"data": [float(np.float32(value))], "dtype": "float32", "CLS": "numpy.array"}
+
     tensors = {
-        name: {"lowest": _written(tensor.minimum), "highest": _written(tensor.maximum), "CLS": "TensorData"}
+        name: {"lowest": array(tensor.minimum), "highest": array(tensor.maximum), "CLS": "TensorData"}
         for name, tensor in profile.items()
     }
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
     return json.dumps({"CLS": "TensorsData", "data": tensors, "calibration_method": method})
-
-
-def _written(value: float) -> dict[str, object]:
-    return {"data": [float(np.float32(value))], "dtype": "float32", "CLS": "numpy.array"}

@@ -169,8 +169,8 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
         return profile_in(data, path.name)
     if family == "qprof-plan":
         return loads_plan(document, path.name)
-    found = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
-    raise ConfigError(f"{path}: {found}; {advice}")
+    problem = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
+    raise ConfigError(f"{path}: {problem}; {advice}")
 
 
 # A profile by the names of another tool's file, bound to a model ------------------------------------------

@@ -94,15 +94,15 @@ def _entry(channels: list[dict[str, object]], where: str) -> Entry:
             raise MalformedError(f"{where}: its channels differ in {other[0]}")
     ranged = "scale" not in first
     pairs = [_pair(channel, first, qtype, where) for channel in channels]
-    found = [pair for pair in pairs if pair is not None]
-    if len(found) < len(channels):
+    numbers = [pair for pair in pairs if pair is not None]
+    if len(numbers) < len(channels):
         return left_out("it has a type alone")
     axis = None if "axis" not in first else whole_at(first["axis"], f"{where}: axis")
     if axis is not None and axis < 0:
         return left_out("its axis is counted from the end")
-    if axis is None and len(found) > 1:
-        raise MalformedError(f"{where}: {len(found)} channels without an axis")
-    entry = entry_of(qtype, [scale for scale, _ in found], [point for _, point in found], axis)
+    if axis is None and len(numbers) > 1:
+        raise MalformedError(f"{where}: {len(numbers)} channels without an axis")
+    entry = entry_of(qtype, [scale for scale, _ in numbers], [point for _, point in numbers], axis)
     remarks = [entry.remark, _FROM_RANGE if ranged else "", _CONVERTED if "convert" in first else ""]
     return Entry(entry.params, "; ".join(remark for remark in remarks if remark))
 
@@ -152,8 +152,8 @@ def _computed(low: float, high: float, qtype: QuantType, flags: Mapping[str, boo
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the file of a plan's parameters: its tensors, but for biases and blocks."""
     tensors = ((name, stored_type(params)) for name, params in written_tensors(plan))
-    found = {name: _mappings(params) for name, params in tensors if params.block_size is None}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    overrides = {name: _mappings(params) for name, params in tensors if params.block_size is None}
+    return json.dumps(overrides, indent=1, ensure_ascii=False) + "\n"
 
 
 def _mappings(params: QuantParams) -> list[dict[str, object]]:

@@ -112,11 +112,11 @@ def fold_constants(model: ir.Model) -> int:
             results = _known_sizes(node, versions.get("", 1))
         if results is not None and not _is_copy(node, results):
             outputs = tuple(value.name or "" for value in node.outputs)
-            attributes, read = tuple(node.attributes.values()), tuple(node.inputs)
-            made = FoldedNode(node.op_type, attributes, read, outputs, versions.get("", 1))
+            attributes, inputs_read = tuple(node.attributes.values()), tuple(node.inputs)
+            folded_node = FoldedNode(node.op_type, attributes, inputs_read, outputs, versions.get("", 1))
             for index, value in enumerate(_replace(node, results)):
                 if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
-                    value.meta[FOLDED] = Folded(made, index, value.const_value)
+                    value.meta[FOLDED] = Folded(folded_node, index, value.const_value)
             folded += 1
     return folded
 
@@ -131,16 +131,16 @@ def _replace(node: ir.Node, arrays: Sequence[Array]) -> list[ir.Value | None]:
     """Replace a node by initialisers under the names of its outputs; return them, None where nobody reads."""
     graph = node.graph
     assert graph is not None
-    made: list[ir.Value | None] = []
+    constants: list[ir.Value | None] = []
     for value, array in zip(node.outputs, arrays, strict=True):
-        made.append(None)
+        constants.append(None)
         if value.name and value.uses():
             name = value.name
             value.name = None
-            made[-1] = constant = add_initializer(graph, name, array)
+            constants[-1] = constant = add_initializer(graph, name, array)
             value.replace_all_uses_with(constant)
     graph.remove(node, safe=True)
-    return made
+    return constants
 
 
 def _known_shape(node: ir.Node) -> list[Array] | None:

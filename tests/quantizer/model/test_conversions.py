@@ -39,7 +39,7 @@ ALLOWED = {
         "ir.to_proto",
     ): "for shape inference, which gives types and shapes",
     ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
-    ("quantizer/exchange", "add_functions", "ir.to_proto"): "one function, to compare it with another",
+    ("quantizer/exchange", "_add_functions", "ir.to_proto"): "one function, to compare it with another",
     ("quantizer/search", "measured", "ir.from_proto"): "networks that measure-target builds",
     ("quantizer/search", "call_time", "ir.from_proto"): "the same",
     ("quantizer/search", "packed_times", "ir.from_proto"): "the same",

@@ -15,7 +15,7 @@ from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram, UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
-from qprof_onnx.quantizer.exchange.exporting import written
+from qprof_onnx.quantizer.exchange.exporting import file_content
 from qprof_onnx.quantizer.exchange.glow import dumps_glow, dumps_profile, glow_names, loads_glow
 from qprof_onnx.quantizer.exchange.profiles import bind, load_profile, profile_in
 
@@ -340,7 +340,7 @@ MEASURED = Profile(
 
 
 def test_a_profile_of_qprof_is_written_with_glows_names_sorted_and_2000_bins() -> None:
-    found, graph_hash, version = loads_glow(str(written(MEASURED, NET_MODEL, "glow")))
+    found, graph_hash, version = loads_glow(str(file_content(MEASURED, NET_MODEL, "glow")))
     assert [name for name, _ in found] == ["fc:0", "x:0"]
     assert (graph_hash, version) == (0x00FF00FF00FF00FF, "qprof 0.1.0")
     assert found[1][1] == MEASURED["x"].histogram.resampled(-1.0, 3.0, 2000)

@@ -16,7 +16,7 @@ from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.histogram import BINS, EqualBins, UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.exchange.formats import FORMATS
-from qprof_onnx.quantizer.exchange.onnxruntime_json import joined
+from qprof_onnx.quantizer.exchange.onnxruntime_json import join_bins
 from qprof_onnx.quantizer.exchange.profiles import load_profile, profile_in
 
 DATA = Path(__file__).parent / "data"
@@ -101,7 +101,7 @@ def test_ranges_of_channels_become_one_and_that_is_noted(caplog: pytest.LogCaptu
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_joining_bins_keeps_counts_and_width(size: int, seed: int) -> None:
     counts = np.random.default_rng(seed).integers(1, 9, size).astype(np.float64)
-    found = joined(-1.0, -1.0 + 0.25 * size, counts, 0.25)
+    found = join_bins(-1.0, -1.0 + 0.25 * size, counts, 0.25)
     assert found.counts.size <= BINS
     assert found.total == counts.sum()
     width = (found.maximum - found.minimum) / found.counts.size
