@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from ..base.errors import ConfigError, nearest
-from .subgraphs import resolved, subgraph_tensors
+from .subgraphs import subgraph_tensors, typed_activations
 
 _SAME_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators whose output holds exactly the elements of their first input, in the same order."""
@@ -73,17 +73,59 @@ def observations(
         ConfigError: a wanted tensor is not a floating-point activation, or cannot be read.
         ModelError: a type is unknown, and onnxruntime cannot load the model.
     """
+    # The activations that can be read: of the main graph, then of subgraphs.
     in_subgraphs = {str(inner.value.name): inner for inner in subgraph_tensors(model) if not inner.hidden}
-    types = {str(value.name): (value, dtype) for value, dtype in resolved(model)}
+    types = {str(value.name): (value, dtype) for value, dtype in typed_activations(model)}
     types |= {name: (inner.value, inner.dtype) for name, inner in in_subgraphs.items() if inner.dtype}
     values = {name: value for name, (value, _) in types.items()}
-    names = list(types) if wanted is None else _checked_names(wanted, values)
-    axes = _declared_axes(values, names, channels or {})
-    same_as = dict[str, str]()
-    for first, members in _groups(values, names).items():
-        pairs, axis_read = _read_once(values, first, members, axes, first in names)
-        same_as |= pairs
-        axes |= axis_read
+    chosen = set(types) if wanted is None else set(wanted)
+    if unknown := sorted(chosen - set(values)):
+        raise ConfigError(
+            f"tensor '{unknown[0]}': is not a floating-point activation of the model; "
+            f"give names of the prepared model.{nearest(unknown[0], values)}"
+        )
+    names = [name for name in values if name in chosen]
+
+    # The axes of channels whose number is declared.
+    axes = {}
+    for name in names:
+        axis, shape = (channels or {}).get(name), values[name].shape
+        if axis is not None and shape is not None and -len(shape) <= axis < len(shape):
+            dim = shape[axis]
+            if isinstance(dim, int) and dim > 0:
+                axes[name] = axis
+
+    # Tensors with the same elements, by the one that all of a group are made of. A tensor without a declared
+    # shape is in no group: its shape is only known from its own arrays.
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if values[name].shape is not None:
+            groups.setdefault(str(_origin(values[name], values, _SAME_ELEMENTS).name), []).append(name)
+
+    # One of each group is read: the first, or where that has not the same channels the first member whose
+    # channels are recorded. A member with other channels than the tensor that is read is read itself.
+    same_as: dict[str, str] = {}
+    for first, members in groups.items():
+        read, axis = first, axes.get(first)
+        with_channels = next((name for name in members if name in axes), None)
+        if with_channels is not None and axis is None:
+            axis = _same_channels(values, first, with_channels, axes[with_channels])
+            if axis is not None:
+                axes[first] = axis
+            elif first not in chosen or first in members:
+                read, axis = with_channels, axes[with_channels]
+        shape = values[read].shape
+        for name in members:
+            own_axis = axes.get(name)
+            if name == read:
+                continue
+            if own_axis is None or (
+                axis is not None
+                and shape is not None
+                and _same_channels(values, read, name, own_axis) == axis % len(shape)
+            ):
+                same_as[name] = read
+
     observed = {*names, *same_as.values()}
     return tuple(
         Observation(
@@ -98,86 +140,6 @@ def observations(
         for name, (value, dtype) in types.items()
         if name in observed
     )
-
-
-def _checked_names(wanted: Collection[str], values: Mapping[str, ir.Value]) -> list[str]:
-    """Return the wanted names in graph order."""
-    unknown = sorted(set(wanted) - set(values))
-    if unknown:
-        raise ConfigError(
-            f"tensor '{unknown[0]}': is not a floating-point activation of the model; "
-            f"give names of the prepared model.{nearest(unknown[0], values)}"
-        )
-    chosen = set(wanted)
-    return [name for name in values if name in chosen]
-
-
-def _declared_axes(
-    values: Mapping[str, ir.Value], names: Collection[str], channels: Mapping[str, int]
-) -> dict[str, int]:
-    """Return the axes of those names whose number of channels is declared."""
-    axes = {}
-    for name in names:
-        axis, shape = channels.get(name), values[name].shape
-        if axis is not None and shape is not None and -len(shape) <= axis < len(shape):
-            dim = shape[axis]
-            if isinstance(dim, int) and dim > 0:
-                axes[name] = axis
-    return axes
-
-
-# Tensors with the same elements: one of them is read --------------------------------------------------------
-
-
-def _groups(values: Mapping[str, ir.Value], names: Collection[str]) -> dict[str, list[str]]:
-    """Return the names in groups with the same elements, by the tensor that all of a group are made of.
-
-    A tensor without a declared shape is in no group: its shape is only known from its own arrays.
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        if values[name].shape is not None:
-            groups.setdefault(str(_origin(values[name], values, _SAME_ELEMENTS).name), []).append(name)
-    return groups
-
-
-def _read_once(
-    values: Mapping[str, ir.Value],
-    first: str,
-    members: Collection[str],
-    axes: Mapping[str, int],
-    first_is_wanted: bool,
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Return which member takes the profile of which tensor, and axes of channels to be recorded in addition.
-
-    The first tensor is read, or the first member whose channels are recorded where the first tensor does not
-    have the same channels. A member with other channels than the tensor that is read is read itself.
-    """
-    read, axis, added = first, axes.get(first), dict[str, int]()
-    with_channels = [name for name in members if name in axes]
-    if with_channels and axis is None:
-        candidate = with_channels[0]
-        axis = _same_channels(values, first, candidate, axes[candidate])
-        if axis is not None:
-            added[first] = axis
-        elif not first_is_wanted or first in members:
-            read, axis = candidate, axes[candidate]
-    pairs = {
-        name: read
-        for name in members
-        if name != read and (name not in axes or _has_channels(values, read, axis, name, axes[name]))
-    }
-    return pairs, added
-
-
-def _has_channels(
-    values: Mapping[str, ir.Value], read: str, read_axis: int | None, name: str, axis: int
-) -> bool:
-    """Whether the channels of `read` on its axis are those of `name` on `axis`."""
-    shape = values[read].shape
-    if read_axis is None or shape is None:
-        return False
-    return _same_channels(values, read, name, axis) == read_axis % len(shape)
 
 
 def _same_channels(values: Mapping[str, ir.Value], read: str, name: str, axis: int) -> int | None:
@@ -204,20 +166,14 @@ def _inner_size(shape: ir.Shape, axis: int) -> int | None:
 
 def _origin(value: ir.Value, values: Mapping[str, ir.Value], operators: Collection[str]) -> ir.Value:
     """Return the first of a chain of activations, each made from the one before by one of the operators."""
-    *_, first = _chain(value, values, operators)
-    return first
-
-
-def _chain(value: ir.Value, values: Mapping[str, ir.Value], operators: Collection[str]) -> Iterator[ir.Value]:
-    yield value
     while (node := value.producer()) is not None:
         source = node.inputs[0] if node.inputs else None
         if node.op_type not in operators or node.domain not in ("", "ai.onnx") or source is None:
-            return
+            break
         if values.get(str(source.name)) is not source or source.graph is not value.graph:
-            return  # a subgraph runs as often as its node decides
-        yield source
+            break  # a subgraph runs as often as its node decides
         value = source
+    return value
 
 
 def _producer_text(value: ir.Value) -> str:

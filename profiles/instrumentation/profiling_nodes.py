@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container
+from functools import partial
 
 import numpy as np
 import onnx.parser
@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ..base.errors import ModelError, free_name
 from ..records.histogram import BINS, INDEX_BITS, MIN_EXPONENT
 from ..samples.samples import title_of
-from .subgraphs import observed, resolved, value_names
+from .subgraphs import float_activations, typed_activations, value_names
 
 # The function that a `QuantizationProfile` node calls: its outputs, and its body in standard operators.
 
@@ -163,7 +163,7 @@ MIN_OPSET = 13
 
 
 def instrument(model: ir.Model) -> ir.Model:
-    """Return a copy of `model` with a `QuantizationProfile` node on each activation of `observed`.
+    """Return a copy of `model` with a `QuantizationProfile` node on each of the `float_activations`.
 
     The function's outputs are graph outputs, called "qprof:<output>:<tensor>" (with underscores after "qprof"
     where the model has such names). Attributes name, as in Glow, the node and output that is profiled; for
@@ -185,17 +185,19 @@ def instrument(model: ir.Model) -> ir.Model:
         )
     if is_instrumented(model):
         raise ModelError(f"{title_of(model)}: is instrumented already; give the original model")
-    dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
+    dtypes = {str(value.name): dtype for value, dtype in typed_activations(model)}
     copy = model.clone()
     heads = {name.partition(":")[0] for name in value_names(copy) if ":" in name}
     prefix = free_name(DOMAIN, heads, lambda number: DOMAIN + "_" * number)
     taken = {str(node.name) for node in copy.graph.all_nodes() if node.name}
-    for value in observed(copy):
+    for value in float_activations(copy):
         dtype = dtypes.get(str(value.name))
         if dtype is not None:
             value.dtype = dtype
-            node = _profiling_node(value, prefix, _node_name(str(value.name), taken))
-            taken.add(str(node.name))
+            name = f"{OP_TYPE}/{_escaped(str(value.name))}"
+            name = free_name(name, taken, partial("{}#{}".format, name))
+            taken.add(name)
+            node = _profiling_node(value, prefix, name)
             copy.graph.append(node)
             copy.graph.outputs.extend(node.outputs)
     function = profiling_function(opset)
@@ -219,11 +221,6 @@ def _profiling_node(value: ir.Value, prefix: str, name: str) -> ir.Node:
         ir.AttrInt64("profiled_output_number", (value.index() or 0) if producer is not None else 0),
     ]
     return ir.Node(DOMAIN, OP_TYPE, [value], attributes, outputs=outputs, name=name)
-
-
-def _node_name(tensor: str, taken: Container[str]) -> str:
-    name = f"{OP_TYPE}/{_escaped(tensor)}"
-    return free_name(name, taken, lambda number: f"{name}#{number}")
 
 
 def _escaped(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ..records.profile import FLOAT_DTYPES, Dim, merged_shape
+from ..records.profile import FLOAT_DTYPES, Dim
 from ..runtime.session import runtime_dtypes
 
 
@@ -65,25 +65,26 @@ FLOATS = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
 """Element types of the tensors that are profiled."""
 
 
-def observed(model: ir.Model) -> tuple[ir.Value, ...]:
+def float_activations(model: ir.Model) -> tuple[ir.Value, ...]:
     """Return the activations of the main graph that are profiled: graph inputs, then node outputs in order.
 
     These are the tensors of type float, float16, bfloat16 and double. A value whose `dtype` is None, because
-    shape inference does not know its operator, is among them: `resolved` asks onnxruntime. Initialisers,
-        inputs
-    that only replace an initialiser and the outputs of Constant nodes are not activations.
+    shape inference does not know its operator, is among them: `typed_activations` asks onnxruntime.
+    Initialisers, inputs that only replace an initialiser and the outputs of Constant nodes are not
+    activations.
     """
     return tuple(value for value in activations_of(model.graph) if value.name and _may_be_float(value))
 
 
-def resolved(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
-    """Return `observed(model)` with element types: unknown ones from onnxruntime; other types than `FLOATS`
-    are left out.
+def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
+    """Return the `float_activations` with their element types, unknown ones from onnxruntime.
+
+    Those that turn out to have another type than `FLOATS` are left out.
 
     Raises:
         ModelError: a type is unknown, and onnxruntime cannot load the model.
     """
-    values = observed(model)
+    values = float_activations(model)
     unknown = tuple(str(v.name) for v in values if v.dtype is None)
     dtypes = runtime_dtypes(model, unknown) if unknown else {}
     typed = ((v, v.dtype if v.dtype is not None else dtypes[str(v.name)]) for v in values)
@@ -102,17 +103,6 @@ def dtype_name(dtype: ir.DataType) -> str:
 def readable_dtype(dtype: ir.DataType) -> ir.DataType:
     """Return the element type in which a tensor is read: bfloat16, which numpy lacks, is read as float32."""
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
-
-
-def recorded_shape(declared: ir.Shape | None, observed_shape: tuple[int, ...]) -> tuple[Dim, ...] | None:
-    """Return the shape that a profile records: None where the model leaves a dimension free.
-
-    So it does not depend on the batch size of the samples. Where the model declares nothing, it is the
-    observed shape.
-    """
-    if declared is None:
-        return observed_shape
-    return merged_shape(declared_shape(declared), observed_shape)
 
 
 def declared_shape(declared: ir.Shape | None) -> tuple[Dim, ...] | None:
@@ -151,10 +141,16 @@ class SubgraphTensor:
 
 def subgraph_tensors(model: ir.Model) -> tuple[SubgraphTensor, ...]:
     """Return the floating-point tensors of all subgraphs: their inputs, then the outputs of their nodes."""
-    values = [value for graph in model.graphs() for value in activations_of(graph)]
-    uses, constant = Counter(str(value.name) for value in values), _constant_dimensions(model)
+    counts = Counter(str(value.name) for graph in model.graphs() for value in activations_of(graph))
+    # The named dimensions that no iteration of a Scan changes: of its inputs and the model's.
+    inputs = list(model.graph.inputs)
+    for owners, graph in nested_graphs(model.graph):
+        if owners[-1].op_type == "Scan":
+            inputs.extend(graph.inputs)
+    dims = (dim for value in inputs if value.shape is not None for dim in value.shape)
+    constant = {dim.value for dim in dims if not isinstance(dim, int) and dim.value is not None}
     return tuple(
-        SubgraphTensor(value, value.dtype, owners, _reason(value, owners, uses[str(value.name)], constant))
+        SubgraphTensor(value, value.dtype, owners, _hidden(value, owners, counts[str(value.name)], constant))
         for owners, graph in nested_graphs(model.graph)
         for value in activations_of(graph)
         if value.name and _may_be_float(value)
@@ -166,7 +162,15 @@ def hidden_tensors(model: ir.Model) -> dict[str, str]:
     return {str(inner.value.name): inner.hidden for inner in subgraph_tensors(model) if inner.hidden}
 
 
-def _reason(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constant: Collection[str]) -> str:
+def _hidden(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constant: Collection[str]) -> str:
+    """Return why the values of a tensor cannot be read, "" where they can.
+
+    Args:
+        value: the tensor.
+        owners: the nodes that own the graphs around it, the outermost first.
+        same_names: how many tensors of the model have its name.
+        constant: the named dimensions that no iteration of a Scan changes.
+    """
     supported = (*SEQUENCE_OPERATORS, "Scan")
     other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in supported), None)
     if other is not None:
@@ -181,21 +185,9 @@ def _reason(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constan
     inside = kinds[kinds.index("Scan") :]
     if any(kind != "Scan" for kind in inside):
         return f"it is in {' in '.join(reversed(inside))}: the outputs of a Scan are arrays of one shape"
-    if value.producer() is None or _keeps_shape(value, constant):
+    shape = value.shape
+    if value.producer() is None:
+        return ""
+    if shape is not None and all(isinstance(dim, int) or dim.value in constant for dim in shape):
         return ""
     return "it is in a Scan, whose outputs are arrays of one shape, and its shape is unknown"
-
-
-def _keeps_shape(value: ir.Value, constant: Collection[str]) -> bool:
-    """Whether a tensor of a Scan has the same shape in each iteration."""
-    return value.shape is not None and all(isinstance(d, int) or d.value in constant for d in value.shape)
-
-
-def _constant_dimensions(model: ir.Model) -> frozenset[str]:
-    """Return the named dimensions that no iteration of a Scan changes: of its inputs and the model's."""
-    inputs = list(model.graph.inputs)
-    for owners, graph in nested_graphs(model.graph):
-        if owners[-1].op_type == "Scan":
-            inputs.extend(graph.inputs)
-    dims = (dim for value in inputs if value.shape is not None for dim in value.shape)
-    return frozenset(dim.value for dim in dims if not isinstance(dim, int) and dim.value is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -13,16 +13,12 @@ from .subgraphs import SEQUENCE_OPERATORS, SubgraphTensor, readable_dtype, subgr
 
 # Tensors inside the subgraphs of If, Loop and Scan, made outputs of the model.
 #
-# onnxruntime returns outputs of the main graph only. So the arrays of a tensor of a subgraph are
-# collected in a
-# sequence, which is passed through the node that owns the subgraph: as one more state of a Loop, or as a
-# value
-# from outside that the branches of an If read and return. Each time the subgraph runs, one more array is
-# inserted. Nothing is padded, and shapes may differ from one iteration to the next. The states of a Scan
-# cannot
-# be sequences, so a tensor of its subgraph becomes a scan output: its arrays are stacked and must have
-# one
-# shape.
+# onnxruntime returns outputs of the main graph only. So the arrays of a tensor of a subgraph are collected in
+# a sequence, which is passed through the node that owns the subgraph: as one more state of a Loop, or as a
+# value from outside that the branches of an If read and return. Each time the subgraph runs, one more array
+# is inserted. Nothing is padded, and shapes may differ from one iteration to the next. The states of a Scan
+# cannot be sequences, so a tensor of its subgraph becomes a scan output: its arrays are stacked and must have
+# one shape.
 
 Tensors = Sequence[SubgraphTensor]
 Values = Mapping[SubgraphTensor, ir.Value]
@@ -51,7 +47,6 @@ def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str
     return _Rewriter(model).exposed(wanted)
 
 
-@dataclass
 class _Rewriter:
     """Adds the nodes that collect and pass on the arrays.
 
@@ -62,15 +57,14 @@ class _Rewriter:
         replaced: what stands for the outputs of nodes that were given more of them.
     """
 
-    model: ir.Model
-    taken: set[str] = field(init=False)
-    empty: dict[ir.DataType, ir.Value] = field(init=False, default_factory=dict)
-    replaced: dict[ir.Value, ir.Value] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.taken = value_names(self.model)
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.taken = value_names(model)
+        self.empty: dict[ir.DataType, ir.Value] = {}
+        self.replaced: dict[ir.Value, ir.Value] = {}
 
     def exposed(self, wanted: Tensors) -> dict[str, str]:
+        """Make the tensors outputs of the model; return tensor -> output."""
         graph = self.model.graph
         states = {
             inner: self.empty_sequence(inner)
@@ -91,11 +85,7 @@ class _Rewriter:
         return self.empty[dtype]
 
     def through(
-        self,
-        graph: ir.Graph,
-        wanted: Tensors,
-        states: Values,
-        depth: int = 0,
+        self, graph: ir.Graph, wanted: Tensors, states: Values, depth: int = 0
     ) -> dict[SubgraphTensor, ir.Value]:
         """Pass the wanted tensors through the nodes of a graph; return the values that hold them at its end.
 
@@ -118,15 +108,17 @@ class _Rewriter:
         return held
 
     def branch(
-        self,
-        owner: ir.Node,
-        inside: Tensors,
-        states: Values,
-        depth: int,
+        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
     ) -> dict[SubgraphTensor, ir.Value]:
+        """Let both branches of an If return all sequences, also those to which only the other one adds."""
         for attribute in owner.attributes.values():
             subgraph = attribute.as_graph()
-            branch = [i for i in inside if _is_inside(i, subgraph, depth)]
+            # A tensor is of this branch itself, or of a graph that a node of the branch owns.
+            branch = [
+                i
+                for i in inside
+                if (i.value.graph if len(i.owners) == depth else i.owners[depth].graph) is subgraph
+            ]
             held = self.through(subgraph, branch, {i: states[i] for i in branch}, depth)
             for inner in inside:
                 if inner not in held:
@@ -137,12 +129,9 @@ class _Rewriter:
         return self.more_outputs(owner, inside, len(owner.outputs))
 
     def loop(
-        self,
-        owner: ir.Node,
-        inside: Tensors,
-        states: Values,
-        depth: int,
+        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
     ) -> dict[SubgraphTensor, ir.Value]:
+        """Make the sequences states of a Loop, after its own."""
         subgraph = owner.attributes["body"].as_graph()
         carried = len(subgraph.inputs) - 2
         own = {inner: self.sequence(inner) for inner in inside}
@@ -156,12 +145,9 @@ class _Rewriter:
         return self.more_outputs(owner, inside, carried)
 
     def scan(
-        self,
-        owner: ir.Node,
-        inside: Tensors,
-        states: Values,
-        depth: int,
+        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
     ) -> dict[SubgraphTensor, ir.Value]:
+        """Make the tensors scan outputs of a Scan; insert these into the sequences around it, if any."""
         subgraph = owner.attributes["body"].as_graph()
         held = self.through(subgraph, inside, {}, depth)
         subgraph.outputs.extend(held[inner] for inner in inside)
@@ -263,11 +249,6 @@ def _read_dtype(inner: SubgraphTensor) -> ir.DataType:
     """Return the element type in which the tensor is read."""
     assert inner.dtype is not None
     return readable_dtype(inner.dtype)
-
-
-def _is_inside(inner: SubgraphTensor, subgraph: ir.Graph, depth: int) -> bool:
-    graph = inner.value.graph if len(inner.owners) == depth else inner.owners[depth].graph
-    return graph is subgraph
 
 
 def with_outputs(

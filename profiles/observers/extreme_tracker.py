@@ -16,7 +16,6 @@ from ..base.errors import natural_key
 from ..records.profile import Extreme, Extremes
 from .histogram_counter import Ranges
 
-_NONE = np.bytes_(b"")
 _SIGNS = np.array([1.0, -1.0])
 
 
@@ -29,7 +28,7 @@ class _Place:
 
     @staticmethod
     def empty(size: int) -> _Place:
-        return _Place(np.full(size, np.inf), np.full(size, _NONE, "S16"))
+        return _Place(np.full(size, np.inf), np.zeros(size, "S16"))
 
     def put(self, at: npt.NDArray[np.intp], keys: npt.NDArray[np.float64], digests: object) -> None:
         """Set some of the places."""

@@ -1,4 +1,4 @@
-"""The observer of one tensor: it counts array after array and keeps nothing else of them."""
+"""The observer of one tensor: it counts one array after another, and keeps none of them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ class TensorObserver:
         if remainder.nan or remainder.inf:
             self._nan += remainder.nan
             self._inf += remainder.inf
-            flat = _finite(flat)
+            if flat.dtype.itemsize == 2:
+                with np.errstate(invalid="ignore"):
+                    flat = flat.astype(np.float32)  # not every numpy function has bfloat16
+            flat = flat[np.isfinite(flat)]
         left = self._count_histograms([flat], [self.bins])
         assert not left, left
         return remainder.nan, remainder.inf
@@ -149,11 +152,3 @@ class TensorObserver:
             histogram=Histogram(bins.exponent, bins.first, bins.counts) if count else Histogram.empty(),
             channels=None if self._sums is None or self._axis is None else self._sums.channels(self._axis),
         )
-
-
-def _finite(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if flat.dtype.itemsize == 2:
-        with np.errstate(invalid="ignore"):
-            flat = flat.astype(np.float32)  # not every numpy function has bfloat16
-    finite: npt.NDArray[Any] = flat[np.isfinite(flat)]
-    return finite

@@ -26,7 +26,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.instrumentation.live_memory import live_memory
-from ...profiles.instrumentation.subgraphs import graph_attributes, resolved
+from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations
 from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, fewest_digests, mean_square
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.external_weights import move_weights, save_beside
@@ -95,7 +95,9 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
             shapes.
     """
     wanted = set(names) - compute_shapes(model)
-    dtypes = {value: dtype for value, dtype in resolved(model) if value.name in wanted and dtype in MAGIC}
+    dtypes = {
+        value: dtype for value, dtype in typed_activations(model) if value.name in wanted and dtype in MAGIC
+    }
     at_risk = shapes_at_risk(model, {str(value.name) for value in dtypes})
     outputs = (value for node in model.graph for value in node.outputs)
     return tuple(

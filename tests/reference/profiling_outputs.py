@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 from qprof_onnx.profiles.instrumentation.profiling_nodes import DOMAIN, OP_TYPE, OUTPUTS
-from qprof_onnx.profiles.instrumentation.subgraphs import dtype_name, recorded_shape
+from qprof_onnx.profiles.instrumentation.subgraphs import declared_shape, dtype_name
 from qprof_onnx.profiles.records.histogram import Histogram
-from qprof_onnx.profiles.records.profile import TensorProfile
+from qprof_onnx.profiles.records.profile import TensorProfile, merged_shape
 
 
 def profile_from_outputs(
@@ -34,7 +34,7 @@ def profile_from_outputs(
         shape = tuple(int(d) for d in statistics["shape"])
         profiles[str(value.name)] = TensorProfile(
             dtype=dtype_name(value.dtype),
-            shape=recorded_shape(value.shape, shape),
+            shape=shape if value.shape is None else merged_shape(declared_shape(value.shape), shape),
             minimum=float(statistics["minimum"]),
             maximum=float(statistics["maximum"]),
             count=int(statistics["count"]),

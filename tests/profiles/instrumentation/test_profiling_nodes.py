@@ -20,7 +20,7 @@ from qprof_onnx.profiles.instrumentation.profiling_nodes import (
     instrument,
     profiling_function,
 )
-from qprof_onnx.profiles.instrumentation.subgraphs import observed, resolved
+from qprof_onnx.profiles.instrumentation.subgraphs import float_activations, typed_activations
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.profiles.runtime.providers import RUNTIME_ERRORS
@@ -213,13 +213,13 @@ BRANCHY = """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
 
 def test_floating_point_activations_are_observed_in_graph_order() -> None:
     model = model_of(BRANCHY)
-    assert [v.name for v in observed(model)] == ["x", "h", "y", "k", "z", "v", "g"]
+    assert [v.name for v in float_activations(model)] == ["x", "h", "y", "k", "z", "v", "g"]
 
 
 def test_an_unknown_type_is_flagged_and_found_by_onnxruntime() -> None:
     model = model_of(BRANCHY)
-    assert [v.name for v in observed(model) if v.dtype is None] == ["k"]
-    assert {v.name: dtype for v, dtype in resolved(model)}["k"] == ir.DataType.FLOAT
+    assert [v.name for v in float_activations(model) if v.dtype is None] == ["k"]
+    assert {v.name: dtype for v, dtype in typed_activations(model)}["k"] == ir.DataType.FLOAT
 
 
 def test_values_of_unknown_type_that_are_not_float_are_left_out() -> None:
@@ -228,8 +228,8 @@ def test_values_of_unknown_type_that_are_not_float_are_left_out() -> None:
         g (float[N] x) => (float[N] y) { s = SequenceConstruct(x)  i = Cast<to = 7>(x)  y = Neg(x) }""",
         infer=False,
     )
-    assert [v.name for v in observed(model)] == ["x", "s", "i", "y"]
-    assert [v.name for v, _ in resolved(model)] == ["x", "y"]
+    assert [v.name for v in float_activations(model)] == ["x", "s", "i", "y"]
+    assert [v.name for v, _ in typed_activations(model)] == ["x", "y"]
     assert set(profile_from_outputs(instrument(model), run(instrument(model), x=np.ones(2, np.float32)))) == {
         "x",
         "y",
