@@ -90,28 +90,24 @@ class Sums:
         )
 
     def difference(self, channels: npt.NDArray[np.intp] | None = None) -> Difference:
-        """Return the difference over all channels, or over those with the given indices."""
-        pick = slice(None) if channels is None else channels
+        """Return the difference over all channels, or over those with some indices."""
+        chosen = slice(None) if channels is None else channels
         signal, energy, dot, noise = (
-            float(a[pick].sum()) for a in (self.signal, self.energy, self.dot, self.noise)
+            float(sums[chosen].sum()) for sums in (self.signal, self.energy, self.dot, self.noise)
         )
-        non_finite = int(self.non_finite[pick].sum())
+        cosine = 1.0
+        if noise != 0.0:
+            has_angle = 0.0 < signal < math.inf and 0.0 < energy < math.inf
+            cosine = dot / math.sqrt(signal) / math.sqrt(energy) if has_angle else 0.0
+        non_finite = int(self.non_finite[chosen].sum())
         return Difference(
             sqnr=-math.inf if non_finite else decibels(signal, noise),
-            cosine=_cosine(signal, energy, dot, noise),
-            max_abs_error=float(self.max_abs_error[pick].max(initial=0.0)),
-            max_abs_value=float(self.max_abs_value[pick].max(initial=0.0)),
-            elements=int(self.elements[pick].sum()),
+            cosine=min(1.0, max(-1.0, cosine)),
+            max_abs_error=float(self.max_abs_error[chosen].max(initial=0.0)),
+            max_abs_value=float(self.max_abs_value[chosen].max(initial=0.0)),
+            elements=int(self.elements[chosen].sum()),
             non_finite=non_finite,
         )
-
-
-def _cosine(signal: float, energy: float, dot: float, noise: float) -> float:
-    if noise == 0.0:
-        return 1.0
-    if signal == 0.0 or energy == 0.0 or math.isinf(signal) or math.isinf(energy):
-        return 0.0
-    return min(1.0, max(-1.0, dot / math.sqrt(signal) / math.sqrt(energy)))
 
 
 def sums_along(
@@ -131,24 +127,21 @@ def sums_along(
         f, q = np.where(finite, f, 0.0), np.where(finite, q, 0.0)
     with np.errstate(over="ignore"):  # float64 values beyond 1e154: the sums then say inf
         error = f - q
-        added = (f * f, q * q, f * q, error * error)
+        products = (f * f, q * q, f * q, error * error)
     maxima = (np.abs(f), np.abs(error))
-    return tuple(
-        Sums(
-            *(_split(a, axis).sum(axis=(0, 2)) for a in added),
-            *(_split(a, axis).max(axis=(0, 2), initial=0.0) for a in maxima),
-            *(_split(a, axis).sum(axis=(0, 2), dtype=np.int64) for a in (non_finite, finite)),
+    sums = []
+    for axis in axes:
+        by_channel: tuple[int, ...] = (1, 1, f.size)  # elements before, channels, elements after
+        if axis is not None:
+            by_channel = (math.prod(f.shape[:axis]), f.shape[axis], math.prod(f.shape[axis + 1 :]))
+        sums.append(
+            Sums(
+                *(a.reshape(by_channel).sum(axis=(0, 2)) for a in products),
+                *(a.reshape(by_channel).max(axis=(0, 2), initial=0.0) for a in maxima),
+                *(a.reshape(by_channel).sum(axis=(0, 2), dtype=np.int64) for a in (non_finite, finite)),
+            )
         )
-        for axis in axes
-    )
-
-
-def _split(values: npt.NDArray[Any], axis: int | None) -> npt.NDArray[Any]:
-    """View as [before, channels, after]."""
-    if axis is None:
-        return values.reshape(1, 1, -1)
-    shape = values.shape
-    return values.reshape(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    return tuple(sums)
 
 
 @dataclass(frozen=True)
@@ -192,15 +185,17 @@ class Channels:
 
 def channels_of(sums: Sums, axis: int) -> Channels:
     """Return the comparison of each channel that `sums` were taken for."""
-    broken = sums.non_finite > 0
     sqnrs = [
-        -math.inf if b else decibels(s, n) for s, n, b in zip(sums.signal, sums.noise, broken, strict=True)
+        -math.inf if non_finite else decibels(signal, noise)
+        for signal, noise, non_finite in zip(sums.signal, sums.noise, sums.non_finite, strict=True)
     ]
     worst = int(np.argmin(sqnrs))
-    groups = tuple(
-        ChannelGroup(_runs(members), sums.difference(members)) for members in range_groups(sums.max_abs_value)
-    )
-    return Channels(axis, len(sqnrs), worst, sums.difference(np.array([worst], np.intp)), groups)
+    groups = []
+    for members in range_groups(sums.max_abs_value):
+        runs = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
+        ends = tuple((int(run[0]), int(run[-1])) for run in runs)
+        groups.append(ChannelGroup(ends, sums.difference(members)))
+    return Channels(axis, len(sqnrs), worst, sums.difference(np.array([worst], np.intp)), tuple(groups))
 
 
 def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
@@ -215,11 +210,6 @@ def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
             groups.append([])
         groups[-1].append(index)
     return [np.sort(np.array(members, np.intp)) for members in groups]
-
-
-def _runs(indices: npt.NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
-    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
-    return tuple((int(part[0]), int(part[-1])) for part in np.split(indices, cuts))
 
 
 def range_ratio(maxima: Array) -> float:
@@ -330,13 +320,13 @@ class OutputSums:
 
     def added(self, floats: AnyArray, quantized: AnyArray) -> OutputSums:
         """Return the sums with one sample more."""
-        longest = max(
-            0 if a is None else a.size for _, a in (answers(v, self.classes) for v in (floats, quantized))
-        )
+        kind, of_float = answers(floats, self.classes)
+        _, of_quantized = answers(quantized, self.classes)
+        longest = max(0 if each is None else each.size for each in (of_float, of_quantized))
         counted = replace(
             self,
             dtype=str(floats.dtype),
-            kind=answers(floats, self.classes)[0] or self.kind,
+            kind=kind or self.kind,
             answers=self.answers + longest,
             mismatches=self.mismatches + (floats.shape != quantized.shape),
         )
@@ -344,23 +334,23 @@ class OutputSums:
         if common is None:
             return counted
         floats, quantized = common
-        mine, theirs = (answers(values, self.classes)[1] for values in common)
-        if mine is not None and theirs is not None:
-            counted = replace(counted, same=self.same + int((mine == theirs).sum()))
+        of_float, of_quantized = (answers(values, self.classes)[1] for values in common)
+        if of_float is not None and of_quantized is not None:
+            counted = replace(counted, same=self.same + int((of_float == of_quantized).sum()))
         if not is_float(floats):
             return counted
-        first = self.total is None
-        axes = tuple(a for a in self.by_axis if a < floats.ndim)
-        axes = channel_axes(floats.shape, self.classes) if first else axes
+        if self.total is None:
+            axes = channel_axes(floats.shape, self.classes)
+            total, *along = sums_along(floats, quantized, (None, *axes))
+            return replace(counted, total=total, by_axis=dict(zip(axes, along, strict=True)))
+        axes = tuple(axis for axis in self.by_axis if axis < floats.ndim)
         total, *along = sums_along(floats, quantized, (None, *axes))
         by_axis = {
-            axis: sums if first else self.by_axis[axis].added(sums)
+            axis: self.by_axis[axis].added(sums)
             for axis, sums in zip(axes, along, strict=True)
-            if first or sums.elements.size == self.by_axis[axis].elements.size
+            if sums.elements.size == self.by_axis[axis].elements.size
         }
-        return replace(
-            counted, total=total if self.total is None else self.total.added(total), by_axis=by_axis
-        )
+        return replace(counted, total=self.total.added(total), by_axis=by_axis)
 
     def result(self, name: str) -> OutputResult:
         """Return the comparison of the output called `name`."""
@@ -377,7 +367,7 @@ class OutputSums:
 
 
 def common_part(floats: AnyArray, quantized: AnyArray) -> tuple[AnyArray, AnyArray] | None:
-    """Return what two outputs of one sample have at the same places; None where they have nothing in common.
+    """Return the values of two outputs of one sample at the same places; None without a common place.
 
     An output may be as long as its values say, as that of a decoder that stops at a token: each axis is cut
     to the shorter of both.
@@ -417,13 +407,13 @@ def classes_of(values: AnyArray, classes: ClassAxis, where: str) -> npt.NDArray[
     Raises:
         ModelError: it has no classes, or nobody says along which axis.
     """
-    found = answers(values, replace(classes, is_answer=True))[1]
-    if found is None or found.dtype.kind not in "iub":
+    _, of_rows = answers(values, replace(classes, is_answer=True))
+    if of_rows is None or of_rows.dtype.kind not in "iub":
         raise ModelError(
             f"{where}: {values.dtype} of shape {list(values.shape)} has no class axis to compare with "
             "labels; choose another output, or name its axis with --class-axis"
         )
-    return found.astype(np.int64)
+    return of_rows.astype(np.int64)
 
 
 def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
@@ -433,7 +423,7 @@ def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
 
 
 def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
-    """Return how many classes an output has by the model's own shapes; None where they do not say.
+    """Return how many classes an output has by the model's own shapes; None where they leave it open.
 
     Args:
         model: the float model.
@@ -479,14 +469,14 @@ def class_axes(model: ir.Model, output: str | None = None, axis: int | None = No
         ConfigError: the output has no such axis.
     """
     opset = model.opset_imports.get("", 0)
-    found = {str(value.name): _class_axis(value, opset) for value in model.graph.outputs}
-    if output is None or output not in found:
-        return found
+    axes = {str(value.name): _class_axis(value, opset) for value in model.graph.outputs}
+    if output is None or output not in axes:
+        return axes
     (value,) = (v for v in model.graph.outputs if v.name == output)
     rank = None if value.shape is None else len(value.shape)
     if axis is not None and rank is not None and not -rank <= axis < rank:
         raise ConfigError(f"class axis {axis}: output '{output}' has {rank} axes; give {-rank} to {rank - 1}")
-    return {**found, output: ClassAxis(found[output].axis if axis is None else axis, True)}
+    return {**axes, output: ClassAxis(axes[output].axis if axis is None else axis, True)}
 
 
 def _class_axis(output: ir.Value, opset: int) -> ClassAxis:
@@ -542,8 +532,8 @@ def _softmax_axis(node: ir.Node, opset: int) -> int | None:
 
 # The samples on which both models differ most ------------------------------------------------------------
 
-SHOWN = 5
-"""Samples that are kept: enough to look at, whatever the number of samples."""
+MAX_WORST_SAMPLES = 5
+"""Samples that are kept, whatever the number of samples."""
 
 
 @dataclass(frozen=True)
@@ -583,9 +573,9 @@ def sample_difference(
 
 
 def most_different(
-    found: tuple[SampleDifference, ...], new: SampleDifference | None
+    worst: tuple[SampleDifference, ...], new: SampleDifference | None
 ) -> tuple[SampleDifference, ...]:
     """Return the samples with the lowest SQNR, the lowest first; of equals the one that came first."""
     if new is None:
-        return found
-    return tuple(sorted((*found, new), key=lambda one: one.sqnr)[:SHOWN])
+        return worst
+    return tuple(sorted((*worst, new), key=lambda difference: difference.sqnr)[:MAX_WORST_SAMPLES])

@@ -16,18 +16,18 @@ import numpy.typing as npt
 from ...profiles.samples.values import InputSpec, Sample, batch_size, of_batches
 from .compare import ClassAxis, common_part, is_float
 
-SIDE = 96
+MAX_PICTURE_SIDE = 96
 """Pixels of a side of a picture at most."""
-LEAST_SIDE = 8
-"""Pixels of a side from which on an input is looked at as a picture."""
-LEAST_LENGTH = 200
-"""Values from which on an input of one axis is looked at as a signal."""
-PARTS = 80
+MIN_PICTURE_SIDE = 8
+"""Pixels of a side from which on an input is shown as a picture."""
+MIN_SIGNAL_LENGTH = 200
+"""Values from which on an input of one axis is shown as a signal."""
+SIGNAL_PARTS = 80
 """Equal parts of a signal, of each of which the lowest and the highest value are drawn."""
-LONGEST = 160
-"""Characters of a text, and elements of numbers in words."""
-FEW = 12
-"""Numbers that are shown in words."""
+MAX_CHARACTERS = 160
+"""Characters of a text that are shown."""
+MAX_NUMBERS = 12
+"""Numbers of an input that are shown as text."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Excerpt:
             has classes, else the value that differs most.
         changed_class: whether the models answer different classes; False where there are none.
         input: name of the input that is shown; "" for none.
-        picture: of that input, as PNG in base64, scaled to its own range and to at most `SIDE` pixels; "" for
-            what is no picture.
+        picture: of that input, as PNG in base64, scaled to its own range and to at most `MAX_PICTURE_SIDE`
+            pixels; "" for what is no picture.
         curve: of that input, lowest and highest values of equal parts in turn; () for what is no signal.
         text: of that input: strings, or the first of its numbers; "" for a picture and a signal.
     """
@@ -108,16 +108,16 @@ def _input_shown(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int | N
             return {"input": name, "picture": b64encode(png(pixels)).decode()}
     for name, array in of_row.items():
         flat = array.reshape(-1)
-        if is_float(array) and max(array.shape, default=0) == flat.size >= LEAST_LENGTH:
-            parts = np.array_split(np.nan_to_num(flat.astype(np.float64)), PARTS)
+        if is_float(array) and max(array.shape, default=0) == flat.size >= MIN_SIGNAL_LENGTH:
+            parts = np.array_split(np.nan_to_num(flat.astype(np.float64)), SIGNAL_PARTS)
             ends = ((float(part.min()), float(part.max())) for part in parts)
             return {"input": name, "curve": tuple(float(f"{end:.4g}") for pair in ends for end in pair)}
     ordered = sorted(of_row.items(), key=lambda item: item[1].dtype.kind not in "OU")
     for name, array in ordered:
         if array.dtype.kind in "OU":
-            return {"input": name, "text": " ".join(map(str, array.reshape(-1)))[:LONGEST]}
-        more = f" ... ({array.size} numbers)" if array.size > FEW else ""
-        return {"input": name, "text": " ".join(f"{n:.4g}" for n in array.reshape(-1)[:FEW]) + more}
+            return {"input": name, "text": " ".join(map(str, array.reshape(-1)))[:MAX_CHARACTERS]}
+        more = f" ... ({array.size} numbers)" if array.size > MAX_NUMBERS else ""
+        return {"input": name, "text": " ".join(f"{n:.4g}" for n in array.reshape(-1)[:MAX_NUMBERS]) + more}
     return {}
 
 
@@ -135,11 +135,11 @@ def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
         picture = np.moveaxis(picture, 0, -1)
     elif picture.ndim == 3 and shape[-1] not in (1, 3, 4):
         return None
-    if min(picture.shape[:2]) < LEAST_SIDE:
+    if min(picture.shape[:2]) < MIN_PICTURE_SIDE:
         return None
     height, width, *channels = picture.shape
     picture = picture[..., :3] if channels and channels[0] > 1 else picture.reshape(height, width)
-    ratio = max(1.0, max(height, width) / SIDE)
+    ratio = max(1.0, max(height, width) / MAX_PICTURE_SIDE)
     at_rows, at_columns = (
         np.linspace(0, size - 1, max(1, round(size / ratio))).round().astype(int) for size in (height, width)
     )

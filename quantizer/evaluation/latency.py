@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from .options import LatencySettings
 
-MIN_TURN = 0.005
+MIN_TURN_SECONDS = 0.005
 """Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
 
 MIN_ROUNDS = 5
 """Rounds that are measured even when the time is up."""
 
-UNCLEAR = 1.5
-"""Upper over lower quartile of the speed-up from which on it is told as unclear."""
+UNCLEAR_RATIO = 1.5
+"""Upper over lower quartile of the speed-up from which on it is called unclear."""
 
-EVEN = 1.1
-"""The same up to which quartiles around 1 mean that both models are as fast, and not that it is unclear."""
+EVEN_RATIO = 1.1
+"""Upper over lower quartile up to which quartiles around 1 mean that both models are as fast."""
 
 Run = Callable[[int], object]
 """Runs a model once on the sample with the given index."""
@@ -74,7 +74,7 @@ class Latency:
 
 def is_unclear(low: float, high: float) -> bool:
     """Return whether quartiles of a speed-up say nothing: 1 lies between them, or they differ by half."""
-    return high / low > UNCLEAR or (low <= 1.0 <= high and high / low > EVEN)
+    return high / low > UNCLEAR_RATIO or (low <= 1.0 <= high and high / low > EVEN_RATIO)
 
 
 def measure(
@@ -88,8 +88,8 @@ def measure(
     """Return the latency of both models.
 
     After two unmeasured passes over the samples, a round runs both models on each sample in order; fast ones
-    run several times in their turn (both equally often), so that it lasts MIN_TURN. A disturbance of the
-    machine that is longer than a turn thus slows both. The float model begins in the first round, the
+    run several times in their turn (both equally often), so that it lasts MIN_TURN_SECONDS. A disturbance of
+    the machine that is longer than a turn thus slows both. The float model begins in the first round, the
     quantized one in the second, and so on (ABBA), so that neither gains by its place.
 
     Args:
@@ -122,7 +122,7 @@ def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
     run(index)
     before = clock()
     run(index)
-    return max(1, math.ceil(MIN_TURN / max(clock() - before, 1e-6)))
+    return max(1, math.ceil(MIN_TURN_SECONDS / max(clock() - before, 1e-6)))
 
 
 def _summary(

@@ -99,41 +99,32 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
     first, second = floats.name, quantized.name
     if floats.is_quantized and not quantized.is_quantized:
         return (f"{first} is quantized and {second} is not: are they swapped? The float model comes first",)
-    found = []
+    sentences = []
     if floats.provenance is not None:
         by = floats.provenance.tool
-        found.append(f"{first} is a quantized model itself, written by {by}; give the float model first")
+        sentences.append(f"{first} is a quantized model itself, written by {by}; give the float model first")
     elif quantized.provenance is not None:
-        found += _other_float_model(floats, quantized, quantized.provenance)
+        made_from = quantized.provenance.float_model
+        try:
+            same_graph = _same_structure(floats.fingerprint, made_from)
+            if floats.fingerprint != made_from and same_graph:
+                sentences.append(
+                    f"{second} was made from another float model than {first} (other "
+                    f"weights{_other_tool(quantized.provenance)}); give the model that was quantized"
+                )
+        except ModelError as error:
+            sentences.append(f"{second} cannot have been made from {first}: {error}")
     if not quantized.is_quantized:
-        same = not floats.is_quantized and _same(floats, quantized)
-        found.append(
+        same = not floats.is_quantized and model_id(floats.model, "") == model_id(quantized.model, "")
+        sentences.append(
             f"{second} is the float model {first} again; was the model that you quantized meant?"
             if same
             else f"{second}: no node is quantized; was the model that you quantized meant?"
         )
     if quantized.bytes > floats.bytes:
         sizes = f"{size_text(quantized.bytes)}, float {size_text(floats.bytes)}"
-        found.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
-    return tuple(found)
-
-
-def _same(one: ModelFile, other: ModelFile) -> bool:
-    return model_id(one.model, "") == model_id(other.model, "")
-
-
-def _other_float_model(floats: ModelFile, quantized: ModelFile, provenance: Provenance) -> list[str]:
-    """Return a sentence where the quantized model says it was made from this graph with other weights."""
-    try:
-        actual = floats.fingerprint
-    except ModelError as error:
-        return [f"{quantized.name} cannot have been made from {floats.name}: {error}"]
-    if actual == provenance.float_model or not _same_structure(actual, provenance.float_model):
-        return []
-    return [
-        f"{quantized.name} was made from another float model than {floats.name} "
-        f"(other weights{_other_tool(provenance)}); give the model that was quantized"
-    ]
+        sentences.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
+    return tuple(sentences)
 
 
 def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ from ..plan.provenance import borders_in
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
 
-MOST_THREADS = 256
-"""More help no operator, and onnxruntime starts each at once: with thousands it never ends."""
+MAX_THREADS = 256
+"""More threads speed up no operator. onnxruntime starts all at once, and with thousands does not finish."""
 
 
 def session_options(threads: int) -> ort.SessionOptions:
@@ -45,8 +45,8 @@ def session_options(threads: int) -> ort.SessionOptions:
     Raises:
         ConfigError: no number of threads that a machine has.
     """
-    if not 0 <= threads <= MOST_THREADS:
-        raise ConfigError(f"threads: {threads} is not 0 to {MOST_THREADS}; give the number of cores to use")
+    if not 0 <= threads <= MAX_THREADS:
+        raise ConfigError(f"threads: {threads} is not 0 to {MAX_THREADS}; give the number of cores to use")
     options = new_session_options()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -173,24 +173,21 @@ class FloatBorders:
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
         """Return the values of outputs for the arrays of one sample by input name."""
         names = list(output_names or (value.name for value in self.session.get_outputs()))
-        found = self.session.run(names, self.quantized(inputs), run_options)
-        return [self._dequantized(name, array) for name, array in zip(names, found, strict=True)]
-
-    def _dequantized(self, name: str, array: Any) -> Any:
-        border = self.borders.get(name)
-        if border is None:
-            return array
-        return (array.astype(np.float32) - np.float32(border.zero_point)) * border.scale
+        values = dict(zip(names, self.session.run(names, self.quantized(inputs), run_options), strict=True))
+        for name in values.keys() & self.borders.keys():
+            border = self.borders[name]
+            values[name] = (values[name].astype(np.float32) - np.float32(border.zero_point)) * border.scale
+        return [values[name] for name in names]
 
     def quantized(self, inputs: Inputs) -> dict[str, npt.NDArray[np.generic]]:
         """Return the arrays of one sample as the model itself takes them, as QuantizeLinear makes them."""
-        given = dict(inputs)
-        for name in given.keys() & self.borders.keys():
+        arrays = dict(inputs)
+        for name in arrays.keys() & self.borders.keys():
             border = self.borders[name]
             ends = np.iinfo(border.dtype)
-            steps = np.rint(given[name].astype(np.float32) / border.scale) + border.zero_point
-            given[name] = np.clip(steps, ends.min, ends.max).astype(border.dtype)
-        return given
+            steps = np.rint(arrays[name].astype(np.float32) / border.scale) + border.zero_point
+            arrays[name] = np.clip(steps, ends.min, ends.max).astype(border.dtype)
+        return arrays
 
 
 def as_programs_run(session: Any, inputs: Sequence[Inputs]) -> tuple[Any, Sequence[Inputs]]:
@@ -222,9 +219,9 @@ def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
         for place in PLACES:
             scale = constants.get(node.input[place.scale]) if place.scale < len(node.input) else None
             if scale is not None:
-                array = onnx.numpy_helper.to_array(scale, folder).astype(np.float32)
-                found = array.reshape(()) if array.size == 1 else array.reshape(1, heads, 1, -1)
-                caches |= {node.input[place.past]: found, node.output[place.present]: found}
+                scales = onnx.numpy_helper.to_array(scale, folder).astype(np.float32)
+                scales = scales.reshape(()) if scales.size == 1 else scales.reshape(1, heads, 1, -1)
+                caches |= {node.input[place.past]: scales, node.output[place.present]: scales}
     return caches
 
 
@@ -324,8 +321,8 @@ class _OpenVinoSession:
 
     def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
         """Return copies of outputs; OpenVINO's RuntimeError where it fails."""
-        found = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
-        return [np.array(found[self._places[name]]) for name in output_names]
+        values = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
+        return [np.array(values[self._places[name]]) for name in output_names]
 
 
 _TYPES = {"f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "boolean": "bool"}

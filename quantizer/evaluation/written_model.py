@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -59,8 +59,8 @@ def write_checked(
 ) -> WrittenModel:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    One of more than `MOST_RUN` bytes that was made without a profile, so that the float model never ran here,
-    is loaded and not run, which a note says.
+    A model of more than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran
+    here, is loaded and not run, which a note says.
 
     Args:
         model: the quantized model.
@@ -87,8 +87,8 @@ def load_and_run(
 
     Args:
         file: of the quantized model.
-        size: of it in bytes, external data included; above `MOST_RUN` it is loaded alone where `elements`
-            tells nothing.
+        size: of it in bytes, external data included; above `MAX_RUN_BYTES` it is loaded alone where
+            `elements` is empty.
         original: the file of the float model.
         name: what errors call the model.
         elements: how many a sample has of each input, as far as is known.
@@ -96,7 +96,7 @@ def load_and_run(
     Raises:
         ModelError: onnxruntime refuses it.
     """
-    if size <= MOST_RUN or elements:
+    if size <= MAX_RUN_BYTES or elements:
         session = open_session(_loadable(file), name)
         return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     options = session_options(1)
@@ -108,7 +108,7 @@ def load_and_run(
     )
 
 
-MOST_RUN = 512 << 20
+MAX_RUN_BYTES = 512 << 20
 """Bytes of a model that is run once, profile or not. The weights of a larger one onnxruntime would lay out
 anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a word); it is loaded, which
 maps them from the file."""
@@ -201,9 +201,11 @@ def smoke_run(
         if not message:
             return None
         failures.append((inputs, message))
-    float_session = original() if failures else None
+    if not failures:
+        return NOT_RUN
+    float_session = original()
     for inputs, message in failures:
-        if float_session is not None and not _run_error(float_session, inputs):
+        if not _run_error(float_session, inputs):
             raise ModelError(
                 f"{name}: onnxruntime runs the float model and not this one: {message}; "
                 "keep the node that it names float with --keep-float, or choose another form"
@@ -224,31 +226,23 @@ def _run_error(session: ort.InferenceSession, inputs: SmokeInputs) -> str:
 
 def _generated_inputs(session: ort.InferenceSession, elements: Mapping[str, float]) -> Iterator[SmokeInputs]:
     """Yield inputs to try; none for a model that has an input of another type than `_NUMPY` lists."""
-    inputs = [_input(value) for value in session.get_inputs()]
-    supported = [i for i in inputs if i is not None]
-    if len(supported) < len(inputs):
-        return
-    integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
-    for sizes, integer in product(_sizes(supported, elements), integers):
-        # An input that does not fit into memory, or has more than numpy's 64 dimensions, is none to try.
-        with suppress(MemoryError, ValueError):
-            yield {i.name: i.array(sizes[i.name], integer) for i in supported}
-
-
-def _input(value: Any) -> _Input | None:
-    """Return an input of a session; None for one that no array can be generated for."""
-    dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
-    if dtype is None or value.shape is None:
-        return None
-    return _Input(value.name, dtype, tuple(dim if isinstance(dim, int) else None for dim in value.shape))
-
-
-def _sizes(inputs: Sequence[_Input], elements: Mapping[str, float]) -> Iterator[dict[str, int]]:
-    """Yield the sizes of free dimensions by input: what the profile says first, then `SIZES`."""
+    inputs = []
+    for value in session.get_inputs():
+        dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
+        if dtype is None or value.shape is None:
+            return
+        shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+        inputs.append(_Input(value.name, dtype, shape))
+    # Sizes of the free dimensions, by input: those of the profile first, then `SIZES`.
     free = [i for i in inputs if i.free]
+    sizes = [dict.fromkeys((i.name for i in inputs), size) for size in (SIZES if free else SIZES[:1])]
     if any(i.name in elements for i in free):
-        yield {
+        profiled = {
             i.name: i.size(elements[i.name]) if i.name in elements else SIZE_WITHOUT_PROFILE for i in inputs
         }
-    for size in SIZES if free else SIZES[:1]:
-        yield dict.fromkeys((i.name for i in inputs), size)
+        sizes.insert(0, profiled)
+    integers = (1, 0) if any(i.dtype.kind in "iu" for i in inputs) else (1,)
+    for size, integer in product(sizes, integers):
+        # An input that does not fit into memory, or has more than numpy's 64 dimensions, cannot be tried.
+        with suppress(MemoryError, ValueError):
+            yield {i.name: i.array(size[i.name], integer) for i in inputs}

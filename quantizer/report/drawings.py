@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from .content import NoiseBudget, TensorNoiseRecord
 
-SHOWN_PARTS = 14
-"""Nodes of a waterfall; the rest is one step."""
+MAX_STEPS = 14
+"""Nodes of a waterfall that have a step of their own; the rest is one step."""
 
-WORTH_SHOWING = 0.1
+MIN_SHARE_OF_LIMIT = 0.1
 """Share of the limit from which a waterfall is drawn to the scale of the limit."""
 
 WIDTH, HEIGHT, MARGIN = 720, 260, 44
@@ -59,10 +59,10 @@ class Waterfall:
 def waterfall(budget: NoiseBudget) -> Waterfall:
     """Return the steps of the noise of an output; noise is 10**(-SQNR / 10)."""
     start, steps = 0.0, list[WaterfallStep]()
-    for part in budget.parts[:SHOWN_PARTS]:
+    for part in budget.parts[:MAX_STEPS]:
         steps.append(WaterfallStep(part.node, start, part.share, part.sqnr))
         start += part.share
-    rest = budget.parts[SHOWN_PARTS:]
+    rest = budget.parts[MAX_STEPS:]
     if rest:
         share = sum(part.share for part in rest)
         sqnr = budget.sqnr - 10.0 * math.log10(share) if share > 0.0 else None
@@ -70,9 +70,9 @@ def waterfall(budget: NoiseBudget) -> Waterfall:
     if budget.limit is None:
         return Waterfall(tuple(steps), len(rest), None, False, 1.0, ())
     used = 10.0 ** (-budget.sqnr / 10.0) / 10.0 ** (-budget.limit / 10.0)
-    width = min(used, 1.0) if used >= WORTH_SHOWING else 1.0
+    width = min(used, 1.0) if used >= MIN_SHARE_OF_LIMIT else 1.0
     marks = ((width / used, "limit"),) if used > 1.0 else ()
-    return Waterfall(tuple(steps), len(rest), used, WORTH_SHOWING <= used <= 1.0, width, marks)
+    return Waterfall(tuple(steps), len(rest), used, MIN_SHARE_OF_LIMIT <= used <= 1.0, width, marks)
 
 
 @dataclass(frozen=True)

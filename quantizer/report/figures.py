@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from ...profiles.base.presentation import size_text
 
@@ -76,13 +77,10 @@ def plural(count: int, word: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text with a sign for each character that would hide, reorder or break the text around it."""
-    return "".join(_visible(character) for character in text)
+    """Return a text with a sign for each character that would hide, reorder or break the text around it.
 
-
-def _visible(character: str) -> str:
-    code = ord(character)
-    is_control = code < 32 or 127 <= code < 160
-    if is_control or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or 0xD800 <= code <= 0xDFFF:
-        return "\N{REPLACEMENT CHARACTER}"
-    return character
+    Those are control characters, marks of direction (Unicode's bidirectional algorithm) and lone surrogates.
+    """
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text
+    )

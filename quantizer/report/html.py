@@ -74,25 +74,25 @@ NODE_KINDS = {
 }
 """Word and colour of each kind of node."""
 
-LONGEST_NAME = 96
+MAX_NAME_CHARACTERS = 96
 """Characters of a name that are shown; longer ones, which some exporters write, lose their middle."""
 
-MOST_ROWS = 1000
+MAX_LAYER_ROWS = 1000
 """Layers with a row of their own: those that add most noise or take most time; the graph has all."""
 
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Nodes of one reason that are listed."""
 
-MOST_GROUPS = 60
+MAX_GROUPS = 60
 """Groups of shared scales that are listed: those that cost a member most."""
 
-NIGHT_ROWS = 25
+MAX_DRIFT_ROWS = 25
 """Tensors of the table of all nights: those that drifted most in one of them."""
 
 NOTABLE_CLIPPING = 1e-3
 """Share of clipped values from which a tensor is marked."""
 
-WORTH_DB = 0.1
+MIN_SHOWN_LOSS_DB = 0.1
 """dB lost from which a group of shared scales is shown at once."""
 
 FAR_DB = 6.0
@@ -202,8 +202,8 @@ class Column:
 
 def name_code(name: str) -> Markup:
     """Return the name of a tensor or a node: it may break after some signs, and a long one is shortened."""
-    is_long = len(name) > LONGEST_NAME
-    half = LONGEST_NAME // 2
+    is_long = len(name) > MAX_NAME_CHARACTERS
+    half = MAX_NAME_CHARACTERS // 2
     text = escape(visible(f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}" if is_long else name))
     for sign in ("/", ".", "_"):
         text = text.replace(sign, Markup(f"{sign}<wbr>"))
@@ -276,8 +276,8 @@ def most_lost(group: SharedGroup) -> float:
 def by_cost(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[SharedGroup], int]:
     """Return the groups that cost most, those of the others that are listed, and the number of all others."""
     ranked = sorted(groups, key=lambda group: -most_lost(group))
-    dear = [group for group in ranked if most_lost(group) >= WORTH_DB][:MOST_GROUPS]
-    return dear, ranked[len(dear) : len(dear) + MOST_GROUPS], len(ranked) - len(dear)
+    dear = [group for group in ranked if most_lost(group) >= MIN_SHOWN_LOSS_DB][:MAX_GROUPS]
+    return dear, ranked[len(dear) : len(dear) + MAX_GROUPS], len(ranked) - len(dear)
 
 
 # Nodes ------------------------------------------------------------------------------------------------------
@@ -310,9 +310,9 @@ class Layers:
 def layers_shown(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> Layers:
     """Return the table of layers: bars are of what was measured, else of what is predicted."""
     order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
-    rows = layer_rows(nodes, {node.name for node in order[:MOST_ROWS]})
+    rows = layer_rows(nodes, {node.name for node in order[:MAX_LAYER_ROWS]})
     if not any(row.is_module for row in rows):
-        rows = layer_rows(order, {node.name for node in order[:MOST_ROWS]})
+        rows = layer_rows(order, {node.name for node in order[:MAX_LAYER_ROWS]})
     times: tuple[str, ...] = ()
     if run_times:
         is_measured = run_times[-1].how == "measured"
@@ -328,7 +328,7 @@ def slowest_first(
     records = {node.name: node for node in nodes}
     pairs = [(name, records.get(name)) for name in group.nodes]
     pairs.sort(key=lambda pair: -(pair[1].planned_us or 0.0) if pair[1] is not None else 0.0)
-    return pairs[:MOST_NAMES], max(0, len(pairs) - MOST_NAMES)
+    return pairs[:MAX_NAMES], max(0, len(pairs) - MAX_NAMES)
 
 
 # Drift ------------------------------------------------------------------------------------------------------
@@ -346,5 +346,5 @@ def most_drifted(nights: Sequence[DriftRecord]) -> list[tuple[str, list[TensorDr
     for night in by_night:
         for name, tensor in night.items():
             most[name] = max(most.get(name, 0.0), distance(tensor))
-    worst = sorted(most, key=lambda name: -most[name])[:NIGHT_ROWS]
+    worst = sorted(most, key=lambda name: -most[name])[:MAX_DRIFT_ROWS]
     return [(name, [night.get(name) for night in by_night]) for name in worst]

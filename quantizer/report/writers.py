@@ -71,7 +71,7 @@ SIGNS = {
     "unknown": "❔",
 }
 
-WORST = 5
+MAX_LISTED = 5
 """Tensors, changes and drifts that are listed."""
 
 
@@ -97,7 +97,14 @@ def _lines(report: Report) -> Iterator[str]:
         for g in report.gates
     ]
     yield from _table(("gate", "limit", "result", "where"), gates)
-    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), _worst(report))
+    worst = sorted(
+        (r for r in report.tensor_noise if r.sqnr is not None and not r.is_equalized),
+        key=lambda record: record.sqnr or 0.0,
+    )
+    tensors = [
+        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured)) for r in worst[:MAX_LISTED]
+    ]
+    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), tensors)
     yield from _drift(report)
     yield from _changes(report)
 
@@ -122,21 +129,6 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
     yield from ((fact.name, _text(fact.text)) for fact in report.facts)
 
 
-def _worst(report: Report) -> list[tuple[str, ...]]:
-    known = [
-        (r.estimated if r.measured is None else r.measured, r)
-        for r in report.tensor_noise
-        if not r.is_equalized
-    ]
-    ranked = sorted(
-        ((v, at, r) for at, (v, r) in enumerate(known) if v is not None), key=lambda found: found[:2]
-    )
-    return [
-        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured))
-        for _, _, r in ranked[:WORST]
-    ]
-
-
 def _drift(report: Report) -> Iterator[str]:
     for night in report.drift:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"
@@ -148,7 +140,7 @@ def _drift(report: Report) -> Iterator[str]:
                 percent_text(t.clipping),
                 f"{t.range_growth:.3g}",
             )
-            for t in night.tensors[:WORST]
+            for t in night.tensors[:MAX_LISTED]
         ]
         yield from _table(("tensor", "JS distance", "clipped", "range growth"), rows)
 
@@ -158,7 +150,7 @@ def _changes(report: Report) -> Iterator[str]:
     if not helpful or report.verdict.level in ("good", "passed"):
         return
     yield "<details><summary>What to try</summary>\n"
-    for change in helpful[:WORST]:
+    for change in helpful[:MAX_LISTED]:
         reached = reached_sqnr(change, report.outputs)
         parts = [] if change.gained is None else [f"{change.gained:+.1f} dB"]
         parts = [f"{part} to {reached:.1f}" for part in parts] if reached is not None else parts
@@ -173,10 +165,10 @@ def _changes(report: Report) -> Iterator[str]:
 def _table(
     header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
 ) -> Iterator[str]:
-    found = list(rows)
-    if found:
+    lines = list(rows)
+    if lines:
         yield ""
-        for line in (header, ["---"] * len(header), *found):
+        for line in (header, ["---"] * len(header), *lines):
             yield f"| {' | '.join(line)} |"
         yield ""
 

@@ -71,33 +71,34 @@ def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
     return ranked.picked(np.array(kept, np.int64))
 
 
-def matches(found: Boxes, wanted: Boxes, least: float) -> Ints:
-    """Return the true box that each found one is, int64 of shape [found]; -1 for a false one.
+def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
+    """Return the true box that each detected one matches, int64 of shape [detected]; -1 for a false one.
 
-    As COCO's evaluation matches: the best first, each takes the free one that it overlaps most, of the same
-    class and at an IoU of at least `least`; crowds are no matches.
+    As in COCO's evaluation the best come first, and each takes the free true box that it overlaps most, of
+    the same class and at an IoU of at least `min_iou`; crowds are no matches.
     """
-    matched = np.full(len(found.scores), -1, np.int64)
-    if not len(found.scores) or not len(wanted.scores):
+    matched = np.full(len(detected.scores), -1, np.int64)
+    if not len(detected.scores) or not len(true.scores):
         return matched
-    same = found.classes[:, None] == wanted.classes[None, :]
-    overlap = np.where(same & ~wanted.crowd[None, :], overlaps(found.corners, wanted.corners), -1.0)
-    free = np.ones(len(wanted.scores), bool)
-    for at in np.argsort(-found.scores, kind="stable"):
+    same = detected.classes[:, None] == true.classes[None, :]
+    overlap = np.where(same & ~true.crowd[None, :], overlaps(detected.corners, true.corners), -1.0)
+    free = np.ones(len(true.scores), bool)
+    for at in np.argsort(-detected.scores, kind="stable"):
         best = int(np.argmax(np.where(free, overlap[at], -1.0)))
-        if free[best] and overlap[at, best] >= least:
+        if free[best] and overlap[at, best] >= min_iou:
             free[best] = False
             matched[at] = best
     return matched
 
 
-def in_crowds(found: Boxes, wanted: Boxes, least: float) -> npt.NDArray[np.bool_]:
+def in_crowds(detected: Boxes, true: Boxes, min_share: float) -> npt.NDArray[np.bool_]:
     """Return which boxes lie in a crowd of their class, by the share of the box that is in it."""
-    crowd = wanted.picked(wanted.crowd)
+    crowd = true.picked(true.crowd)
     if not len(crowd.scores):
-        return np.zeros(len(found.scores), np.bool_)
-    a, b = found.corners[:, None, :], crowd.corners[None, :, :]
+        return np.zeros(len(detected.scores), np.bool_)
+    a, b = detected.corners[:, None, :], crowd.corners[None, :, :]
     sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0, None)
-    size = np.clip(found.corners[:, 2:] - found.corners[:, :2], 0.0, None).prod(axis=-1)
-    inside = sides.prod(axis=-1) / np.maximum(size[:, None], 1e-12) >= least
-    return np.asarray((inside & (found.classes[:, None] == crowd.classes[None, :])).any(axis=1), np.bool_)
+    size = np.clip(detected.corners[:, 2:] - detected.corners[:, :2], 0.0, None).prod(axis=-1)
+    inside = sides.prod(axis=-1) / np.maximum(size[:, None], 1e-12) >= min_share
+    same = detected.classes[:, None] == crowd.classes[None, :]
+    return np.asarray((inside & same).any(axis=1), np.bool_)

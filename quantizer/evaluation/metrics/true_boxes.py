@@ -53,7 +53,7 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
         raise ConfigError(
             f"metric '{source.metric.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
         )
-    placement = _recipe(source.data) if given is None else str(given)
+    placement = _placement_of_recipe(source.data) if given is None else str(given)
     if path.is_dir() or is_data_yaml(str(path)):
         return _yolo(source, path, placement)
     if path.suffix.lower() == ".json":
@@ -64,7 +64,7 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
     )
 
 
-def _recipe(data: DataLike | None) -> str | None:
+def _placement_of_recipe(data: DataLike | None) -> str | None:
     """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
     if not isinstance(data, PreprocessedData) or data.preprocess is None:
         return None
@@ -151,19 +151,15 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         placement = "input" if all(size == target for size in sizes) else "letterbox"
     boxes = []
     for entries, size in zip(listed.values(), sizes, strict=True):
-        found = _coco_boxes(entries, classes)
-        boxes.append(replace(found, corners=placed(found.corners, size, target, placement)))
+        corners = np.array([entry.bbox for entry in entries], np.float64).reshape(-1, 4)
+        corners[:, 2:] += corners[:, :2]
+        numbers = np.array([classes[entry.category_id] for entry in entries], np.int64)
+        crowd = np.array([bool(entry.iscrowd) for entry in entries], np.bool_)
+        boxes.append(replace(boxes_of(placed(corners, size, target, placement), numbers), crowd=crowd))
     listed_names = [image.file_name or str(image.id) for image in record.images]
     return _by_name_or_order(
         str(path), boxes, listed_names, f"true boxes of pictures in placement {placement}"
     )
-
-
-def _coco_boxes(entries: Sequence[_Annotation], classes: Mapping[int, int]) -> Boxes:
-    boxes = np.array([entry.bbox for entry in entries], np.float64).reshape(-1, 4)
-    boxes[:, 2:] += boxes[:, :2]
-    found = boxes_of(boxes, np.array([classes[entry.category_id] for entry in entries], np.int64))
-    return replace(found, crowd=np.array([bool(entry.iscrowd) for entry in entries], np.bool_))
 
 
 def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], note: str) -> TrueBoxes:
@@ -227,7 +223,10 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         pictures, key_of = {}, stems(str(folder))
         advice = f"name each after its sample, as in {next(iter(files))}.txt"
     if where is not None:
-        pictures = _pictures_by_stem(Path(str(where)))
+        images = Path(str(where))
+        if not images.is_dir():
+            raise DataError(f"{images}: no such folder of pictures; check the path")
+        pictures = {f.stem: f for f in sorted(images.iterdir()) if f.suffix.lower() in SUFFIXES}
     target = input_size(source)
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
@@ -235,7 +234,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
             f"metric '{source.metric.text}': a letterbox needs the sizes of the pictures; name their folder "
             f"as in {source.metric.kind.name}:images=DIR"
         )
-    known: list[str] = []
+    samples_with_boxes = 0
 
     def of(place: Place, rows: int) -> list[Boxes]:
         if rows != 1:
@@ -243,24 +242,18 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         key = key_of(place.name)
         if key not in files:  # a picture without objects has no file
             return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
-        known.append(key)
+        nonlocal samples_with_boxes
+        samples_with_boxes += 1
         size = target if placement in ("stretch", "input") else _picture_size(pictures, key)
-        found = _read_yolo(files[key])
-        corners = placed(found.corners * np.tile(size, 2), size, target, placement or "stretch")
-        return [replace(found, corners=corners)]
+        shares = _read_yolo(files[key])
+        corners = placed(shares.corners * np.tile(size, 2), size, target, placement or "stretch")
+        return [replace(shares, corners=corners)]
 
     def check(rows: int, cut: bool) -> None:
-        if not known:
+        if not samples_with_boxes:
             raise DataError(f"{folder}: no file has the name of a sample; {advice}")
 
     return TrueBoxes(of, check, f"true boxes are shares of pictures in placement {placement}")
-
-
-def _pictures_by_stem(path: Path) -> dict[str, Path]:
-    """Return the pictures of a folder by their names without suffix; {} for one of other files."""
-    if not path.is_dir():
-        raise DataError(f"{path}: no such folder of pictures; check the path")
-    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in SUFFIXES}
 
 
 def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from qprof_onnx.profiles.samples.values import InputSpec, Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.excerpts import SIDE, Excerpt, excerpt_of, png
+from qprof_onnx.quantizer.evaluation.excerpts import MAX_PICTURE_SIDE, Excerpt, excerpt_of, png
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -48,7 +48,7 @@ def test_an_output_without_classes_says_the_value_that_differs_most() -> None:
 @pytest.mark.parametrize(
     ("shape", "mode", "size"),
     [
-        ((2, 3, 200, 100), "RGB", (SIDE // 2, SIDE)),
+        ((2, 3, 200, 100), "RGB", (MAX_PICTURE_SIDE // 2, MAX_PICTURE_SIDE)),
         ((2, 32, 24, 3), "RGB", (24, 32)),
         ((2, 1, 8, 8), "L", (8, 8)),
         ((2, 40, 60), "L", (60, 40)),

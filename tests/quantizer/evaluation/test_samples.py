@@ -1,7 +1,12 @@
 import math
 
 import numpy as np
-from qprof_onnx.quantizer.evaluation.compare import SHOWN, SampleDifference, most_different, sample_difference
+from qprof_onnx.quantizer.evaluation.compare import (
+    MAX_WORST_SAMPLES,
+    SampleDifference,
+    most_different,
+    sample_difference,
+)
 
 ONES = np.ones((1, 4), np.float32)
 
@@ -29,4 +34,6 @@ def test_the_worst_samples_are_kept_whatever_their_number() -> None:
     found: tuple[SampleDifference, ...] = ()
     for number in (7, 3, 9, 1, 8, 2, 6, 4):
         found = most_different(found, SampleDifference(f"{number}.npz", "y", float(number)))
-    assert [one.sample for one in found] == [f"{number}.npz" for number in (1, 2, 3, 4, 6)][:SHOWN]
+    assert [one.sample for one in found] == [f"{number}.npz" for number in (1, 2, 3, 4, 6)][
+        :MAX_WORST_SAMPLES
+    ]

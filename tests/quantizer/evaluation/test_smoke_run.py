@@ -90,7 +90,7 @@ def test_a_large_model_is_loaded_and_not_run_and_the_result_says_so(
         raise ModelError("it was run")
 
     monkeypatch.setattr(written_model, "smoke_run", fails)
-    monkeypatch.setattr(written_model, "MOST_RUN", 100)
+    monkeypatch.setattr(written_model, "MAX_RUN_BYTES", 100)
     recipe = load_recipe(None, {"mode": "weight-only"})
     result = write_quantized(tmp_path / "m.onnx", None, tmp_path / "q.onnx", recipe=recipe)
     assert any("it was loaded and not run" in note for note in result.notes)
