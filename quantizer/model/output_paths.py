@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,14 +42,14 @@ class FilesRead:
 
     def weights(self) -> set[Path]:
         """Return the files of external data of the models; none of a model that cannot be read."""
-        found: set[Path] = set()
+        files: set[Path] = set()
         for model in self.models:
             if isinstance(model, ir.Model):
-                found |= weight_files(model)
+                files |= weight_files(model)
             elif isinstance(model, str | os.PathLike):
                 with suppress(OSError, ModelError):
-                    found |= external_files(model_in(model))
-        return found
+                    files |= external_files(model_in(model))
+        return files
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
@@ -77,9 +76,8 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         if any(_is_same(target.file, other) for other in taken):
             raise ConfigError(f"{output}: is another output of this command already; choose another name")
         taken.append(target.file)
-        for what, is_over in _inputs(read):
-            if is_over(target.file):
-                raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
+        if what := _overwritten(target.file, read):
+            raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
 
 
 def _check_folder(output: str | os.PathLike[str], target: Destination) -> None:
@@ -90,20 +88,28 @@ def _check_folder(output: str | os.PathLike[str], target: Destination) -> None:
         raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
 
 
-def _inputs(read: FilesRead) -> Iterator[tuple[str, Callable[[Path], bool]]]:
-    """Yield what is read, in words, and the function that says whether an output would be written over it."""
+def _overwritten(file: Path, read: FilesRead) -> str:
+    """Return what of the files that are read an output would be written over, in words; "" for none."""
     for model in _paths(read.models):
         with suppress(ModelError):
-            yield "the model", partial(_is_same, other=model_in(model))
-    yield "a file of the model's weights", partial(_is_weights, read=read)
-    recipes = (recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData))
+            if _is_same(file, model_in(model)):
+                return "the model"
+    if file.exists() and any(_is_same(file, data) for data in read.weights()):
+        return "a file of the model's weights"
+    recipes = [recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData)]
     for path in _paths((*read.files, *recipes)):
-        yield f"'{path}'", partial(_is_same, other=path)
+        if _is_same(file, path):
+            return f"'{path}'"
     for data in _paths(map(_named, read.data)):
-        if is_function(os.fspath(data)):
-            yield f"the module of {data}", partial(_is_module, source=data)
-        else:
-            yield f"a sample of '{data}'", partial(_is_sample, folder=data)
+        if not is_function(os.fspath(data)):
+            if _is_sample(file, data):
+                return f"a sample of '{data}'"
+            continue
+        with suppress(OSError):
+            module = module_file(os.fspath(data))
+            if module is not None and _is_same(file, module):
+                return f"the module of {data}"
+    return ""
 
 
 def _named(data: object) -> object:
@@ -131,17 +137,6 @@ def _is_same(file: Path, other: Path) -> bool:
 def _is_same_entry(file: Path, other: Path) -> bool:
     """Tell hard links, which are two entries, from two ways to write one name."""
     return file.name.casefold() == other.name.casefold() and os.path.samefile(file.parent, other.parent)
-
-
-def _is_weights(file: Path, read: FilesRead) -> bool:
-    return file.exists() and any(_is_same(file, data) for data in read.weights())
-
-
-def _is_module(file: Path, source: Path) -> bool:
-    with suppress(OSError):
-        found = module_file(os.fspath(source))
-        return found is not None and _is_same(file, found)
-    return False
 
 
 def _is_sample(file: Path, folder: Path) -> bool:

@@ -19,16 +19,16 @@ from ...profiles.runtime.external_weights import load_weights
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
 
-KEEP_EXTERNAL = 256 << 20
+MIN_EXTERNAL_MODEL_BYTES = 256 << 20
 """A model that came with external data keeps it outside when its weights have at least this many bytes."""
 
-LONGEST_NAME = 255
+MAX_NAME_BYTES = 255
 """Bytes of the name of a file that every common system takes."""
 
 DIGITS = 16
 """Of the digest in the name of a file of weights."""
 
-SMALLEST_EXTERNAL = 1024
+MIN_EXTERNAL_BYTES = 1024
 """Initialisers of fewer bytes stay in the model file, where shape inference of other tools sees them."""
 
 
@@ -132,45 +132,42 @@ def _with_length(size: int) -> int:
 
 def _one_file(model: ir.Model, external: bool, is_stream: bool) -> bool:
     total = sum(tensor.nbytes for tensor in _constants(model))
-    outside = (external or has_external_data(model)) and total >= KEEP_EXTERNAL and not is_stream
+    outside = (external or has_external_data(model)) and total >= MIN_EXTERNAL_MODEL_BYTES and not is_stream
     return total < PROTOBUF_LIMIT and not outside
 
 
 def _write_with_data(model: ir.Model, file: Path, name: str) -> str:
     """Write a model and its weights, in the folder of `file`; return the name of the file of weights."""
     copy, first = model.clone(), file.with_name("weights")
-    load_weights(copy, SMALLEST_EXTERNAL)
-    ir.external_data.unload_from_model(copy, file.parent, first.name, size_threshold_bytes=SMALLEST_EXTERNAL)
+    load_weights(copy, MIN_EXTERNAL_BYTES)
+    ir.external_data.unload_from_model(copy, file.parent, first.name, size_threshold_bytes=MIN_EXTERNAL_BYTES)
     with open(first, "rb") as weights:
         data = _data_name(name, hashlib.file_digest(weights, "sha256").hexdigest())
     first.rename(file.with_name(data))
     for graph in copy.graphs():
         for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _moved(value.const_value, data)
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                value.const_value = ir.ExternalTensor(
+                    data,
+                    tensor.offset,
+                    tensor.length,
+                    tensor.dtype,
+                    shape=tensor.shape,
+                    name=tensor.name or "",
+                    doc_string=tensor.doc_string,
+                    metadata_props=tensor.metadata_props,
+                    base_dir=tensor.base_dir,
+                )
     file.write_bytes(_serialized(copy))
     return data
-
-
-def _moved(tensor: ir.ExternalTensor, data: str) -> ir.ExternalTensor:
-    return ir.ExternalTensor(
-        data,
-        tensor.offset,
-        tensor.length,
-        tensor.dtype,
-        shape=tensor.shape,
-        name=tensor.name or "",
-        doc_string=tensor.doc_string,
-        metadata_props=tensor.metadata_props,
-        base_dir=tensor.base_dir,
-    )
 
 
 def _data_name(name: str, digest: str) -> str:
     """Return the name of the file of weights of a model, whose own name may be as long as names can be."""
     end = f".{digest[:DIGITS]}.data"
     readable = os.fsencode(name).decode("utf-8", "replace").replace("\N{REPLACEMENT CHARACTER}", "_")
-    return readable.encode()[: LONGEST_NAME - len(end)].decode("utf-8", "ignore") + end
+    return readable.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore") + end
 
 
 def _old_data(file: Path) -> list[Path]:

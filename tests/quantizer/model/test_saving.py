@@ -126,7 +126,7 @@ def test_weights_that_are_in_use_are_written(
     keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 1 << 30)
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", keep)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", keep)
     proto = ir.to_proto(model(0))
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "small"))
     onnx.save_model(
