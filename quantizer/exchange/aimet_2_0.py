@@ -23,6 +23,7 @@ from ...profiles.base.errors import MalformedError
 from ..numerics.affine import TYPES, QuantParams
 from .encodings import (
     FLOAT,
+    MAX_WHOLE,
     Entry,
     add_entry,
     collect_params,
@@ -75,7 +76,7 @@ def _entry(mapping: Mapping[str, object], where: str) -> Entry:
     if scale is None:
         return left_out("its scales are quantized to a float type")
     points = _numbers(mapping.get("y_zero_point", 0), f"{where}: y_zero_point")
-    if np.any(np.abs(points) >= 1 << 40):
+    if np.any(np.abs(points) >= MAX_WHOLE):
         raise MalformedError(f"{where}: y_zero_point is too large")
     if np.any(points != np.rint(points)):
         return left_out("its zero points are fractions")

@@ -30,6 +30,7 @@ from ..numerics.affine import (
     quantize,
 )
 from ..operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
+from ..planning.parameters import TANH_SCALE
 from ..prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ..prepare.constant_folding import lift_constants
 from ..prepare.float16 import widen
@@ -255,7 +256,7 @@ def _read_quantize(node: ir.Node, walk: _Walk) -> None:
     data, params = node.inputs[0], _params_of(node)
     assert data is not None
     if node in walk.tanhs:
-        params = QuantParams((1.0 / 128.0,), (params.qtype.low + 128,), params.qtype)
+        params = QuantParams((TANH_SCALE,), (params.qtype.low + 128,), params.qtype)
     value = walk.source(data)
     constant = constant_of(value)
     if constant is not None:

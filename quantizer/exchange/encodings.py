@@ -29,9 +29,9 @@ _STRICT = "symmetric without the lowest value: read with zero_point 0"
 """AIMET's `use_strict_symmetric` has the integers -127 to 127, written as 0 to 254 with offset -127. They are
 those of zero point 0, with which kernels take them. Only an offset of what the file calls symmetric is this:
 a zero point of ONNX, or an offset of an asymmetric range that is nearly symmetric, is what it says."""
-_TOO_LARGE = 1 << 40
-"""Of a whole number: no offset, zero point or size is near it."""
-_MOST_BITS = 64
+MAX_WHOLE = 1 << 40
+"""Whole numbers of this size are refused: no offset, zero point or size is near it."""
+_MAX_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def whole_at(value: object, where: str) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise MalformedError(f"{where} must be a whole number")
-    if not abs(value) < _TOO_LARGE:
+    if not abs(value) < MAX_WHOLE:
         raise MalformedError(f"{where} is too large, or no number")
     if value != int(value):
         raise MalformedError(f"{where} is {value}, which is not whole")
@@ -190,7 +190,7 @@ def bits_at(value: object, where: str) -> int:
         MalformedError: it is none.
     """
     bits = whole_at(value, where)
-    if not 1 <= bits <= _MOST_BITS:
+    if not 1 <= bits <= _MAX_BITS:
         raise MalformedError(f"{where} is {bits}, which is no width of an integer")
     return bits
 

@@ -19,7 +19,7 @@ from ...profiles.base.output_files import text_of
 from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
 from ...profiles.records.histogram import EqualBins, UnknownBins
 from ...profiles.records.profile import Profile
-from .foreign import ForeignRanges
+from .foreign import FLOAT32_MAX, ForeignRanges
 
 GlowEntry = tuple[str, EqualBins]
 """Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
@@ -30,12 +30,13 @@ TOOL = "Glow "
 ADVICE = "check that a Glow of this decade wrote it completely, or profile the model again"
 
 _WRAP_COLUMN = 70
+"""Glow's writer breaks a list after the comma that passes this column."""
 
 _FLOW_COLUMN = 19
+"""Column in which the values of an entry begin."""
 
 _QUOTED_WORDS = {"null", "Null", "NULL", "~", "true", "True", "TRUE", "false", "False", "FALSE"}
-
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""Names that YAML would read as something else than text."""
 
 
 def recognises(data: bytes) -> bool:
@@ -224,7 +225,7 @@ def _entry(item: object, where: str) -> GlowEntry:
 
 
 def _float32(value: float, where: str) -> float:
-    if abs(value) > _FLOAT32_MAX:
+    if abs(value) > FLOAT32_MAX:
         raise MalformedError(f"{where} is {value}, beyond float32", ADVICE)
     return float(np.float32(value))
 
@@ -234,7 +235,7 @@ def _count(word: object, where: str) -> float:
         count = float(word) if isinstance(word, str | int | float) else math.nan
     except (ValueError, OverflowError):
         count = math.nan
-    if not 0 <= count <= _FLOAT32_MAX:
+    if not 0 <= count <= FLOAT32_MAX:
         raise MalformedError(f"{where}: '{word}' is not a count", ADVICE)
     return count
 
@@ -277,7 +278,7 @@ def _quoted(text: str) -> str:
 
 
 def _fixed(value: float) -> str:
-    clipped = min(max(value, -_FLOAT32_MAX), _FLOAT32_MAX)
+    clipped = min(max(value, -FLOAT32_MAX), FLOAT32_MAX)
     text = f"{float(np.float32(clipped)):.126f}".rstrip("0")
     return text + "0" if text.endswith(".") else text
 

@@ -57,9 +57,8 @@ def signed_equivalent(params: QuantParams) -> QuantParams:
     """Return the same quantization in the signed type of the same width: all integers less 2**(bits-1)."""
     if params.qtype.signed:
         return params
-    middle = 1 << (params.qtype.bits - 1)
     signed = TYPES[params.qtype.name.removeprefix("u")]
-    return replace(params, qtype=signed, zero_point=params.zero_point - middle)
+    return replace(params, qtype=signed, zero_point=params.zero_point + signed.low)
 
 
 def tensor_type(shape: Shape, element: str) -> str:
@@ -77,9 +76,12 @@ def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
 
     Source: MLIR, documentation of the quant dialect.
     """
-    storage = _storage(params)
+    qtype, width = params.qtype, TYPES[params.qtype.storage].bits
+    storage = f"{'i' if qtype.signed else 'u'}{width}"
+    if width != qtype.bits:
+        storage += f"<{qtype.low}:{qtype.high}>"
     numbers = zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
-    pairs = [_pair(scale, zero_point) for scale, zero_point in numbers]
+    pairs = [f"{float_text(scale)}:{point}" if point else float_text(scale) for scale, point in numbers]
     if params.axis is None:
         return f"!quant.uniform<{storage}:{expressed}, {pairs[0]}>"
     if params.block_size is None:
@@ -89,18 +91,6 @@ def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
     blocks = ", ".join(f"{axis}:{size}" for axis, size in enumerate(sizes))
     grid = np.asarray(pairs, object).reshape(params.grid_shape(tuple(dims)))
     return f"!quant.uniform<{storage}:{expressed}:{{{blocks}}}, {_nested(grid)}>"
-
-
-def _storage(params: QuantParams) -> str:
-    qtype = params.qtype
-    width = TYPES[qtype.storage].bits
-    name = f"{'i' if qtype.signed else 'u'}{width}"
-    return name if width == qtype.bits else f"{name}<{qtype.low}:{qtype.high}>"
-
-
-def _pair(scale: float, zero_point: int) -> str:
-    text = float_text(scale)
-    return f"{text}:{zero_point}" if zero_point else text
 
 
 def _nested(grid: np.ndarray) -> str:
@@ -121,12 +111,9 @@ def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:
 
 def symbol(name: str) -> str:
     """Return a name as MLIR's quoted symbol."""
-    return '@"' + "".join(_escaped(byte) for byte in name.encode("utf-8", "backslashreplace")) + '"'
-
-
-def _escaped(byte: int) -> str:
-    char = chr(byte)
-    return char if " " <= char <= "~" and char not in '"\\' else f"\\{byte:02X}"
+    characters = (chr(byte) for byte in name.encode("utf-8", "backslashreplace"))
+    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\{ord(c):02X}" for c in characters)
+    return f'@"{"".join(plain)}"'
 
 
 def _comment(text: str) -> str:

@@ -32,13 +32,11 @@ from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import NONE, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
+from ..planning.parameters import TANH_SCALE
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.forms import FORMS
 from ..targets.target import Recipe, lut_implementation
-
-TANH_SCALE = 1.0 / 128.0
-"""The scale in which the sigmoid look-up table gives tanh."""
 
 
 @dataclass(frozen=True)

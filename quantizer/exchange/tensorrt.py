@@ -19,7 +19,7 @@ from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
 from .foreign import ForeignRanges, some_of, symmetric_ranges, unique
 
-LEVELS = 127
+MAX_LEVEL = 127
 """The largest quantized value, which stands for the largest magnitude."""
 
 HEADER = re.compile(r"TRT-([0-9A-Za-z]+)-([0-9A-Za-z]+)\s*")
@@ -28,7 +28,7 @@ UNNAMED = "(Unnamed "
 
 ADVICE = "give the cache as TensorRT wrote it, or calibrate again"
 
-WRITTEN = "TRT-100300-EntropyCalibration2"
+FIRST_LINE = "TRT-100300-EntropyCalibration2"
 """First line of the files written here."""
 
 
@@ -58,7 +58,7 @@ def read(data: bytes, where: str) -> ForeignRanges:
         notes.append(f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}")
     if empty:
         notes.append(f"left out {len(empty)} tensors whose scale is 0: {some_of(empty)}")
-    limits = {name: s * LEVELS for name, s in scales.items() if name not in unnamed and s != 0.0}
+    limits = {name: s * MAX_LEVEL for name, s in scales.items() if name not in unnamed and s != 0.0}
     tool = f"TensorRT {version_text(header[1])} ({header[2]})"
     return ForeignRanges(symmetric_ranges(limits), tool, tuple(notes))
 
@@ -92,11 +92,11 @@ def write(profile: Profile, model: ir.Model) -> str:
     Raises:
         ProfileError: a name holds an end of line, which a cache cannot hold.
     """
-    lines, empty = [WRITTEN], []
+    lines, empty = [FIRST_LINE], []
     for name, tensor in profile.items():
         if "\n" in name or "\r" in name:
             raise ProfileError(f"tensor '{name}': its name holds an end of line; rename the tensor")
-        digits = struct.pack(">f", max(abs(tensor.minimum), abs(tensor.maximum)) / LEVELS).hex()
+        digits = struct.pack(">f", max(abs(tensor.minimum), abs(tensor.maximum)) / MAX_LEVEL).hex()
         if digits == "00000000":
             empty.append(name)
         else:
@@ -104,7 +104,7 @@ def write(profile: Profile, model: ir.Model) -> str:
     if empty:
         note(f"left out {len(empty)} tensors that are always 0: {some_of(empty)}")
     note(
-        f"the first line is {WRITTEN}: TensorRT takes a cache of its own version and calibrator only, so set "
-        "there what you use (8.6.1 is TRT-8601)"
+        f"the first line is {FIRST_LINE}: TensorRT takes a cache of its own version and calibrator only, so "
+        "set there what you use (8.6.1 is TRT-8601)"
     )
     return "\n".join(lines) + "\n"
