@@ -21,7 +21,7 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, Option, options_of
-from ..quantizer.api.precision import PRECISION_NAMES, precision_named, settings_with
+from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions
 from ..quantizer.targets.config import QuantConfig
 from .console import (

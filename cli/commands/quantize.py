@@ -11,8 +11,7 @@ import click
 
 from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
-from ...quantizer.api.options import OF_JUDGING, QuantizeOptions
-from ...quantizer.api.precision import MIXED, PRECISIONS
+from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
 from ..console import (

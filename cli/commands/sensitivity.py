@@ -139,13 +139,13 @@ def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
 
 def _advice(result: Sensitivities) -> Iterator[str]:
     """Yield the options that keep float the nodes that recover most."""
-    from ...quantizer.search.sensitivity import WORTH_DB
+    from ...quantizer.search.sensitivity import MIN_RECOVERED_DB
 
     if result.keep_float:
         yield "to keep float the nodes that recover most (each measured by itself):"
         yield "  " + " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
     else:
-        yield f"no node recovers {WORTH_DB:g} dB or more when only that node is kept float"
+        yield f"no node recovers {MIN_RECOVERED_DB:g} dB or more when only that node is kept float"
 
 
 def _row(node: NodeSensitivity) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
 from ..search import sensitivity as analysis
-from ..search.sensitivity import LIMIT, Sensitivities, SensitivityRun
+from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
@@ -187,11 +187,9 @@ def sensitivity(
             samples_of(data, others.get("transform"), others.get("preprocess")),
             recipe=given.recipe(target),
             plan_path=plan,
-            run=SensitivityRun(
-                others.get("limit", LIMIT),
-                others.get("threads", 0),
-                others.get("class_axis"),
-                others.get("provider", "cpu"),
-            ),
+            limit=others.get("limit", DEFAULT_SAMPLES),
+            threads=others.get("threads", 0),
+            class_axis=others.get("class_axis"),
+            provider=others.get("provider", "cpu"),
             progress=stages(asked_for(others.get("progress")))("measuring"),
         )

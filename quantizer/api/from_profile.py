@@ -48,7 +48,7 @@ from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile
 from ..search.closed_loop import can_run_on_samples, plan_held_on_samples
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
-from ..search.speed_check import SpeedCheck, Subject, check_speed
+from ..search.speed_check import SpeedCheck, check_speed
 from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, size_in_bytes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -149,12 +149,12 @@ def write_quantized(
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
         if speed is not None and speed.min_speedup is not None:
-            planned, speed_check = check_speed(Subject(path, facts), planned, speed)
+            planned, speed_check = check_speed(path, facts, planned, speed)
         elif speed is not None:
             faster: tuple[PlannedModel, SpeedCheck | None] | None = None
             step = "check of speed (the model may be slower than float)"
             with left_out_steps() as left_out, improvement(step, PlanError):
-                faster = check_speed(Subject(path, facts), planned, speed)
+                faster = check_speed(path, facts, planned, speed)
             planned, speed_check = faster or (planned.with_notes(left_out), None)
 
         # Rounding with samples, and the samples on which the estimate is held against the written model.

@@ -27,8 +27,7 @@ from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
 from .keywords import PathLike, QuantizeKeywords, SortedKeywords, TargetLike, sorted_keywords
-from .options import OF_JUDGING, QuantizeOptions
-from .precision import Precision, precision_named, settings_with
+from .options import OF_JUDGING, Precision, QuantizeOptions, precision_named, settings_with
 from .results import QuantizeResult, quantized_name
 from .sources import in_memory, names_samples, samples_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
-from ...profiles.base.progress import Shown, asked_for, stages
+from ...profiles.base.progress import asked_for, stages
 from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
 from ..evaluation.metrics.score import reads_truth
@@ -16,8 +16,8 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import load_plan
 from ..prepare.prepare import ProfileLike
 from ..search import tune as search
+from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
-from ..search.trial import OnTrial
 from .keywords import TargetLike, TuneKeywords, sorted_keywords
 from .results import TuneResult, quantized_name
 from .sources import in_memory, labels_file, samples_of
@@ -67,6 +67,14 @@ def tune(
     )
     save_plan, state = others.get("save_plan"), others.get("state")
     check_outputs([output, save_plan, state], read)
+    item_reading, holdout = (others.get("transform"), others.get("preprocess")), others.get("holdout_data")
+    show_progress, on_trial = stages(asked_for(others.get("progress")))("tuning"), others.get("on_trial")
+
+    def after_trial(number: int, trial: Trial, resumed: bool) -> None:
+        show_progress(number, None)
+        if on_trial is not None:
+            on_trial(number, trial, resumed)
+
     classes = not reads_truth(others.get("metric"))
     with (
         model_file(model) as path,
@@ -79,11 +87,20 @@ def tune(
         found = search.tune(
             path,
             profile,
-            _tuning_data(data, others, labels_path, holdout_path),
+            TuningData(
+                samples_of(data, *item_reading),
+                labels=labels_path,
+                output=others.get("scored_output"),
+                class_axis=others.get("class_axis"),
+                metric=others.get("metric"),
+                holdout_data=None if holdout is None else samples_of(holdout, *item_reading),
+                holdout_labels=holdout_path,
+                limit=others.get("limit"),
+            ),
             quality,
             recipe=recipe,
             files=TuneFiles(written, plan_file, None if state is None else Path(state)),
-            on_trial=_told(others.get("on_trial"), others.get("progress")),
+            on_trial=after_trial,
         )
         plan = load_plan(plan_file) if found.best is not None else None
         quantized = in_memory(load_model(written)) if found.target_met else None
@@ -92,32 +109,4 @@ def tune(
         plan=plan,
         quantized=quantized,
         read=read,
-    )
-
-
-def _told(on_trial: OnTrial | None, progress: Shown) -> OnTrial:
-    """Return what is called after each trial: the caller's function, and progress."""
-    shown = stages(asked_for(progress))("tuning")
-
-    def told(number: int, trial: Any, resumed: bool) -> None:
-        shown(number, None)
-        if on_trial is not None:
-            on_trial(number, trial, resumed)
-
-    return told
-
-
-def _tuning_data(
-    data: DataSource, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
-) -> TuningData:
-    made, holdout = (others.get("transform"), others.get("preprocess")), others.get("holdout_data")
-    return TuningData(
-        samples_of(data, *made),
-        labels=labels,
-        output=others.get("scored_output"),
-        class_axis=others.get("class_axis"),
-        metric=others.get("metric"),
-        holdout_data=None if holdout is None else samples_of(holdout, *made),
-        holdout_labels=holdout_labels,
-        limit=others.get("limit"),
     )

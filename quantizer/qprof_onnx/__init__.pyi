@@ -30,10 +30,10 @@ from .quantizer.api.explanation import TensorExplanation as TensorExplanation
 from .quantizer.api.explanation import explain as explain
 from .quantizer.api.keywords import RunOptions as RunOptions
 from .quantizer.api.options import DriftLimits as DriftLimits
-from .quantizer.api.precision import Int8 as Int8
-from .quantizer.api.precision import Int8Dynamic as Int8Dynamic
-from .quantizer.api.precision import Mixed as Mixed
-from .quantizer.api.precision import WeightOnly as WeightOnly
+from .quantizer.api.options import Int8 as Int8
+from .quantizer.api.options import Int8Dynamic as Int8Dynamic
+from .quantizer.api.options import Mixed as Mixed
+from .quantizer.api.options import WeightOnly as WeightOnly
 from .quantizer.api.profiling import dump_profile as dump_profile
 from .quantizer.api.profiling import instrument as instrument
 from .quantizer.api.profiling import merge as merge

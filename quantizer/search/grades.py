@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
+from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
+from ..evaluation.metrics.score import Score
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
 
@@ -44,22 +46,6 @@ fewest answers that show it."""
 SMALL_DROP, CERTAIN_DROP, LARGE_DROP = 1.0, 0.5, 2.0
 """Points: a drop that is surely below the first is good; one that is surely above the second is fair, or poor
 if it was more than the third."""
-
-
-class Drop(Protocol):
-    """What labels or a metric show: a drop in percentage points with its 95 % interval."""
-
-    @property
-    def drop(self) -> float:
-        """As measured."""
-
-    @property
-    def drop_low(self) -> float:
-        """Lower end."""
-
-    @property
-    def drop_high(self) -> float:
-        """Upper end."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +161,7 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
     return min(grades, key=lambda grade: ORDER[grade])
 
 
-def drop_grade(drop: Drop) -> Grade:
+def drop_grade(drop: Accuracy | Score) -> Grade:
     """Return the grade that a drop of accuracy, or of a metric, shows; "none" where the rows are too few."""
     if drop.drop_high <= SMALL_DROP:
         return "good"
@@ -184,7 +170,7 @@ def drop_grade(drop: Drop) -> Grade:
     return "none"
 
 
-def grade_of(outputs: Sequence[OutputGrade], drop: Drop | None) -> Grade:
+def grade_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None) -> Grade:
     """Return the grade of a model: by labels or a metric where these decide, else of the worst output.
 
     Where the rows are too few to decide, a drop of more than `LARGE_DROP` as measured is fair at best.

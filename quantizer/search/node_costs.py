@@ -1,4 +1,4 @@
-"""Times of executed nodes, charged to the nodes of the plan and to the tensors that are converted. Pure.
+"""What onnxruntime executes, charged to the nodes of the plan and to the tensors that are converted. Pure.
 
 onnxruntime fuses nodes, renames them and adds others that change the layout. The lowering says which names in
 the quantized model stand for which node and tensor of the prepared one (`WrittenNames`); onnxruntime's own
@@ -8,7 +8,8 @@ additions to names are taken off. Each executed node belongs to
 - the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
 - else the first node downstream that one of these is true of.
 
-A node that was fused into another costs nothing; the other has the whole time.
+A node that was fused into another costs nothing; the other has the whole time. Float nodes that are executed
+on integers, and integer nodes in float, are `find_runtime_overrides`.
 """
 
 from __future__ import annotations
@@ -27,14 +28,22 @@ from ..evaluation.node_times import Executed
 from ..evaluation.runtimes import Inputs
 from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph, Node
-from ..operators.table import CONVERSIONS, PRODUCTS
-from ..plan.plan import Kind, QuantPlan
+from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint
+from ..plan.plan import ON_CODES, Kind, QuantPlan
 
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
 
 FUSED = 4
 """Nodes in a row that are looked at for the product that carries the name of what was fused into it."""
+
+_MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm", "Nhwc")
+"""How the names of operators begin whose results are quantized."""
+_CARRIES = {
+    *(rule.op_type for rule in RULES.values() if rule.constraint not in (Constraint.OWN, Constraint.FIXED)),
+    *("Upsample", "ReorderInput", "ReorderOutput"),  # what onnxruntime writes for some of them
+}
+"""Operators whose result is quantized where their input is."""
 
 _ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
 """What onnxruntime appends to a name."""
@@ -70,16 +79,61 @@ def find_costs(
     return Costs(integer, floating, border, tuple(unfused))
 
 
-def owners(graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> tuple[str, ...]:
-    """Return for each executed node the node of a model that it stands for, "" for conversions and layouts.
+@dataclass(frozen=True)
+class RuntimeOverride:
+    """A node that is executed otherwise than planned.
+
+    Attributes:
+        node: its name.
+        kind: what it is in the plan.
+        executed: the operator that stands for it.
+        microseconds: that this takes.
+    """
+
+    node: str
+    kind: Kind
+    executed: str
+    microseconds: float
+
+    @property
+    def planned_float(self) -> bool:
+        """Whether it was to be float: onnxruntime has moved a conversion in front of it, or past it."""
+        return self.kind is Kind.FLOAT
+
+    def __str__(self) -> str:
+        """Return the difference as a sentence."""
+        there = "on integers, conversions having been moved" if self.planned_float else "in float"
+        return (
+            f"'{self.node}' is {self.kind} in the plan; onnxruntime computes it {there} "
+            f"({self.executed}, {self.microseconds / 1e3:.3g} ms)"
+        )
+
+
+def find_runtime_overrides(
+    graph: Graph, plan: QuantPlan, executed: Sequence[Executed], names: WrittenNames
+) -> tuple[RuntimeOverride, ...]:
+    """Return what is executed otherwise than planned, the longest first.
 
     Args:
-        graph: the model.
-        executed: what was executed of it, or of the quantized model that was written for it.
-        names: what stands for the nodes of `graph` in the model that was executed.
+        graph: the model that the plan is of.
+        plan: its plan.
+        executed: what onnxruntime executes of the written model, in its order.
+        names: what stands for the nodes of `graph` in that model.
     """
-    charged = _Charged(graph, executed, names)
-    return tuple(charged.owner(node) for node in executed)
+    charged, integers = _Charged(graph, executed, names), set[str]()
+    overrides = []
+    for node in executed:
+        reads = any(name in integers for name in node.inputs)
+        makes = node.op_type.startswith(_MAKES_INTEGERS) or (reads and node.op_type in _CARRIES)
+        if makes:
+            integers.update(node.outputs)
+        entry = plan.nodes.get(owner := charged.owner(node))
+        if entry is None:
+            continue
+        differs = reads if entry.kind is Kind.FLOAT else entry.kind in ON_CODES and not reads and not makes
+        if differs:
+            overrides.append(RuntimeOverride(owner, entry.kind, node.op_type, node.microseconds))
+    return tuple(sorted(overrides, key=lambda one: -one.microseconds))
 
 
 @dataclass(frozen=True)

@@ -114,35 +114,40 @@ def output_shifts(
         pairs = [(f, q) for f, q in pairs if is_float(f) and f.size and f.shape == q.shape]
         if not pairs or (kind == "state" and any(other != "state" for other in limits.kinds.values())):
             continue
-        mine = [np.asarray(f, np.float64) for f, _ in pairs]
-        theirs = [np.asarray(q, np.float64) for _, q in pairs]
-        if not all(np.isfinite(f).all() for f in mine):
+        float_values = [np.asarray(f, np.float64) for f, _ in pairs]
+        int8_values = [np.asarray(q, np.float64) for _, q in pairs]
+        if not all(np.isfinite(f).all() for f in float_values):
             continue
-        found.append(_shift(name, mine, theirs, limits, axes.get(name, NO_CLASSES)))
+        found.append(_shift(name, float_values, int8_values, limits, axes.get(name, NO_CLASSES)))
     return tuple(found)
 
 
 def _shift(
     name: str,
-    mine: Sequence[Floats],
-    theirs: Sequence[Floats],
+    float_values: Sequence[Floats],
+    int8_values: Sequence[Floats],
     limits: NoiseLimits,
     classes: ClassAxis,
 ) -> OutputShift:
     kind = limits.kinds.get(name, "values")
-    finite = all(np.isfinite(q).all() for q in theirs)
-    signal = float(sum(np.square(f).sum() for f in mine))
-    share = float(sum(np.square(q - f).sum() for f, q in zip(mine, theirs, strict=True))) / (signal or 1.0)
+    finite = all(np.isfinite(q).all() for q in int8_values)
+    signal = float(sum(np.square(f).sum() for f in float_values))
+    noise = float(sum(np.square(q - f).sum() for f, q in zip(float_values, int8_values, strict=True)))
+    share = noise / (signal or 1.0)
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
-    probabilities = _as_probabilities(kind, mine, classes)
+    probabilities = _as_probabilities(kind, float_values, classes)
     if probabilities is not None:
-        moved = _moved([probabilities(f) for f in mine], [probabilities(q) for q in theirs])
+        moved = _moved_probability(
+            [probabilities(f) for f in float_values], [probabilities(q) for q in int8_values]
+        )
         return OutputShift(name, Measure.MOVED, moved if finite else math.inf, MOST_MOVED, sqnr)
-    if kind == "embedding" and (noise := _cosine_noise(mine, theirs)) is not None:
-        return OutputShift(name, Measure.COSINES, noise if finite else math.inf, MOST_COSINE_NOISE, sqnr)
+    if kind == "embedding" and (cosine_noise := _cosine_noise(float_values, int8_values)) is not None:
+        return OutputShift(
+            name, Measure.COSINES, cosine_noise if finite else math.inf, MOST_COSINE_NOISE, sqnr
+        )
     most = min(limits.allowed(name), 1e6) * NOISE_SLACK
-    noise = math.sqrt(share) if finite else math.inf
-    return OutputShift(name, Measure.NOISE, noise, math.sqrt(most), sqnr)
+    amplitude = math.sqrt(share) if finite else math.inf
+    return OutputShift(name, Measure.NOISE, amplitude, math.sqrt(most), sqnr)
 
 
 # What an output means --------------------------------------------------------------------------------------
@@ -216,25 +221,25 @@ def _softmax(values: Floats, axis: int) -> Floats:
 # The figures ----------------------------------------------------------------------------------------------
 
 
-def _moved(mine: Sequence[Floats], theirs: Sequence[Floats]) -> float:
+def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float:
     """Return the share of the probability that moves.
 
     Of a single probability for each row both answers count. Otherwise at least one answer is expected in a
     sample: outputs that are sure of nothing, as a detector's where nothing is to be seen, count for no more.
     """
-    moved = float(sum(np.abs(p - q).sum() for p, q in zip(mine, theirs, strict=True)))
-    rows = [p.shape[0] if p.ndim else 1 for p in mine]
-    if all(p.size == count for p, count in zip(mine, rows, strict=True)):
+    moved = float(sum(np.abs(p - q).sum() for p, q in zip(float_values, int8_values, strict=True)))
+    rows = [p.shape[0] if p.ndim else 1 for p in float_values]
+    if all(p.size == count for p, count in zip(float_values, rows, strict=True)):
         return 2.0 * moved / max(sum(rows), 1)
-    return moved / max(float(sum(p.sum() for p in mine)), float(len(mine)))
+    return moved / max(float(sum(p.sum() for p in float_values)), float(len(float_values)))
 
 
-def _cosine_noise(mine: Sequence[Floats], theirs: Sequence[Floats]) -> float | None:
+def _cosine_noise(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float | None:
     """Return the noise of the cosines between rows over the deviation of these; None for too few rows."""
-    axis = 1 if mine[0].ndim == 4 and mine[0].shape[2:] == (1, 1) else -1
+    axis = 1 if float_values[0].ndim == 4 and float_values[0].shape[2:] == (1, 1) else -1
     rows, others = (
         np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in values])
-        for values in (mine, theirs)
+        for values in (float_values, int8_values)
     )
     if len(rows) < FEWEST_ROWS:
         return None

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,47 +55,6 @@ Group = tuple[tuple[str, ...], ...]
 """Neighbouring units, each the names of nodes that are left float together."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Bench:
-    """What groups are measured with."""
-
-    planned: PlannedModel
-    samples: ScoringSamples
-    folder: Path
-    side_by_side: int
-    provider: str
-    noise: NoiseOf | None
-    dequantized: bool
-
-    def measured(self, groups: Sequence[Group]) -> list[float]:
-        """Return the noise over signal of each group, quantized alone; 0 for one that cannot be run so."""
-        written = (self._written(place, group) for place, group in enumerate(groups))
-        return [noise for noise, _ in map_in_threads(self._noise, written, self.side_by_side, lambda: False)]
-
-    def _written(self, place: int, group: Group) -> Path | None:
-        path = self.folder / f"group-{place}.onnx"
-        plan = only_quantized(self.planned.plan, {name for unit in group for name in unit})
-        try:
-            save_model(lower(self.planned.model, plan).model, path)
-        except PlanError:
-            return None
-        return path
-
-    def _noise(self, path: Path | None) -> float:
-        if path is None:
-            return 0.0
-        try:
-            options = dequantized_options() if self.dequantized else None
-            session = open_session(str(path), "group of nodes", options=options, provider=self.provider)
-            outputs = model_outputs(session, self.samples.samples, "group of nodes")
-        except ModelError:
-            return 0.0
-        if self.noise is not None:
-            return min(self.noise(self.samples.float_outputs, outputs), 1e300)
-        axes = class_axes(self.planned.model, None, None)
-        return min(noise_share(self.samples.float_outputs, outputs, axes), 1e300)
-
-
 def ranked_nodes(
     planned: PlannedModel,
     samples: ScoringSamples,
@@ -120,39 +78,68 @@ def ranked_nodes(
     """
     source = splittable_model(planned.model)
     units = [
-        tuple(name_of(source.nodes[i]) for i in found) for found in node_groups(source, planned.plan).values()
+        tuple(name_of(source.nodes[i]) for i in indices)
+        for indices in node_groups(source, planned.plan).values()
     ]
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
+    axes = class_axes(planned.model, None, None)
+
+    def noise_of(path: Path | None) -> float:
+        """Return the noise over signal of a model; 0 for one that cannot be run."""
+        if path is None:
+            return 0.0
+        try:
+            options = dequantized_options() if dequantized else None
+            session = open_session(str(path), "group of nodes", options=options, provider=provider)
+            outputs = model_outputs(session, few.samples, "group of nodes")
+        except ModelError:
+            return 0.0
+        if noise is not None:
+            return min(noise(few.float_outputs, outputs), 1e300)
+        return min(noise_share(few.float_outputs, outputs, axes), 1e300)
+
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(planned, few, Path(folder), side_by_side, provider, noise, dequantized)
-        measured = _split(bench, units, goes_on)
-    estimated = _estimated_shares(planned)
-    prices = _prices(planned)
-    found = []
+
+        def written(place: int, group: Group) -> Path | None:
+            """Write the model in which a group alone is quantized; None where the form cannot."""
+            path = Path(folder) / f"group-{place}.onnx"
+            plan = only_quantized(planned.plan, {name for unit in group for name in unit})
+            try:
+                save_model(lower(planned.model, plan).model, path)
+            except PlanError:
+                return None
+            return path
+
+        def measure(groups: Sequence[Group]) -> dict[Group, float]:
+            paths = (written(place, group) for place, group in enumerate(groups))
+            results = map_in_threads(noise_of, paths, side_by_side, lambda: False)
+            return {group: result for group, (result, _) in zip(groups, results, strict=True)}
+
+        # All groups, and then parts of those with the most noise.
+        measured = measure(parts_of(units, GROUPS))
+        for _ in range(ROUNDS):
+            if not goes_on():
+                break
+            total = sum(measured.values())
+            least = LEAST * total
+            split = [group for group, own in measured.items() if len(group) > 1 and own >= least > 0.0]
+            worst = sorted(split, key=lambda group: -measured[group])[:WORST]
+            for group in worst:
+                del measured[group]
+            measured |= measure([part for group in worst for part in parts_of(group, PARTS)])
+
+    # Within a group the estimate shares out what was measured.
+    estimated, prices = _estimated_shares(planned), _prices(planned)
+    ranked: list[RankedNode] = []
     for group, total in measured.items():
         estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
-        for unit, share in zip(group, _shared(total, estimates), strict=True):
-            found.append(RankedNode(unit, share, sum(prices.get(name, 1.0) for name in unit)))
-    return tuple(sorted(found, key=lambda ranked: (-ranked.noise / ranked.microseconds, ranked.nodes)))
-
-
-def _split(
-    bench: _Bench, units: Sequence[tuple[str, ...]], goes_on: Callable[[], bool]
-) -> dict[Group, float]:
-    """Return the noise of groups of units, that with the most noise in small groups."""
-    groups = parts_of(units, GROUPS)
-    noise = dict(zip(groups, bench.measured(groups), strict=True))
-    for _ in range(ROUNDS):
-        if not goes_on():
-            break
-        total = sum(noise.values())
-        split = [group for group, found in noise.items() if len(group) > 1 and found >= LEAST * total > 0.0]
-        worst = sorted(split, key=lambda group: -noise[group])[:WORST]
-        parts = [part for group in worst for part in parts_of(group, PARTS)]
-        for group in worst:
-            del noise[group]
-        noise |= zip(parts, bench.measured(parts), strict=True)
-    return noise
+        whole = sum(estimates)
+        if not 0.0 < whole < math.inf:  # in equal parts, where the estimate says nothing
+            estimates, whole = [1.0] * len(group), float(len(group))
+        for unit, estimate in zip(group, estimates, strict=True):
+            price = sum(prices.get(name, 1.0) for name in unit)
+            ranked.append(RankedNode(unit, total * estimate / whole, price))
+    return tuple(sorted(ranked, key=lambda one: (-one.noise / one.microseconds, one.nodes)))
 
 
 def parts_of(units: Sequence[tuple[str, ...]], count: int) -> list[Group]:
@@ -160,14 +147,6 @@ def parts_of(units: Sequence[tuple[str, ...]], count: int) -> list[Group]:
     count = min(count, len(units))
     cuts = [place * len(units) // count for place in range(count + 1)] if count else [0]
     return [tuple(units[begin:end]) for begin, end in pairwise(cuts)]
-
-
-def _shared(total: float, estimates: Sequence[float]) -> list[float]:
-    """Return a total shared out as the estimates say; in equal parts where they say nothing."""
-    whole = sum(estimates)
-    if not 0.0 < whole < math.inf:
-        return [total / len(estimates)] * len(estimates)
-    return [total * estimate / whole for estimate in estimates]
 
 
 def _estimated_shares(planned: PlannedModel) -> dict[str, float]:

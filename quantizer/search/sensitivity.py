@@ -37,6 +37,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -67,13 +68,11 @@ from .submodels import (
     splittable_model,
 )
 
-LIMIT = 8
+DEFAULT_SAMPLES = 8
 """Samples that are used when no number is given: all of them are in memory at once."""
 
-WORTH_DB, MOST = 0.5, 5
+MIN_RECOVERED_DB, MAX_SUGGESTED = 0.5, 5
 """Least recovery (dB) of a node that is suggested to be kept float, and the most nodes that are suggested."""
-
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -171,26 +170,9 @@ class Sensitivities(Presented):
     @property
     def keep_float(self) -> tuple[str, ...]:
         """Names of the nodes to try as `--keep-float`: those that recover most, each measured by itself."""
-        worth = [n for n in self.nodes if n.recovered is not None and n.recovered >= WORTH_DB]
-        best = sorted(worth, key=lambda n: -(n.recovered or 0.0))[:MOST]
+        worth = [n for n in self.nodes if n.recovered is not None and n.recovered >= MIN_RECOVERED_DB]
+        best = sorted(worth, key=lambda n: -(n.recovered or 0.0))[:MAX_SUGGESTED]
         return tuple(dict.fromkeys(name for node in best for name in node.group))
-
-
-@dataclass(frozen=True)
-class SensitivityRun:
-    """How a sensitivity is measured.
-
-    Attributes:
-        limit: number of samples used, drawn from all of them, which are held in memory; None for all.
-        threads: inside an operator; 0 for all cores.
-        class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
-        provider: execution provider of onnxruntime that runs the models, in full or short.
-    """
-
-    limit: int | None = LIMIT
-    threads: int = 0
-    class_axis: int | None = None
-    provider: str = "cpu"
 
 
 def sensitivity(
@@ -200,7 +182,10 @@ def sensitivity(
     *,
     recipe: Recipe | None = None,
     plan_path: PlanLike | None = None,
-    run: SensitivityRun | None = None,
+    limit: int | None = DEFAULT_SAMPLES,
+    threads: int = 0,
+    class_axis: int | None = None,
+    provider: str = "cpu",
     progress: Progress | None = None,
 ) -> Sensitivities:
     """Measure how sensitive the outputs are to every quantized node.
@@ -211,13 +196,15 @@ def sensitivity(
         data: folder of samples, "module:function", or an object of Python (`model_samples`).
         recipe: settings and target; None for the default target's.
         plan_path: a saved plan to measure instead of the one that the recipe gives.
-        run: how it is measured; None for the defaults.
+        limit: number of samples used, drawn from all of them, which are held in memory; None for all.
+        threads: inside an operator; 0 for all cores.
+        class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
+        provider: execution provider of onnxruntime that runs the models, in full or short.
         progress: called after each node with how many runs of a sample are done, and how many there will be.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    run = run or SensitivityRun()
     prepared = open_prepared(model_path)
     if plan_path is not None:
         planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
@@ -230,15 +217,26 @@ def sensitivity(
         raise PlanError(
             f"{model_path}: a profile or a plan is needed; make a profile with qprof dump-profile"
         )
-    samples = list(model_samples(data, prepared.model, run.limit))
-    return sensitivity_of(planned.model, planned.plan, samples, run, progress)
+    samples = list(model_samples(data, prepared.model, limit))
+    return sensitivity_of(
+        planned.model,
+        planned.plan,
+        samples,
+        threads=threads,
+        class_axis=class_axis,
+        provider=provider,
+        progress=progress,
+    )
 
 
 def sensitivity_of(
     model: ir.Model,
     plan: QuantPlan,
     samples: Sequence[Sample],
-    run: SensitivityRun | None = None,
+    *,
+    threads: int = 0,
+    class_axis: int | None = None,
+    provider: str = "cpu",
     progress: Progress | None = None,
 ) -> Sensitivities:
     """Measure how sensitive the outputs of a planned model are to every quantized node; see `sensitivity`.
@@ -248,11 +246,12 @@ def sensitivity_of(
     """
     if not samples:
         raise DataError("sensitivity: no samples; there is nothing to measure on")
-    run = run or SensitivityRun()
-    watched = measured_tensors(model, plan, run.class_axis)
+    watched = measured_tensors(model, plan, class_axis)
     source = splittable_model(model, tuple(watched))
     groups = node_groups(source, plan)
-    measurement = _Measurement(source, plan, watched, samples, run)
+    measurement = _Measurement(
+        source, plan, watched, samples, threads=threads, provider=check_provider(provider)
+    )
     nodes: list[NodeSensitivity] = []
     for begin, end in segments(list(groups), len(source.nodes), [max(group) for group in groups.values()]):
         inside = [group for first, group in groups.items() if begin <= first < end]
@@ -347,9 +346,10 @@ class _Measurement:
         plan: QuantPlan,
         watched: Mapping[str, ClassAxis],
         samples: Sequence[Sample],
-        run: SensitivityRun,
+        *,
+        threads: int,
+        provider: str,
     ) -> None:
-        threads, provider = run.threads, check_provider(run.provider)
         self._source, self._plan, self._watched = source, plan, watched
         self._submodel = partial(open_submodel, source, threads=threads, provider=provider)
         self._float = SampleWalk(source, samples, threads, provider)
@@ -374,28 +374,23 @@ class _Measurement:
             begin = min(group)
             self._float.advance(begin, None)
             self._quantized.advance(begin, self._plan)
-            names = [name_of(self._source.nodes[i]) for i in group]
+            nodes = [self._source.nodes[i] for i in group]
+            names = [name_of(node) for node in nodes]
             alone = self._submodel(begin, end, only_quantized(self._plan, names))
             without = self._submodel(begin, end, left_float(self._plan, names))
-            yield self._result(
-                [self._source.nodes[i] for i in group],
-                self._effect(self._float, alone, float_rest),
-                self._effect(self._quantized, without, quantized_rest),
+            only_this_quantized = self._effect(self._float, alone, float_rest)
+            this_left_float = self._effect(self._quantized, without, quantized_rest)
+            yield NodeSensitivity(
+                node=names[-1],
+                op_type=", ".join(node.op_type for node in nodes),
+                group=tuple(names),
+                kind=self._plan.nodes[names[-1]].kind.value,
+                output=output_name(nodes[-1]),
+                only_quantized=only_this_quantized,
+                left_float=this_left_float,
+                recovered=recovered(self.quantized, this_left_float),
             )
 
     def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
         outputs = walk.outputs(tuple(self._watched), *parts)
         return effect_of(_results(self._watched, self._float_outputs, outputs, self._vanishing))
-
-    def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
-        last = nodes[-1]
-        return NodeSensitivity(
-            node=name_of(last),
-            op_type=", ".join(node.op_type for node in nodes),
-            group=tuple(name_of(node) for node in nodes),
-            kind=self._plan.nodes[name_of(last)].kind.value,
-            output=output_name(last),
-            only_quantized=alone,
-            left_float=without,
-            recovered=recovered(self.quantized, without),
-        )

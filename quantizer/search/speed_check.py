@@ -38,18 +38,17 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from .node_costs import TimedNodes, find_costs, relative_size
+from .node_costs import RuntimeOverride, TimedNodes, find_costs, find_runtime_overrides, relative_size
 from .options import SpeedCheckOptions
-from .runtime_overrides import RuntimeOverride, find_runtime_overrides
 from .synthetic_samples import synthetic_samples
 
-TRIALS = 8
+MAX_TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
 
 NOT_SLOWER = 0.97
 """Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
 
-LEAST_LOSS = 0.01
+MIN_NODE_LOSS = 0.01
 """Share of the model's time that a node must lose for a change of its own to be tried."""
 
 PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
@@ -58,7 +57,7 @@ PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch
 
 @dataclass(frozen=True)
 class SpeedCheck:
-    """What was found.
+    """What the check of speed measured and changed.
 
     Attributes:
         options: on what it was measured, and what had to be reached.
@@ -103,27 +102,15 @@ class SpeedCheck:
         return () if limit is None else tuple(speed_failures(limit, self.after))
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is checked.
-
-    Attributes:
-        float_path: file of the float model as the user has it.
-        facts: what plans are made from.
-    """
-
-    float_path: Path
-    facts: PlanningFacts
-
-
 def check_speed(
-    subject: Subject, planned: PlannedModel, options: SpeedCheckOptions
+    float_path: Path, facts: PlanningFacts, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
     """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
 
     Args:
-        subject: the model.
-        planned: the plan to start from: the one that is made of the subject.
+        float_path: file of the float model as the user has it.
+        facts: what plans are made from.
+        planned: the plan to start from, made from these facts.
         options: the samples, and what is asked for.
 
     Raises:
@@ -131,26 +118,26 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_options(options, planned.plan.config.target)
-    samples = _feeds(subject.facts, options)
+    samples = _feeds(facts, options)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(subject, options, samples, Path(folder))
+        bench = _Bench(float_path, facts, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
-        save_model(subject.facts.prepared.model, prepared)
+        save_model(facts.prepared.model, prepared)
         state = _Fastest(planned, bench.written(planned, "plan-0"))
-        before = bench.compared(subject.float_path, state.path)
+        before = bench.compared(float_path, state.path)
         tried: set[tuple[frozenset[str], frozenset[str]]] = set()
         overrides: tuple[RuntimeOverride, ...] | None = None
         while True:
             costs, now = bench.costs(state.planned, prepared, state.path)
             findings = Findings(state.planned, costs, now)
             if overrides is None:
-                overrides = tuple(found for found in now if findings.loses(found.node))
+                overrides = tuple(one for one in now if findings.loses(one.node))
             better = _better(bench, state, findings, tried)
             if better is None:
                 break
             state = better
-        after = bench.compared(subject.float_path, state.path) if state.changes else before
-        found = SpeedCheck(
+        after = bench.compared(float_path, state.path) if state.changes else before
+        check = SpeedCheck(
             options,
             before,
             after,
@@ -158,15 +145,15 @@ def check_speed(
             trials=len(tried),
             reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
             unfused=costs.unfused,
-            undone=tuple(str(found) for found in overrides if found.node not in costs.unfused),
+            undone=tuple(str(one) for one in overrides if one.node not in costs.unfused),
             changes=tuple(change.sentence for change in state.changes),
-            timed=TimedNodes(costs, relative_size(samples, subject.facts.measured), after),
+            timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
         )
         planned = state.planned
-        if found.slower:
-            planned, found = _left_float(bench, found)
-        notes = (*planned.plan.notes, *notes_of(found))
-        return replace(planned, plan=replace(planned.plan, notes=notes)), found
+        if check.slower:
+            planned, check = _left_float(bench, check)
+        notes = (*planned.plan.notes, *notes_of(check))
+        return replace(planned, plan=replace(planned.plan, notes=notes)), check
 
 
 def check_options(options: SpeedCheckOptions, target: str) -> None:
@@ -201,7 +188,8 @@ def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ..
 class _Bench:
     """Where models are written and timed."""
 
-    subject: Subject
+    float_path: Path
+    facts: PlanningFacts
     options: SpeedCheckOptions
     feeds: tuple[Inputs, ...]
     folder: Path
@@ -236,7 +224,7 @@ class _Bench:
         """Return what the nodes cost, and what is executed otherwise than planned."""
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, executed = node_times(models, self.feeds, threads=self.options.threads)
-        names, graph = self.names[quantized], self.subject.facts.prepared.graph
+        names, graph = self.names[quantized], self.facts.prepared.graph
         costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
         return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
 
@@ -261,7 +249,7 @@ class Findings:
 
     def loses(self, name: str) -> bool:
         """Whether that is enough to try a change for this node."""
-        return self.lost(name) > LEAST_LOSS * sum(self.costs.integer.values())
+        return self.lost(name) > MIN_NODE_LOSS * sum(self.costs.integer.values())
 
 
 @dataclass(frozen=True)
@@ -309,39 +297,39 @@ class _Fastest:
 
 
 def _better(
-    bench: _Bench, state: _Fastest, found: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
+    bench: _Bench, state: _Fastest, findings: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
 ) -> _Fastest | None:
     """Return the first change that makes the plan faster; None where there is none, or no trial left."""
-    for change in (change for alternative in ALTERNATIVES for change in alternative(found)):
-        if len(tried) >= TRIALS:
+    for change in (change for alternative in ALTERNATIVES for change in alternative(findings)):
+        if len(tried) >= MAX_TRIALS:
             return None
         if change.key not in tried:
             tried.add(change.key)
-            planned = state.changed(bench.subject.facts, change)
+            planned = state.changed(bench.facts, change)
             path = bench.written(planned, f"plan-{len(tried)}")
             if bench.compared(state.path, path).speedup_low > 1.0:
                 return _Fastest(planned, path, (*state.changes, change))
     return None
 
 
-def predicted_to_save_too_little(found: Findings) -> Iterator[Change]:
+def predicted_to_save_too_little(findings: Findings) -> Iterator[Change]:
     """Yield the plan in integers where the model has int8 weights alone since little would be saved."""
     little = [
         name
-        for name, entry in found.planned.plan.nodes.items()
+        for name, entry in findings.planned.plan.nodes.items()
         if entry.stays_float and entry.float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
     ]
     if little:
         yield Change(f"{len(little)} nodes that were predicted to save too little are quantized", timed=True)
 
 
-def slower_regions(found: Findings) -> Iterator[Change]:
+def slower_regions(findings: Findings) -> Iterator[Change]:
     """Yield all regions that are slower in int8 back in float; then those with the larger half of it."""
-    facts = found.planned.facts
+    planned, facts = findings.planned, findings.planned.facts
     assert facts is not None
     regions: Sequence[FloatRegion] = [
         region
-        for region in find_float_regions(found.planned.graph, found.planned.plan, facts.profile, found.costs)
+        for region in find_float_regions(planned.graph, planned.plan, facts.profile, findings.costs)
         if region.gain_ms > 0.0
     ]
     while regions:
@@ -355,19 +343,19 @@ def slower_regions(found: Findings) -> Iterator[Change]:
         regions = regions[: min(kept, len(regions) - 1)]
 
 
-def float_neighbours(found: Findings) -> Iterator[Change]:
+def float_neighbours(findings: Findings) -> Iterator[Change]:
     """Yield the quantized readers in float of a float node that is executed on integers.
 
     Then there is no conversion after it that onnxruntime could move in front of it.
     """
-    graph, plan = found.planned.graph, found.planned.plan
-    for override in found.overrides:
-        if override.planned_float and found.loses(override.node):
+    graph, plan = findings.planned.graph, findings.planned.plan
+    for override in findings.overrides:
+        if override.planned_float and findings.loses(override.node):
             node = next(node for node in graph.nodes if node.name == override.node)
             names = (reader.name for reader, _ in graph.consumers(node.output))
             readers = [name for name in names if plan.nodes[name].kind in ON_CODES]
             reason = _slower(
-                override.node, found, f": onnxruntime computes '{override.node}' on integers then"
+                override.node, findings, f": onnxruntime computes '{override.node}' on integers then"
             )
             if readers:
                 yield Change(
@@ -376,33 +364,33 @@ def float_neighbours(found: Findings) -> Iterator[Change]:
                 )
 
 
-def float_as_executed(found: Findings) -> Iterator[Change]:
+def float_as_executed(findings: Findings) -> Iterator[Change]:
     """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
-    names = [one.node for one in found.overrides if not one.planned_float and found.loses(one.node)]
+    names = [one.node for one in findings.overrides if not one.planned_float and findings.loses(one.node)]
     if names:
         sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
         yield Change(
-            sentence, floats={name: _slower(name, found, ", computed in float anyway") for name in names}
+            sentence, floats={name: _slower(name, findings, ", computed in float anyway") for name in names}
         )
 
 
-def usual_implementation(found: Findings) -> Iterator[Change]:
+def usual_implementation(findings: Findings) -> Iterator[Change]:
     """Yield the usual way of writing the nodes that lose time in the target's way."""
     names = frozenset(
         name
-        for name, entry in found.planned.plan.nodes.items()
-        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and found.loses(name)
+        for name, entry in findings.planned.plan.nodes.items()
+        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and findings.loses(name)
         if entry.kind is not Kind.LOOKUP_TABLE
     )
     if names:
         yield Change(f"{len(names)} nodes are written in the usual way", usual=names)
 
 
-def _slower(name: str, found: Findings, region: str) -> FloatReason:
+def _slower(name: str, findings: Findings, region: str) -> FloatReason:
     return because(
         ReasonCode.SLOWER_IN_INT8,
-        int8_ms=found.costs.integer.get(name, 0.0) / 1e3,
-        float_ms=found.costs.floating.get(name, 0.0) / 1e3,
+        int8_ms=findings.costs.integer.get(name, 0.0) / 1e3,
+        float_ms=findings.costs.floating.get(name, 0.0) / 1e3,
         region=region,
     )
 
@@ -420,30 +408,30 @@ ALTERNATIVES: tuple[Alternative, ...] = (
 """What is tried, in this order, until a change is faster; then again from the first."""
 
 
-def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
+def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
     """Return the model in float, with int8 weights where it is as fast with them."""
-    for words, planned in _in_float(bench.subject.facts, found.after):
-        after = bench.compared(bench.subject.float_path, bench.written(planned, f"float-{words}"))
-        if words == "all" or after.speedup >= NOT_SLOWER:
-            break
-    sentence = "the whole model is left in float" + (", with int8 weights" if words == "weights" else "")
-    lost = f"{sentence}: int8 was {found.after.speedup:.2f} times as fast as float"
-    return planned, replace(found, after=after, fallback=(), left_float=lost, timed=None)
-
-
-def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, PlannedModel]]:
-    """Yield the model with quantized weights alone, and the model as it is."""
+    facts, sentence = bench.facts, "the whole model is left in float"
+    planned: PlannedModel | None = None
     if facts.target.weight_only:
         recipe = replace(facts.recipe, config=replace(facts.config, mode="weight-only"))
-        yield "weights", plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
-    reason = because(
-        ReasonCode.SLOWER_IN_INT8,
-        int8_ms=measured.quantized_ms,
-        float_ms=measured.float_ms,
-        region=", the whole model",
-    )
-    nodes = {node.name: reason for node in facts.prepared.graph.nodes}
-    yield "all", plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
+        planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
+        after = bench.compared(bench.float_path, bench.written(planned, "float-weights"))
+        if after.speedup >= NOT_SLOWER:
+            sentence += ", with int8 weights"
+        else:
+            planned = None
+    if planned is None:
+        reason = because(
+            ReasonCode.SLOWER_IN_INT8,
+            int8_ms=check.after.quantized_ms,
+            float_ms=check.after.float_ms,
+            region=", the whole model",
+        )
+        nodes = {node.name: reason for node in facts.prepared.graph.nodes}
+        planned = plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
+        after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
+    lost = f"{sentence}: int8 was {check.after.speedup:.2f} times as fast as float"
+    return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
 
 
 def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
@@ -465,31 +453,31 @@ def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def notes_of(found: SpeedCheck) -> tuple[str, ...]:
+def notes_of(check: SpeedCheck) -> tuple[str, ...]:
     """Return what the plan remembers of the check."""
-    where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
-    if found.options.data is None:
+    where = f"onnxruntime {ort.__version__}, {check.after.threads} thread{'s'[: check.after.threads != 1]}"
+    if check.options.data is None:
         where += ", samples made up from the profile's ranges and shapes"
-    notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
-    if found.fallback:
-        count = sum(len(region.nodes) for region in found.fallback)
+    notes = [f"measured {check.after.speedup:.2f} times as fast as float ({where})"]
+    if check.fallback:
+        count = sum(len(region.nodes) for region in check.fallback)
         notes.append(
-            f"{count} nodes fall back to float, being slower in int8: {found.before.speedup:.2f} times "
+            f"{count} nodes fall back to float, being slower in int8: {check.before.speedup:.2f} times "
             "as fast as float before"
         )
-    others = [change for change in found.changes if "slower in int8" not in change]
-    notes += [] if found.left_float else [f"{change}: faster when measured" for change in others]
-    if found.left_float:
-        notes.append(found.left_float)
-    if found.slower:
-        notes.append(f"FLOAT IS FASTER: {'; '.join(found.reasons)}")
-    if found.unfused:
-        names = ", ".join(found.unfused[:3])
+    others = [change for change in check.changes if "slower in int8" not in change]
+    notes += [] if check.left_float else [f"{change}: faster when measured" for change in others]
+    if check.left_float:
+        notes.append(check.left_float)
+    if check.slower:
+        notes.append(f"FLOAT IS FASTER: {'; '.join(check.reasons)}")
+    if check.unfused:
+        names = ", ".join(check.unfused[:3])
         notes.append(
-            f"{len(found.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
+            f"{len(check.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
             f"{names}"
         )
-    if found.undone:
-        more = f", and {len(found.undone) - 1} more" if len(found.undone) > 1 else ""
-        notes.append(f"executed otherwise than planned: {found.undone[0]}{more}")
+    if check.undone:
+        more = f", and {len(check.undone) - 1} more" if len(check.undone) > 1 else ""
+        notes.append(f"executed otherwise than planned: {check.undone[0]}{more}")
     return tuple(notes)

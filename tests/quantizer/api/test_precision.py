@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.api.precision import MIXED, PRECISION_NAMES, PRECISIONS, Precision
+from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, PRECISIONS, Precision
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"

@@ -136,7 +136,6 @@ MAKING = {
     "quantizer/search/benchmark_networks.py": "writes the networks that are measured",
     "quantizer/search/microbenchmarks.py": "what stands in the networks that are measured",
     "quantizer/search/node_costs.py": "operators of onnxruntime's profiles",
-    "quantizer/search/runtime_overrides.py": "operators of onnxruntime's profiles",
     "quantizer/targets/machine.py": "writes the product that tells whether kernels saturate",
     "quantizer/targets/conformance.py": "operators of a written model",
     "quantizer/model/graph.py": "below the table: what has subgraphs",

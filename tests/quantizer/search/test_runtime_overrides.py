@@ -10,7 +10,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.search.runtime_overrides import RuntimeOverride, find_runtime_overrides
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride, find_runtime_overrides
 
 from ..lowered import parse, plan_of
 

@@ -18,7 +18,6 @@ from qprof_onnx.quantizer.search.sensitivity import (
     Effect,
     NodeSensitivity,
     Sensitivities,
-    SensitivityRun,
     effect_of,
     recovered,
     sensitivity_of,
@@ -98,7 +97,7 @@ def test_the_model_of_this_file_has_quantized_nodes_around_a_branch(subject) -> 
 
 def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(subject) -> None:
     model, plan, samples = subject
-    result = {n.node: n for n in sensitivity_of(model, plan, samples, SensitivityRun(threads=1)).nodes}
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
     assert set(result) == set(quantized(plan))
     for name, node in result.items():
         expected = effect_by_hand(model, samples, only_quantized(plan, [name]))
@@ -109,7 +108,7 @@ def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(su
 
 def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None:
     model, plan, samples = subject
-    result = sensitivity_of(model, plan, samples, SensitivityRun(threads=1))
+    result = sensitivity_of(model, plan, samples, threads=1)
     whole = effect_by_hand(model, samples, plan)
     assert result.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
     for node in result.nodes:
@@ -121,7 +120,7 @@ def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None
 
 def test_the_worst_node_comes_first(subject) -> None:
     model, plan, samples = subject
-    result = sensitivity_of(model, plan, samples, SensitivityRun(threads=1))
+    result = sensitivity_of(model, plan, samples, threads=1)
     worst = [node.only_quantized.worst_sqnr for node in result.nodes]
     assert worst == sorted(worst)
     assert result.nodes[0].node == "second"
@@ -130,7 +129,7 @@ def test_the_worst_node_comes_first(subject) -> None:
 def test_an_estimate_that_was_too_good_is_said(subject) -> None:
     model, plan, samples = subject
     origin = replace(plan.origin, estimated_sqnr={"y": 90.0, "side": 1.0})
-    result = sensitivity_of(model, replace(plan, origin=origin), samples, SensitivityRun(threads=1))
+    result = sensitivity_of(model, replace(plan, origin=origin), samples, threads=1)
     assert [(c.output, c.measured == result.quantized.sqnr[c.output]) for c in result.estimates] == [
         ("y", True),
         ("side", True),
@@ -143,7 +142,7 @@ def test_an_estimate_that_was_too_good_is_said(subject) -> None:
 def test_progress_counts_the_runs_of_samples(subject) -> None:
     model, plan, samples = subject
     reports = []
-    sensitivity_of(model, plan, samples, None, lambda done, total: reports.append((done, total)))
+    sensitivity_of(model, plan, samples, progress=lambda done, total: reports.append((done, total)))
     total = 2 * len(samples) * len(quantized(plan))
     assert reports[-1] == (total, total)
     assert [done for done, _ in reports] == sorted(done for done, _ in reports)
@@ -195,7 +194,7 @@ def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
     plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
-    result = sensitivity_of(model, plan, [sample], SensitivityRun(threads=1))
+    result = sensitivity_of(model, plan, [sample], threads=1)
     assert result.quantized.sqnr.keys() == {"logits"}
     assert [check.output for check in result.estimates] == list(plan.origin.estimated_sqnr) == ["p"]
     assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
@@ -242,7 +241,7 @@ def tables():
 
 def test_the_nodes_of_one_look_up_table_are_measured_together(tables) -> None:
     model, plan, samples = tables
-    result = {n.node: n for n in sensitivity_of(model, plan, samples, SensitivityRun(threads=1)).nodes}
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
     assert set(result) == {"first", "other", "silu", "sum", "last"}
     assert result["silu"].op_type == "Sigmoid, Mul"
     assert result["silu"].group == ("gate", "silu")

@@ -16,14 +16,14 @@ from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import speed_check as module
-from qprof_onnx.quantizer.search.runtime_overrides import RuntimeOverride
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
 from qprof_onnx.quantizer.search.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
-    Subject,
     check_speed,
     float_neighbours,
     usual_implementation,
@@ -44,18 +44,18 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def subject(profile: Path) -> Subject:
+def facts(profile: Path) -> PlanningFacts:
     prepared = open_prepared(MODEL)
     bound = read_profile(profile, prepared.model, prepared.identity)
-    return Subject(MODEL, model_facts(prepared, bound, load_recipe()))
+    return model_facts(prepared, bound, load_recipe())
 
 
-def first(subject: Subject) -> PlannedModel:
-    return plan_from(subject.facts)
+def first(facts: PlanningFacts) -> PlannedModel:
+    return plan_from(facts)
 
 
-def first_plan(subject: Subject) -> QuantPlan:
-    return first(subject).plan
+def first_plan(facts: PlanningFacts) -> QuantPlan:
+    return first(facts).plan
 
 
 def latency(float_ms: float, quantized_ms: float) -> Latency:
@@ -102,19 +102,19 @@ class Machine:
         return Costs(self.codes, self.floats, {}, ()), ()
 
 
-def checked(subject: Subject, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
-    planned, found = check_speed(subject, first(subject), replace(SpeedCheckOptions(DATA), **demand))
+def checked(facts: PlanningFacts, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
+    planned, found = check_speed(MODEL, facts, first(facts), replace(SpeedCheckOptions(DATA), **demand))
     return planned.plan, found
 
 
 def test_a_node_that_is_slower_goes_back_with_its_figures(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     name = next(n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
     floats = dict.fromkeys(plan.nodes, 100.0)
     Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), name: 400.0})
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert [region.nodes for region in found.fallback] == [(name,)]
     assert changed.nodes[name].reason == "slower in int8: 0.4 ms against 0.1 ms float"
     assert changed.config == plan.config
@@ -123,11 +123,11 @@ def test_a_node_that_is_slower_goes_back_with_its_figures(
 
 
 def test_nothing_changes_when_integers_gain_everywhere(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert (found.trials, found.fallback, found.slower) == (0, (), False)
     assert found.timed is not None
     assert found.timed.costs.integer == dict.fromkeys(plan.nodes, 50.0)
@@ -136,16 +136,16 @@ def test_nothing_changes_when_integers_gain_everywhere(
 
 @pytest.mark.parametrize(("codes", "kept"), [(50.0, True), (150.0, False)])
 def test_a_plan_that_was_predicted_to_save_too_little_is_timed_and_kept_where_it_is_faster(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch, codes: float, kept: bool
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch, codes: float, kept: bool
 ) -> None:
     recipe = replace(load_recipe(), measured=read_table(COSTS))
-    subject = replace(subject, facts=replace(subject.facts, recipe=recipe))
-    quantized = first_plan(subject)
+    facts = replace(facts, recipe=recipe)
+    quantized = first_plan(facts)
     monkeypatch.setattr(float_regions, "MIN_SAVED_SHARE", 0.9)
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     assert [n for n, e in plan.nodes.items() if e.kind.counts_as_quantized] == []
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, codes))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert changed.nodes == (quantized if kept else plan).nodes
     assert [change for change in found.changes if "save too little are quantized" in change] == [
         *found.changes[: int(kept)]
@@ -153,27 +153,27 @@ def test_a_plan_that_was_predicted_to_save_too_little_is_timed_and_kept_where_it
 
 
 def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED]
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     wrong = Costs({**machine.codes, names[0]: 400.0, names[-1]: 300.0}, machine.floats, {}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: (wrong, ()))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert found.trials == 2  # both together, then the better of them
     assert found.fallback == ()
     assert changed.config.keep_float == ()
 
 
 def test_a_model_that_float_runs_faster_is_named_with_the_reason(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
     costs = Costs({}, machine.floats, {"x": 250.0}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
-    changed, found = checked(subject, min_speedup=1.0)
+    changed, found = checked(facts, min_speedup=1.0)
     assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
     assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
     assert found.left_float == "the whole model is left in float: int8 was 0.67 times as fast as float"
@@ -182,21 +182,21 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
 
 
 def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
     machine.weights = 1.0
     monkeypatch.setattr(module._Bench, "costs", lambda *_: (Costs({}, machine.floats, {}, ()), ()))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
     assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
 
 
 def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     moved, reader = "gate.pool", "head.flatten"
     floats = dict.fromkeys(plan.nodes, 100.0)
     Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), reader: 300.0})
@@ -204,16 +204,16 @@ def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
     costs = Costs({**dict.fromkeys(plan.nodes, 50.0), moved: 300.0}, floats, {}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, overrides))
     monkeypatch.setattr(module, "ALTERNATIVES", (float_neighbours,))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert found.changes == (f"what reads '{moved}' falls back to float, so that it is float as planned",)
     assert f"onnxruntime computes '{moved}' on integers then" in changed.nodes[reader].reason
     assert found.undone[0].startswith(f"'{moved}' is float in the plan; onnxruntime computes it on integers")
 
 
 def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     name = "gate.pool"
     assert plan.nodes[name].implementation == "channels-last"
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
@@ -221,24 +221,24 @@ def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
     costs = Costs({**machine.codes, name: 300.0}, machine.floats, {}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
     monkeypatch.setattr(module, "ALTERNATIVES", (usual_implementation,))
-    changed, found = checked(subject)
+    changed, found = checked(facts)
     assert found.changes == ("1 nodes are written in the usual way",)
     assert changed.nodes[name].implementation == ""
 
 
 def test_without_samples_some_are_made_up_and_the_notes_say_so(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = first_plan(subject)
+    plan = first_plan(facts)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
-    changed, _ = check_speed(subject, first(subject), SpeedCheckOptions())
+    changed, _ = check_speed(MODEL, facts, first(facts), SpeedCheckOptions())
     assert any("samples made up from the profile" in note for note in changed.plan.notes)
 
 
-def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, tmp_path: Path) -> None:
+def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFacts, tmp_path: Path) -> None:
     """On the machine of the test: all the time is charged to nodes and tensors of the model."""
-    bench = module._Bench(subject, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
-    planned = first(subject)
+    bench = module._Bench(MODEL, facts, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
+    planned = first(facts)
     plan = planned.plan
     floating = replace(plan, tensors={}, nodes=_all_float(plan))
     prepared = bench.written(replace(planned, plan=floating), "prepared")
@@ -275,19 +275,18 @@ def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) ->
     assert again.read_bytes() == out.read_bytes()
 
 
-def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> None:
-    facts = model_facts(subject.facts.prepared, subject.facts.measured, load_recipe("glow"))
-    glow = replace(subject, facts=facts)
+def test_a_target_that_cannot_be_measured_here_is_refused(facts: PlanningFacts) -> None:
+    glow = model_facts(facts.prepared, facts.measured, load_recipe("glow"))
     with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
-        check_speed(glow, first(glow), SpeedCheckOptions(DATA))
+        check_speed(MODEL, glow, first(glow), SpeedCheckOptions(DATA))
 
 
 @pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan")])
-def test_a_demand_that_is_no_ratio_is_refused(subject: Subject, speedup: float) -> None:
+def test_a_demand_that_is_no_ratio_is_refused(facts: PlanningFacts, speedup: float) -> None:
     with pytest.raises(ConfigError, match=r"min_speedup: .* (is not above 0|is not finite)"):
-        checked(subject, min_speedup=speedup)
+        checked(facts, min_speedup=speedup)
 
 
-def test_no_samples_are_told(subject: Subject, tmp_path: Path) -> None:
+def test_no_samples_are_told(facts: PlanningFacts, tmp_path: Path) -> None:
     with pytest.raises(DataError):
-        check_speed(subject, first(subject), SpeedCheckOptions(str(tmp_path)))
+        check_speed(MODEL, facts, first(facts), SpeedCheckOptions(str(tmp_path)))

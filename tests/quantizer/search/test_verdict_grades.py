@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from qprof_onnx.quantizer.evaluation.compare import Agreement, OutputResult
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded, output_grades
 
 from ..networks import network
 
 
-@dataclass(frozen=True)
-class Drop:
-    drop: float
-    drop_low: float
-    drop_high: float
+def score(drop: float, low: float, high: float) -> Score:
+    return Score(100, 100, 99.0, 99.0 - drop, drop, low, high)
 
 
 def output(grade: Grade, sqnr: float = 20.0) -> OutputGrade:
@@ -79,31 +75,31 @@ def test_equal_answers_of_an_output_without_signal_do_not(sqnr: float | None) ->
 @pytest.mark.parametrize(
     ("drop", "grade"),
     [
-        (Drop(0.1, -0.5, 0.7), "good"),
-        (Drop(0.0, -1.4, 1.4), "none"),
-        (Drop(1.5, 0.6, 2.4), "fair"),
-        (Drop(5.0, 3.0, 7.0), "poor"),
-        (Drop(3.0, 0.1, 5.9), "none"),
+        (score(0.1, -0.5, 0.7), "good"),
+        (score(0.0, -1.4, 1.4), "none"),
+        (score(1.5, 0.6, 2.4), "fair"),
+        (score(5.0, 3.0, 7.0), "poor"),
+        (score(3.0, 0.1, 5.9), "none"),
     ],
 )
-def test_a_drop_is_judged_by_the_ends_of_its_interval(drop: Drop, grade: Grade) -> None:
+def test_a_drop_is_judged_by_the_ends_of_its_interval(drop: Score, grade: Grade) -> None:
     assert drop_grade(drop) == grade
 
 
 def test_labels_decide_where_the_rows_are_enough() -> None:
-    assert grade_of([output("poor")], Drop(0.1, -0.5, 0.7)) == "good"
-    assert grade_of([output("good")], Drop(5.0, 3.0, 7.0)) == "poor"
+    assert grade_of([output("poor")], score(0.1, -0.5, 0.7)) == "good"
+    assert grade_of([output("good")], score(5.0, 3.0, 7.0)) == "poor"
 
 
 def test_the_worst_output_decides_where_they_are_few() -> None:
-    few = Drop(0.0, -3.0, 3.0)
+    few = score(0.0, -3.0, 3.0)
     assert grade_of([output("good"), output("fair")], few) == "fair"
     assert grade_of([output("good")], few) == "good"
 
 
 def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
-    assert grade_of([output("good")], Drop(4.0, -1.0, 9.0)) == "fair"
-    assert grade_of([output("poor")], Drop(4.0, -1.0, 9.0)) == "poor"
+    assert grade_of([output("good")], score(4.0, -1.0, 9.0)) == "fair"
+    assert grade_of([output("poor")], score(4.0, -1.0, 9.0)) == "poor"
 
 
 def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
