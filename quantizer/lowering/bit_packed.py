@@ -16,7 +16,7 @@ GatherBlockQuantized   data [entries, ..., bytes of an entry], packed along the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import unblocked_size
 from ..targets.config import FEWEST_IN_BLOCK
-from .emitter import constant_array, constant_shape
+from .emitter import become, constant_array, constant_shape
 from .writers import Task
 
 Array = npt.NDArray[Any]
@@ -89,9 +89,9 @@ def _product(task: Task) -> bool:
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         inputs += [None] * (BIAS - len(inputs)) + [emitter.floating(node.inputs[2], node)]
     sizes = {"K": size, "N": outputs, "block_size": block, "bits": bits}
-    return _become(
-        node, "MatMulNBits", inputs, {**sizes, "accuracy_level": ACCURACY[task.entry.implementation]}
-    )
+    sizes["accuracy_level"] = ACCURACY[task.entry.implementation]
+    become(node, "MatMulNBits", inputs, sizes, MICROSOFT)
+    return False
 
 
 def _gather(task: Task) -> bool:
@@ -120,7 +120,8 @@ def _gather(task: Task) -> bool:
     data, *numbers = _operands(task, table, written)
     inputs = [data, node.inputs[1], *numbers]
     attributes = {"gather_axis": 0, "quantize_axis": last, "block_size": params.block_size, "bits": bits}
-    return _become(node, "GatherBlockQuantized", inputs, attributes)
+    become(node, "GatherBlockQuantized", inputs, attributes, MICROSOFT)
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,20 +198,6 @@ def _pack(values: Bytes, bits: int, fill: int = 0) -> Bytes:
     if values.shape[-1] % 2:
         values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)], constant_values=fill)
     return np.asarray(values[..., 0::2] | (values[..., 1::2] << 4), np.uint8)
-
-
-def _become(
-    node: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, int]
-) -> bool:
-    """Make the node the runtime's operator, under its name and with its output."""
-    node.op_type, node.domain = op_type, MICROSOFT
-    node.attributes.clear()
-    for name, number in attributes.items():
-        node.attributes[name] = ir.AttrInt64(name, number)
-    node.resize_inputs(len(inputs))
-    for index, value in enumerate(inputs):
-        node.replace_input_with(index, value)
-    return False
 
 
 def _misfit(task: Task) -> PlanError:

@@ -31,8 +31,8 @@ import onnx_ir as ir
 from ..model.graph import name_of
 from ..operators.table import MICROSOFT
 from ..plan.plan import Kind, NodePlan
-from .emitter import Array, Emitter, constant_array, integer_type, new_value
-from .products import as_float, become
+from .emitter import Array, Emitter, become, constant_array, integer_type, new_value
+from .products import as_float
 from .writers import Task
 
 
@@ -69,7 +69,7 @@ def gather_quantized(task: Task) -> bool:
     scales = emitter.constant(f"{emitter.name(table)}_scale", params.scale_array.reshape(per_row))
     row_scales = ir.Value(name=f"{name}_scale", type=ir.TensorType(ir.DataType.FLOAT))
     emitter.add("Gather", [scales, indices], row_scales, node, attributes)
-    become(node, "Mul", as_float(emitter, rows, node), row_scales)
+    become(node, "Mul", [as_float(emitter, rows, node), row_scales])
     return False
 
 
@@ -137,13 +137,9 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
             continue
         if np.all(known == scale) and np.array_equal(packed.reshape(array.shape), unsigned):
             data, indices = _reshaped(weight, array.shape, node, emitter), rows.inputs[1]
-            node.op_type, node.domain = "GatherBlockQuantized", MICROSOFT
             block = product.attributes.get_int("block_size", 0)
             attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": block, "bits": 8}
-            node.attributes.update({name: ir.AttrInt64(name, number) for name, number in attributes.items()})
-            node.resize_inputs(3)
-            for index, value in enumerate((data, indices, scales)):
-                node.replace_input_with(index, value)
+            become(node, "GatherBlockQuantized", [data, indices, scales], attributes, MICROSOFT)
             for unread in (cast, rows, scale_rows):
                 graph.remove(unread, safe=True)
             return

@@ -519,6 +519,23 @@ def integer_type(params: QuantParams) -> ir.DataType:
     return ir.DataType[params.qtype.storage.upper()]
 
 
+def become(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Attributes | None = None,
+    domain: str = "",
+) -> None:
+    """Make a node another one under its name and with its outputs: its readers need not be changed."""
+    new = ir.node(op_type, [], dict(attributes or {})).attributes
+    node.op_type, node.domain = op_type, domain
+    node.attributes.clear()
+    node.attributes.update(new)
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
+
+
 def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from graph.inputs
     yield from graph.initializers.values()

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
 from ..operators.table import MICROSOFT
-from .emitter import constant_array
+from .emitter import become, constant_array
 from .writers import Task
 
 STANDARD_INPUTS = 8
@@ -52,11 +52,8 @@ def dynamic_lstm(task: Task) -> bool:
         inputs[index] = emitter.constant(f"{name}_quantized", quantized)
         inputs.append(emitter.constant(f"{name}_scale", scales))
         inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, quantized.dtype)))
-    node.op_type, node.domain = "DynamicQuantizeLSTM", MICROSOFT
-    node.attributes.pop("layout", None)
-    node.resize_inputs(len(inputs))
-    for index, form in enumerate(inputs):
-        node.replace_input_with(index, form)
+    attributes = {name: value for name, value in node.attributes.items() if name != "layout"}
+    become(node, "DynamicQuantizeLSTM", inputs, attributes, MICROSOFT)
     return False
 
 

@@ -127,7 +127,12 @@ def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
     rank = 0 if value is None or value.shape is None else len(value.shape)
     if value is None or rank < 3 or result is None or task.params(0) != result or result.qtype.bits != 8:
         return otherwise(task)
-    steps = _POOL_OR_RESIZE[node.op_type](node)
+    steps: list[Step] | None = None
+    if node.op_type == "MaxPool" and len(node.outputs) == 1:
+        kept = {name: value for name, value in node.attributes.items() if name != "storage_order"}
+        steps = [("NhwcMaxPool", kept, ())]
+    elif node.op_type == "Resize":
+        steps = _channels_last_resize(node)
     if steps is None:
         return otherwise(task)
     last, first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
@@ -145,21 +150,14 @@ def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
     return True
 
 
-def _channels_last_pool(node: ir.Node) -> list[Step] | None:
-    if len(node.outputs) > 1:
-        return None
-    kept = {name: value for name, value in node.attributes.items() if name != "storage_order"}
-    return [("NhwcMaxPool", kept, ())]
-
-
 def _channels_last_resize(node: ir.Node) -> list[Step] | None:
     """Return a Gather for each axis of a Resize by whole factors, None for another Resize.
 
     With a whole factor the coordinates of elements are either exact in float32 or far from where they are
     rounded, so that these are the indices of every implementation.
     """
-    place = _COORDINATES.get(_string(node, "coordinate_transformation_mode", "half_pixel"))
-    rounded = _ROUNDED.get(_string(node, "nearest_mode", "round_prefer_floor"))
+    place = _COORDINATES.get(node.attributes.get_string("coordinate_transformation_mode", "half_pixel"))
+    rounded = _ROUNDED.get(node.attributes.get_string("nearest_mode", "round_prefer_floor"))
     factors = _whole_factors(node)
     if place is None or rounded is None or factors is None:
         return None
@@ -285,9 +283,11 @@ def _works_on_integers(task: Task, result: QuantParams) -> bool:
     node, rule = task.node, rule_of(task.node)
     if rule is None or rule.constraint in (Constraint.OWN, Constraint.FIXED) or result.qtype.bits != 8:
         return False
-    if any(task.params(i) != result for i in data_inputs(task) if _is_float(node.inputs[i])):
+    values = ((index, node.inputs[index]) for index in data_inputs(task))
+    floats = (index for index, value in values if value is not None and value.dtype == ir.DataType.FLOAT)
+    if any(task.params(index) != result for index in floats):
         return False
-    if node.op_type == "Resize" and _string(node, "mode", "nearest") != "nearest":
+    if node.op_type == "Resize" and node.attributes.get_string("mode", "nearest") != "nearest":
         return False
     if not _constants_are_known(task):
         return False
@@ -309,19 +309,3 @@ def _constants_are_known(task: Task) -> bool:
     if fill is None or not fill.applies(view):
         return True
     return fill.source is not FillSource.ZERO and fill.value(view) is not None
-
-
-def _is_float(value: ir.Value | None) -> bool:
-    return value is not None and value.dtype == ir.DataType.FLOAT
-
-
-def _string(node: ir.Node, name: str, default: str) -> str:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_string()
-
-
-_POOL_OR_RESIZE: Mapping[str, Callable[[ir.Node], list[Step] | None]] = {
-    "MaxPool": _channels_last_pool,
-    "Resize": _channels_last_resize,
-}
-"""What `channels_last` writes between its two Transpose."""

@@ -27,7 +27,7 @@ import onnx_ir as ir
 from ..numerics.affine import INT32, QuantParams
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
-from .emitter import Emitter, constant_array, new_value
+from .emitter import Emitter, become, constant_array, new_value
 from .writers import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
@@ -61,8 +61,8 @@ def static_product(task: Task, sums: Sums) -> bool:
     if result is not None:
         scale = scale / result.scale_array
     name = emitter.name(node.outputs[0])
-    multiplier = emitter.constant(f"{name}_multiplier", scale.reshape(_channel_shape(task, scale)))
-    become(node, "Mul", as_float(emitter, made, node), multiplier)
+    multiplier = emitter.constant(f"{name}_multiplier", _beside_result(task, scale))
+    become(node, "Mul", [as_float(emitter, made, node), multiplier])
     if result is not None:
         unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
         emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
@@ -92,17 +92,16 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
         task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
     )
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
-    scales = weight.scale_array.reshape(_channel_shape(task, weight.scale_array))
-    weight_scale = emitter.constant(f"{name}_weight_scale", scales)
+    weight_scale = emitter.constant(f"{name}_weight_scale", _beside_result(task, weight.scale_array))
     multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
     emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
     unscaled_sums = as_float(emitter, made, node)
     if bias is None:
-        become(node, "Mul", unscaled_sums, multiplier)
+        become(node, "Mul", [unscaled_sums, multiplier])
         return False
     scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
     emitter.add("Mul", [unscaled_sums, multiplier], scaled, node)
-    become(node, "Add", scaled, _spread_bias(task, emitter.floating(bias, node)))
+    become(node, "Add", [scaled, _spread_bias(task, emitter.floating(bias, node))])
     return False
 
 
@@ -199,7 +198,7 @@ def _operand(task: Task, index: int, params: QuantParams) -> Operand:
 
 def _weight_fits(task: Task, weight: QuantParams) -> bool:
     node, value = task.node, task.node.inputs[1]
-    if any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
+    if any(node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
         return False
     if weight.qtype.bits not in (7, 8) or weight.block_size is not None:
         return False
@@ -211,9 +210,9 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
     return layout is not None and weight.axis == layout.axis(node, len(value.shape))
 
 
-def _channel_shape(task: Task, array: Floats) -> tuple[int, ...]:
-    """Return the shape in which one number for each output channel broadcasts with the output."""
-    return array.shape if array.ndim == 0 else _shape_beside_result(task, array.size)
+def _beside_result(task: Task, numbers: Floats) -> Floats:
+    """Return a number, or one for each output channel, in a shape that broadcasts with the output."""
+    return numbers if numbers.ndim == 0 else numbers.reshape(_shape_beside_result(task, numbers.size))
 
 
 def _shape_beside_result(task: Task, size: int) -> tuple[int, ...]:
@@ -238,25 +237,10 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
 
 
 def _transposed(task: Task, quantized: ir.Value, attribute: str) -> ir.Value:
-    if not attribute or not _number(task.node, attribute, 0):
+    if not attribute or not task.node.attributes.get_int(attribute, 0):
         return quantized
     array, name = constant_array(quantized), f"{quantized.name}_transposed"
     if array is not None:
         return task.emitter.constant(name, np.ascontiguousarray(array.T))
     made = ir.Value(name=name, type=quantized.type)
     return task.emitter.add("Transpose", [quantized], made, task.node, {"perm": [1, 0]})
-
-
-def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
-    """Make a node the last step of what replaces it, so that its readers need not be changed."""
-    node.op_type, node.domain = op_type, ""
-    for name in list(node.attributes):
-        del node.attributes[name]
-    node.resize_inputs(2)
-    node.replace_input_with(0, left)
-    node.replace_input_with(1, right)
-
-
-def _number(node: ir.Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else float(attribute.value)

@@ -34,7 +34,7 @@ from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
-from .emitter import constant_array
+from .emitter import become, constant_array
 from .lowered import Lowered, WrittenNames, with_record
 
 END = np.iinfo(np.int64).max
@@ -148,13 +148,7 @@ class _Writer:
             value = self._add(step, value)
             if self._result is not None:
                 self.tensors[name_of(value)] = self._result
-        node, inputs = self._node, _inputs(last, value)
-        node.op_type = last.op_type
-        node.attributes.clear()
-        node.attributes.update(ir.node("", [], dict(last.attributes)).attributes)
-        node.resize_inputs(len(inputs))
-        for index, value in enumerate(inputs):
-            node.replace_input_with(index, value)
+        become(self._node, last.op_type, _inputs(last, value), last.attributes)
         self.nodes[self.name] = self._planned(last)
 
     def _steps(self) -> Iterator[_Step]:

@@ -21,7 +21,7 @@ from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
 from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
-from .emitter import Emitter, constant_array, integer_type, new_value
+from .emitter import Emitter, become, constant_array, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
 """The first opset in which ReduceMax reads its axes as a tensor."""
@@ -98,7 +98,10 @@ def tanh_through_sigmoid(task: Task) -> bool:
     node, emitter = task.node, task.emitter
     if node.op_type == "Sigmoid":
         return between_conversions(task)
-    source, result = (unsigned(params) for params in _table_params(task))
+    source, result = task.params(0), task.result()
+    if source is None or result is None:
+        raise task.error(NO_TABLE)
+    source, result = unsigned(source), unsigned(result)
     if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
         raise task.error(
             "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
@@ -169,11 +172,8 @@ def fused(task: Task) -> bool:
     value = (
         emitter.dequantized(chain.source, params, node) if quantized else emitter.floating(chain.source, node)
     )
-    node.op_type, node.domain = function.op_type, MICROSOFT
-    node.resize_inputs(1)
-    node.replace_input_with(0, value)
-    for name, number in function.attributes.items():
-        node.attributes[name] = ir.AttrFloat32(name, number)
+    numbers = {name: ir.AttrFloat32(name, number) for name, number in function.attributes.items()}
+    become(node, function.op_type, [value], {**node.attributes, **numbers}, MICROSOFT)
     if result is not None:
         emitter.quantize_output(node.outputs[0], result, node)
     return False
@@ -322,11 +322,7 @@ def softmax_written_out(task: Task, *, largest: bool) -> bool:
         exponents = step("Clip", "exponents", value, *(emitter.constant(*end) for end in ends.items()))
     powers = step("Exp", "powers", exponents)
     total = step("ReduceSum", "total", powers, axes, keepdims=1)
-    node.op_type = "Div"
-    node.attributes.clear()
-    node.resize_inputs(2)
-    node.replace_input_with(0, powers)
-    node.replace_input_with(1, total)
+    become(node, "Div", [powers, total])
     return False
 
 
@@ -378,13 +374,6 @@ def _is_one_with(task: Task, entry: NodePlan | None) -> bool:
     if entry is None or entry.kind is not task.entry.kind:
         return False
     return entry.kind is Kind.LOOKUP_TABLE or entry.implementation == FUSED_CHAIN
-
-
-def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
-    source, result = task.params(0), task.result()
-    if source is None or result is None:
-        raise task.error(NO_TABLE)
-    return source, result
 
 
 def data_inputs(task: Task) -> Sequence[int]:

@@ -20,7 +20,7 @@ from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
-from ..emitter import Attributes, Emitter, integer_type, new_value
+from ..emitter import Attributes, Emitter, become, integer_type, new_value
 from ..lower import write
 from ..lowered import Lowered
 from ..lstm import dynamic_lstm
@@ -112,16 +112,12 @@ def _return_float(task: Task, counterpart: QLinear, attributes: Attributes) -> b
     node = task.node
     if counterpart.op_type == "QGemm":
         inputs = _inputs(task, replace(counterpart, inputs=counterpart.inputs[:-1]))
-        node.op_type = "QGemm"
-        node.attributes.pop("beta", None)
+        own = {name: value for name, value in node.attributes.items() if name != "beta"}
+        become(node, "QGemm", inputs, own, MICROSOFT)
     else:
         (a, a_scale, a_zero), (b, b_scale, b_zero) = _triple(task, 0), _triple(task, 1)
         inputs = [a, b, a_scale, b_scale, a_zero, b_zero]
-        node.op_type = "MatMulIntegerToFloat"
-    node.domain = MICROSOFT
-    node.resize_inputs(len(inputs))
-    for index, value in enumerate(inputs):
-        node.replace_input_with(index, value)
+        become(node, "MatMulIntegerToFloat", inputs, dict(node.attributes), MICROSOFT)
     return False
 
 

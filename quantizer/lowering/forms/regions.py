@@ -22,7 +22,7 @@ from ...model.editing import free_name
 from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ..emitter import Emitter, constant_array, integer_type
+from ..emitter import Emitter, become, constant_array, integer_type
 from ..lower import (
     WIDE_OPSET,
     checked_opset,
@@ -273,11 +273,7 @@ def _become_call(
     task: Task, name: str, arguments: list[ir.Value], params_of: list[QuantParams | None]
 ) -> None:
     node, emitter = task.node, task.emitter
-    node.domain, node.op_type = DOMAIN, name
-    node.attributes.clear()
-    node.resize_inputs(len(arguments))
-    for index, value in enumerate(arguments):
-        node.replace_input_with(index, value)
+    become(node, name, arguments, domain=DOMAIN)
     for value, params in zip(node.outputs, params_of, strict=True):
         if params is not None:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
