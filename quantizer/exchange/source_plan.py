@@ -29,7 +29,7 @@ from ..numerics.schemas import bias_params
 from ..operators.functions import operator_of
 from ..operators.graph import Graph, Node, index
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import NONE, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan, QuantPlan
+from ..plan.plan import NO_ADJUSTMENTS, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
 from ..planning.parameters import TANH_SCALE
@@ -74,7 +74,7 @@ class SourceParams:
     nodes: Mapping[str, SourceNode]
     reasons: Mapping[str, FloatReason] = field(default_factory=dict)
     float_biases: bool = False
-    adjustments: Adjustments = NONE
+    adjustments: Adjustments = NO_ADJUSTMENTS
     notes: tuple[str, ...] = ()
     has_operators: bool = False
 

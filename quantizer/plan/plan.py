@@ -81,7 +81,7 @@ class Adjustments:
         return bool(self.equalization or self.biases or self.roundings or self.padded_channels)
 
 
-NONE = Adjustments()
+NO_ADJUSTMENTS = Adjustments()
 """Nothing is changed."""
 
 
@@ -133,7 +133,7 @@ class Kind(StrEnum):
     @property
     def reads_quantized(self) -> bool:
         """Whether such a node reads quantized activations; the others read float values."""
-        return self in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
+        return self in ON_CODES
 
     @property
     def counts_as_quantized(self) -> bool:
@@ -358,7 +358,7 @@ class QuantPlan(Presented):
     notes: tuple[str, ...] = ()
     tool: str = field(default="", compare=False)
     shared_scales: tuple[SharedScale, ...] = ()
-    adjustments: Adjustments = NONE
+    adjustments: Adjustments = NO_ADJUSTMENTS
     origin: PlanOrigin = field(default=NO_ORIGIN, compare=False)
     borders: Mapping[str, QuantParams] = field(default_factory=dict)
 

@@ -15,8 +15,9 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS
-from ..operators.graph import Graph
-from .plan import RUNTIME_WEIGHTS, Kind, QuantPlan
+from ..operators.graph import Graph, Node
+from ..operators.table import Rule
+from .plan import ON_CODES, RUNTIME_WEIGHTS, Kind, NodePlan, QuantPlan
 
 Check = Callable[[QuantPlan, Graph], Iterator[str]]
 """Yields one sentence for each breach."""
@@ -58,6 +59,14 @@ def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None
         )
 
 
+def _entries(plan: QuantPlan, graph: Graph, *kinds: Kind) -> Iterator[tuple[Node, Rule, NodePlan]]:
+    """Yield the nodes of these kinds that have a rule, with the rule and the entry of the plan."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name), node.rule
+        if entry is not None and rule is not None and entry.kind in kinds:
+            yield node, rule, entry
+
+
 def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, QuantParams]]:
     """Yield all parameters of a plan, those of single nodes too: where they are, the tensor, and they."""
     yield from ((f"tensor '{name}'", name, params) for name, params in plan.tensors.items())
@@ -65,6 +74,15 @@ def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, Q
         entry = plan.nodes.get(node.name)
         for index, params in () if entry is None else entry.inputs.items():
             yield f"node '{node.name}', input {index}", node.input(index), params
+
+
+def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
+    """Yield node, constant and its parameters, for each input that nodes of a kind may have quantized."""
+    for node, rule, _ in _entries(plan, graph, kind):
+        for weight in rule.constants:
+            name = node.input(weight.index)
+            if graph.is_constant(name):
+                yield node.name, name, plan.params_read(node.name, weight.index, name)
 
 
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -76,36 +94,27 @@ def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    if SCHEMAS[plan.config.schema].power_of_two:
+    schema, weight_schema = plan.config.schema, plan.config.weight_schema
+    if SCHEMAS[schema].power_of_two:
+        must_be = f"schema {schema} has scales that are powers of two"
         for where, name, params in _all_parameters(plan, graph):
             if graph.constant(name) is None and not _are_powers_of_two(params):
-                yield f"{where}: schema {plan.config.schema} has scales that are powers of two"
-        for where, params in _constant_operands(plan, graph):
-            if not _are_powers_of_two(params):
-                yield f"{where}: schema {plan.config.schema} has scales that are powers of two"
-    if SCHEMAS[plan.config.weight_schema].power_of_two:
-        hybrids = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
-        for _, name, weight in (found for kind in hybrids for found in _weights(plan, graph, kind)):
-            if weight is not None and not _are_powers_of_two(weight):
-                schema = plan.config.weight_schema
-                yield f"weight '{name}': weight_schema {schema} has scales that are powers of two"
+                yield f"{where}: {must_be}"
+        for node, rule, _ in _entries(plan, graph, Kind.QUANTIZED):
+            for index in rule.activations(node):  # constants in the place of activations
+                name = node.input(index)
+                operand = plan.params_read(node.name, index, name)
+                if operand is not None and graph.is_constant(name) and not _are_powers_of_two(operand):
+                    yield f"node '{node.name}', constant '{name}': {must_be}"
+    if SCHEMAS[weight_schema].power_of_two:
+        for kind in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY):
+            for _, name, weight in _weights(plan, graph, kind):
+                if weight is not None and not _are_powers_of_two(weight):
+                    yield f"weight '{name}': weight_schema {weight_schema} has scales that are powers of two"
 
 
 def _are_powers_of_two(params: QuantParams) -> bool:
     return bool((np.frexp(params.scale)[0] == 0.5).all())
-
-
-def _constant_operands(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, QuantParams]]:
-    """Yield the parameters of constants that quantized nodes read in the place of activations."""
-    for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind is not Kind.QUANTIZED or rule is None:
-            continue
-        for index in rule.activations(node):
-            name = node.input(index)
-            params = plan.params_read(node.name, index, name)
-            if params is not None and graph.is_constant(name):
-                yield f"node '{node.name}', constant '{name}'", params
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -133,25 +142,21 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind not in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH):
+        if entry is None or entry.kind not in ON_CODES:
             continue
         if rule is None:
             yield f"node '{node.name}': operator {node.op_type} is not supported for int8: it must be float"
             continue
         for index in rule.activations(node):
             name = node.input(index)
-            if (
-                name not in plan.tensors
-                and index not in entry.inputs
-                and not (entry.kind is not Kind.QUANTIZED and graph.constant(name) is not None)
-                and not (entry.kind is Kind.LOOKUP_TABLE and _is_inside_a_table(plan, graph, name))
-            ):
-                yield f"node '{node.name}': it is {entry.kind}, but its input '{name}' has no parameters"
-
-
-def _is_inside_a_table(plan: QuantPlan, graph: Graph, name: str) -> bool:
-    maker = graph.producer(name) if name in graph.values else None
-    return maker is not None and plan.is_part(maker.name, name)
+            if name in plan.tensors or index in entry.inputs:
+                continue
+            if entry.kind is not Kind.QUANTIZED and graph.constant(name) is not None:
+                continue
+            maker = graph.producer(name)
+            if entry.kind is Kind.LOOKUP_TABLE and maker is not None and plan.is_part(maker.name, name):
+                continue
+            yield f"node '{node.name}': it is {entry.kind}, but its input '{name}' has no parameters"
 
 
 def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -191,13 +196,10 @@ def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Itera
 
 def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """What an operator puts beside the values that it passes through has a quantized value too."""
-    for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind is not Kind.PASS_THROUGH or rule is None or rule.fill is None:
-            continue
-        value = rule.fill.value(node) if rule.fill.applies(node) else 0.0
+    for node, rule, _ in _entries(plan, graph, Kind.PASS_THROUGH):
+        value = rule.fill.value(node) if rule.fill is not None and rule.fill.applies(node) else 0.0
         params = plan.tensors.get(node.output)
-        if value is None or params is None:
+        if rule.fill is None or value is None or params is None:
             continue
         nearest = float(dequantize(quantize(np.float32(value), params), params))
         if abs(nearest - value) > 0.5001 * params.tensor_scale:
@@ -205,36 +207,15 @@ def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name), node.rule
-        if (
-            entry is None
-            or entry.kind is not Kind.QUANTIZED
-            or rule is None
-            or rule.bias is None
-            or rule.weight is None
-        ):
+    for node, rule, _ in _entries(plan, graph, Kind.QUANTIZED):
+        if rule.bias is None or rule.weight is None:
             continue
-        x, w, b = (
-            plan.params_read(node.name, index, node.input(index))
-            for index in (0, rule.weight.index, rule.bias)
-        )
+        indices = (0, rule.weight.index, rule.bias)
+        x, w, b = (plan.params_read(node.name, index, node.input(index)) for index in indices)
         if x is None or w is None or b is None:
             continue
         if x.scale.size != 1 or not np.array_equal(b.scale, x.scale * w.scale) or b.zero_point.any():
             yield f"node '{node.name}': the bias must have scale(input) * scale(weight) and zero_point 0"
-
-
-def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
-    """Yield node, constant and its parameters, for each input that nodes of a kind may have quantized."""
-    for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind is not kind or rule is None:
-            continue
-        for weight in rule.constants:
-            name = node.input(weight.index)
-            if graph.is_constant(name):
-                yield node.name, name, plan.params_read(node.name, weight.index, name)
 
 
 def _hybrid_nodes_have_a_quantized_weight(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -258,18 +239,16 @@ def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         shape = graph.shape(name) if name in graph.values else None
         if params.block_size is None or params.axis is None:
             continue
+        readers = [plan.nodes.get(node.name) for node, _ in graph.consumers(name)]
         if graph.constant(name) is None:
             yield f"tensor '{name}': blocks are for constants"
         elif shape is None or params.axis >= len(shape):
             yield f"tensor '{name}': it has no axis {params.axis}"
-        elif (shape[params.axis] or 0) % params.block_size and not _has_own_operators(plan, graph, name):
+        # The runtime's own operators may have a last block that is not full.
+        elif (shape[params.axis] or 0) % params.block_size and not all(
+            entry is not None and entry.implementation in RUNTIME_WEIGHTS for entry in readers
+        ):
             yield f"tensor '{name}': block {params.block_size} does not divide axis {params.axis}"
-
-
-def _has_own_operators(plan: QuantPlan, graph: Graph, name: str) -> bool:
-    """Whether all readers are operators of the runtime's own, whose last block need not be full."""
-    readers = [plan.nodes.get(node.name) for node, _ in graph.consumers(name)]
-    return all(entry is not None and entry.implementation in RUNTIME_WEIGHTS for entry in readers)
 
 
 def _borders_are_inputs_and_outputs(plan: QuantPlan, graph: Graph) -> Iterator[str]:

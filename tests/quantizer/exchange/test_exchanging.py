@@ -14,7 +14,7 @@ from qprof_onnx.profiles.records.histogram import UnknownBins
 from qprof_onnx.quantizer.exchange.exporting import losses, losses_of_plan
 from qprof_onnx.quantizer.exchange.formats import FORMATS, format_named
 from qprof_onnx.quantizer.exchange.profiles import load_profile
-from qprof_onnx.quantizer.plan.plan import NONE, Kind
+from qprof_onnx.quantizer.plan.plan import NO_ADJUSTMENTS, Kind
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 from ..int8_kernels import TARGET
@@ -119,7 +119,7 @@ def test_what_is_lost_of_a_plan_is_counted(own: Path, tmp_path: Path) -> None:
     assert not [
         text for text in losses_of_plan(format_named("aimet-2.0"), plan, model) if "scales of" in text
     ]
-    bare = replace(plan, nodes={}, tensors={}, shared_scales=(), adjustments=NONE)
+    bare = replace(plan, nodes={}, tensors={}, shared_scales=(), adjustments=NO_ADJUSTMENTS)
     assert losses(format_named("qnn"), bare, model) == ()
 
 
