@@ -41,10 +41,10 @@ from .values import (
     InputSpec,
     Sample,
     Samples,
-    check_header,
-    check_names,
+    check_headers,
     checked_arrays,
     fits,
+    leading_dimensions,
     shape_text,
 )
 
@@ -430,7 +430,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     # Arrays that fit the model as they are may be a batch, whose rows are samples: the recipe says so, or
     # there is a single file and the name of the model's leading dimension is one that batches have.
-    leading = {spec.shape[0] if spec.shape else 0 for spec in specs}
+    leading = leading_dimensions(specs)
     lengths = {header.shape[0] if header.shape else 0 for header in headers.values()}
     dimension = leading.pop() if len(leading) == 1 else 0
     free_rows = lengths.pop() if len(lengths) == 1 and not isinstance(dimension, int) else 0
@@ -480,7 +480,7 @@ def _rows_as_samples(
     for file in files:
         headers = headers_of(file, [spec.name for spec in specs])
         if content_of(headers, specs) is not content:
-            _check_headers(str(file), headers, specs)
+            check_headers(str(file), headers, specs)
         counts.append(next(iter(headers.values())).shape[0])
     ends = list(accumulate(counts))  # of each file, the number of the row after its last
 
@@ -521,13 +521,6 @@ def _read_arrays(file: DataFile, specs: Sequence[InputSpec]) -> Arrays:
     """Return the arrays of a file, if they fit inputs; they are checked before they are unpacked."""
 
     def check(where: str, headers: Headers) -> None:
-        _check_headers(where, headers, specs)
+        check_headers(where, headers, specs)
 
     return read_npz(file, check) if file.suffix == ".npz" else read_npy(file, [s.name for s in specs], check)
-
-
-def _check_headers(where: str, headers: Headers, specs: Sequence[InputSpec]) -> None:
-    """Refuse arrays that do not fit a model as one sample."""
-    check_names(where, headers, specs)
-    for spec in specs:
-        check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)

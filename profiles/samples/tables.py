@@ -46,7 +46,7 @@ from .storage import (
     shown_location,
 )
 from .text import text_encoder
-from .values import InputSpec, Sample, Samples, type_text
+from .values import InputSpec, Sample, Samples, type_text, with_leading_axes
 
 # Rows with named values, whatever file they come from.
 
@@ -605,8 +605,7 @@ def table_encoder(
             values = np.array([scaled(name, _cell_value(row, name, spec)) for name in columns], spec.dtype)
         else:
             values = np.asarray(scaled(columns, _column_array(row, columns, spec)), spec.dtype)
-        rank = values.ndim + 1 if spec.shape is None else len(spec.shape)
-        return values.reshape((1,) * (rank - values.ndim) + values.shape)
+        return with_leading_axes(values, spec)
 
     def arrays(row: Row) -> Iterator[Arrays]:
         yield {**{spec.name: array(row, spec) for spec in specs}, **constants}

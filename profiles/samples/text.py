@@ -20,7 +20,7 @@ from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
 from .storage import data_files, is_url, place_of, shown_location
-from .values import InputSpec, Sample, Samples
+from .values import InputSpec, Sample, Samples, with_leading_axes
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
 
@@ -136,61 +136,6 @@ class TextEncoder:
     tokenizer: Any
     notes: tuple[str, ...] = ()
 
-    def steps(
-        self, where: str, text: str
-    ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64] | None]]:
-        """Yield the arrays of each step of a text through a model with a state, and its next tokens.
-
-        The prompt is one step, and each token after it: those of the text, or those that the model answers,
-        whose ids are left to it.
-
-        Args:
-            where: the text, for messages.
-            text: the text.
-
-        Raises:
-            DataError: the text has no tokens, or fewer than the model takes at a time.
-        """
-        recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
-        ids, count = encoded["ids"], len(encoded["ids"])
-        fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == "ids"], self.roles)
-        decode = recipe.decoded
-        prompt = fixed or recipe.prompt or max(1, count - decode)
-        each = fixed or 1
-        if count < min(prompt, each):
-            raise DataError(f"{where}: has {count} tokens, fewer than a step takes; leave it out")
-        starts = [0, *range(min(prompt, count), min(count, prompt + decode), each)]
-        if fixed and recipe.prompt is None and recipe.decode is None:
-            starts = list(range(0, count - fixed + 1, fixed))
-        for number, start in enumerate(starts):
-            end = min(count, prompt) if not number else start + each
-            if end > count:
-                break
-            values: dict[Role, Any] = {
-                "text": np.array(text, object),
-                "ids": ids[start:end],
-                "attention_mask": np.ones(end, np.int64),
-                "token_type_ids": encoded["token_type_ids"][start:end],
-                "position_ids": np.arange(start, end),
-                "has_past": np.array(start > 0),
-            }
-            following = np.append(ids[start + 1 : end + 1], [-1] * (end - start))[: end - start]
-            yield self._all_arrays(where, values), following
-        end = min(count, prompt + decode)
-        for place in range(end, end + recipe.answer):
-            values = {
-                "attention_mask": np.ones(place + 1, np.int64),
-                "token_type_ids": np.zeros(1, np.int64),
-                "position_ids": np.arange(place, place + 1),
-                "has_past": np.array(True),
-            }
-            yield self._all_arrays(where, values), None
-
-    def _all_arrays(self, where: str, values: Mapping[Role, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the inputs that take one of these values, and of the constant ones."""
-        taking = [spec for spec in self.specs if self.roles[spec.name] in values]
-        return {**{spec.name: self._array(where, values, spec) for spec in taking}, **self.constants}
-
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
 
@@ -205,22 +150,76 @@ class TextEncoder:
         if self.tokenizer is None:
             if pair is not None:
                 raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
-            values: Mapping[Role, Any] = {"text": np.array(text, object)}
-        else:
-            encoded = _encoded(self.tokenizer, text, pair)
-            values = {"text": np.array(text, object), "has_past": np.array(False), **encoded}
-        return self._all_arrays(where, values)
+            return self._input_arrays(where, {"text": np.array(text, object)})
+        values = _encoded(self.tokenizer, text, pair)
+        values |= {"text": np.array(text, object), "has_past": np.array(False)}
+        return self._input_arrays(where, values)
 
-    def _array(self, where: str, values: Mapping[Role, Any], spec: InputSpec) -> npt.NDArray[Any]:
-        array: npt.NDArray[Any] = values[self.roles[spec.name]]
-        largest = int(array.max()) if self.roles[spec.name] == "ids" and array.size else 0
-        if spec.rows is not None and 1 < spec.rows <= largest:
-            raise DataError(
-                f"{where}: token '{self.tokenizer.id_to_token(largest)}' has id {largest}, and the model's "
-                f"embedding of '{spec.name}' has {spec.rows} rows; give the tokenizer.json of this model"
-            )
-        rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
-        return array.astype(spec.dtype).reshape((1,) * (rank - array.ndim) + array.shape)
+    def steps(
+        self, where: str, text: str
+    ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64] | None]]:
+        """Yield the arrays of each step of a text through a model with a state, and its next tokens.
+
+        The prompt is one step, and each token after it: those of the text, or those that the model answers,
+        whose ids are left to it. A model with a fixed number of tokens takes as many in each step.
+
+        Args:
+            where: the text, for messages.
+            text: the text.
+
+        Raises:
+            DataError: the text has no tokens, or fewer than the model takes at a time.
+        """
+        recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
+        ids, count = encoded["ids"], len(encoded["ids"])
+        fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == "ids"], self.roles)
+        prompt = fixed or recipe.prompt or max(1, count - recipe.decoded)
+        tokens_each = fixed or 1
+        if count < min(prompt, tokens_each):
+            raise DataError(f"{where}: has {count} tokens, fewer than a step takes; leave it out")
+        decoded_end = min(count, prompt + recipe.decoded)
+        starts = [0, *range(min(prompt, count), decoded_end, tokens_each)]
+        if fixed and recipe.prompt is None and recipe.decode is None:
+            starts = list(range(0, count - fixed + 1, fixed))
+        for number, start in enumerate(starts):
+            end = min(count, prompt) if not number else start + tokens_each
+            if end > count:
+                break
+            values: dict[Role, Any] = {
+                "text": np.array(text, object),
+                "ids": ids[start:end],
+                "attention_mask": np.ones(end, np.int64),
+                "token_type_ids": encoded["token_type_ids"][start:end],
+                "position_ids": np.arange(start, end),
+                "has_past": np.array(start > 0),
+            }
+            next_tokens = np.append(ids[start + 1 : end + 1], [-1] * (end - start))[: end - start]
+            yield self._input_arrays(where, values), next_tokens
+        for position in range(decoded_end, decoded_end + recipe.answer):
+            values = {
+                "attention_mask": np.ones(position + 1, np.int64),
+                "token_type_ids": np.zeros(1, np.int64),
+                "position_ids": np.arange(position, position + 1),
+                "has_past": np.array(True),
+            }
+            yield self._input_arrays(where, values), None
+
+    def _input_arrays(self, where: str, values: Mapping[Role, Any]) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the inputs that take one of these values, and of the constant ones."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for spec in self.specs:
+            role = self.roles[spec.name]
+            if role in values:
+                array: npt.NDArray[Any] = values[role]
+                largest = int(array.max()) if role == "ids" and array.size else 0
+                if spec.rows is not None and 1 < spec.rows <= largest:
+                    raise DataError(
+                        f"{where}: token '{self.tokenizer.id_to_token(largest)}' has id {largest}, and the "
+                        f"model's embedding of '{spec.name}' has {spec.rows} rows; give the tokenizer.json "
+                        "of this model"
+                    )
+                arrays[spec.name] = with_leading_axes(array.astype(spec.dtype), spec)
+        return {**arrays, **self.constants}
 
 
 def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> TextEncoder:
@@ -338,20 +337,28 @@ def _set_length(
 ) -> list[str]:
     """Set up cutting and padding; return what was assumed.
 
+    Args:
+        where: the recipe, for messages.
+        tokenizer: of the library `tokenizers`; what it says of itself holds where nobody says otherwise.
+        recipe: how texts are cut and padded.
+        fixed: tokens that the model takes; None for any number.
+        state: whether a text goes through the model step by step.
+
     Raises:
         ConfigError: the recipe contradicts the model, or the token for padding is not known.
     """
-    own = tokenizer.truncation or {}
-    wanted = recipe.max_length
-    if wanted is not None and fixed is not None and wanted > fixed:
-        raise ConfigError(f"{where}: max_length: is {wanted}, and the model takes {fixed}; give no more")
-    length = wanted or min(filter(None, (fixed, own.get("max_length"))), default=None)
+    truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
     notes = []
+    if recipe.max_length is not None and fixed is not None and recipe.max_length > fixed:
+        raise ConfigError(
+            f"{where}: max_length: is {recipe.max_length}, and the model takes {fixed}; give no more"
+        )
+    length = recipe.max_length or min(filter(None, (fixed, truncation.get("max_length"))), default=None)
     tokenizer.no_truncation()
     if length is not None:
-        settings = {key: own[key] for key in ("strategy", "direction") if key in own}
+        settings = {key: truncation[key] for key in ("strategy", "direction") if key in truncation}
         tokenizer.enable_truncation(length, **settings)
-        if wanted is None:
+        if recipe.max_length is None:
             source = "the model fixes" if length == fixed else "it says"
             notes.append(
                 f"texts are cut at {length} tokens, as {source}; max_length in a recipe cuts elsewhere"
@@ -359,31 +366,25 @@ def _set_length(
     padded = {"model": fixed, "max_length": length, "none": None}[recipe.padding]
     if recipe.padding == "max_length" and padded is None:
         raise ConfigError(f"{where}: padding: max_length needs max_length; give it")
-    own_padding = tokenizer.padding or {}
     tokenizer.no_padding()
     if padded is not None:
-        token = _pad_token(where, tokenizer, recipe, own_padding)
-        direction = own_padding.get("direction", "right")
+        named = recipe.pad_token or padding.get("pad_token", "")
+        candidates = [named] if named else PAD_TOKENS
+        token = next((t for t in candidates if tokenizer.token_to_id(t) is not None), None)
+        if token is None:
+            raise ConfigError(
+                f"{where}: the model takes a fixed number of tokens, and the tokenizer has no token "
+                f"{' or '.join(candidates)} to fill up with; name it in a recipe, as pad_token: '<pad>'"
+            )
+        direction = padding.get("direction", "right")
         tokenizer.enable_padding(
             direction=direction, pad_id=tokenizer.token_to_id(token), pad_token=token, length=padded,
-            pad_type_id=own_padding.get("pad_type_id", 0),
+            pad_type_id=padding.get("pad_type_id", 0),
         )  # fmt: skip
         notes.append(f"texts are padded to {padded} tokens with '{token}'")
-    elif own_padding and fixed is None and recipe.padding == "model" and not state:
+    elif padding and fixed is None and recipe.padding == "model" and not state:
         notes.append("texts are not padded, as the model takes any length; padding: max_length does")
     return notes
-
-
-def _pad_token(where: str, tokenizer: Any, recipe: TextRecipe, own: Mapping[str, Any]) -> str:
-    wanted = recipe.pad_token or own.get("pad_token", "")
-    candidates = [wanted] if wanted else PAD_TOKENS
-    token = next((t for t in candidates if tokenizer.token_to_id(t) is not None), None)
-    if token is None:
-        raise ConfigError(
-            f"{where}: the model takes a fixed number of tokens, and the tokenizer has no token "
-            f"{' or '.join(candidates)} to fill up with; name it in a recipe, as pad_token: '<pad>'"
-        )
-    return str(token)
 
 
 def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDArray[Any]]:
@@ -430,8 +431,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             for number, line in file.lines():
                 where = f"{file}: line {number}"
                 text = "\t".join(_texts(where, line, encoder))
-                for step, (arrays, following) in enumerate(encoder.steps(where, text)):
-                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step=step, next_tokens=following)
+                for step, (arrays, next_tokens) in enumerate(encoder.steps(where, text)):
+                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step=step, next_tokens=next_tokens)
 
     def iterate(part: slice) -> Iterator[Sample]:
         if steps:

@@ -215,10 +215,21 @@ def checked_arrays(
     Raises:
         DataError: an input is missing or unknown, or an array does not fit.
     """
-    check_names(where, arrays, specs)
-    checked = {
-        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
-    }
+    _check_names(where, arrays, specs)
+    checked = {}
+    for spec in specs:
+        array, named = arrays[spec.name], f"{where}: input '{spec.name}'"
+        if not isinstance(array, np.ndarray):
+            raise DataError(
+                f"{named}: is of type {type(array).__name__}, expected a numpy array, {spec}; "
+                "convert it with numpy.asarray"
+            )
+        _check_header(named, ArrayHeader(array.dtype, array.shape), spec)
+        if array.dtype.kind == "O" and not all(isinstance(item, str) for item in array.flat):
+            raise DataError(
+                f"{named}: has {type_text(array.dtype)} elements, expected strings; give an array of str"
+            )
+        checked[spec.name] = array.view(spec.dtype) if _is_raw(array.dtype, spec.dtype) else array
     if batch_size(checked, specs) == 0:
         raise DataError(f"{where}: is a batch of no rows; leave the sample out")
     return checked
@@ -229,25 +240,32 @@ def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec
 
     All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
     """
-    if len(_leading(specs)) != 1 or any(isinstance(dim, int) for dim in _leading(specs)):
+    leading = leading_dimensions(specs)
+    if len(leading) != 1 or isinstance(leading.pop(), int):
         return None
     rows = {array.shape[0] for array in arrays.values() if array.ndim}
     return rows.pop() if len(rows) == 1 else None
 
 
-def _leading(specs: Sequence[InputSpec]) -> set[int | str | None]:
+def leading_dimensions(specs: Sequence[InputSpec]) -> set[int | str | None]:
     """Return the leading dimensions of the inputs; that of a scalar and of an unknown rank is 0."""
     return {spec.shape[0] if spec.shape else 0 for spec in specs}
 
 
 def of_batches(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
     """Return the inputs as they take batches whose rows are run one by one, where the model fixes 1 row."""
-    if _leading(specs) != {1}:
+    if leading_dimensions(specs) != {1}:
         return tuple(specs)
     return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:])) for spec in specs)
 
 
-def check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]) -> None:
+def with_leading_axes(array: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[Any]:
+    """Return the array of one row with axes of 1 before it: to the rank of an input, or one where unknown."""
+    rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]) -> None:
     """Refuse a sample that lacks an input, or has an array that is none."""
     names = [spec.name for spec in specs]
     expected = ", ".join(f"'{name}'" for name in names) or "none"
@@ -268,21 +286,18 @@ def check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec
         )
 
 
-def _checked_array(where: str, array: object, spec: InputSpec) -> npt.NDArray[Any]:
-    if not isinstance(array, np.ndarray):
-        raise DataError(
-            f"{where}: is of type {type(array).__name__}, expected a numpy array, {spec}; "
-            "convert it with numpy.asarray"
-        )
-    check_header(where, ArrayHeader(array.dtype, array.shape), spec)
-    if array.dtype.kind == "O" and not all(isinstance(item, str) for item in array.flat):
-        raise DataError(
-            f"{where}: has {type_text(array.dtype)} elements, expected strings; give an array of str"
-        )
-    return array.view(spec.dtype) if _is_stored(array.dtype, spec.dtype) else array
+def check_headers(where: str, headers: Mapping[str, ArrayHeader], specs: Sequence[InputSpec]) -> None:
+    """Refuse the arrays of a sample by their names, types and shapes alone.
+
+    Raises:
+        DataError: see `checked_arrays`.
+    """
+    _check_names(where, headers, specs)
+    for spec in specs:
+        _check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
 
 
-def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
+def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
     """Refuse an array by its type and shape alone."""
     dtype, shape = header
     if spec.dtype.kind == "O":
@@ -292,7 +307,7 @@ def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
             )
     elif dtype.kind == "O":
         raise DataError(f"{where}: holds Python objects, expected {spec}; give an array of numbers")
-    elif dtype != spec.dtype and not _is_stored(dtype, spec.dtype):
+    elif dtype != spec.dtype and not _is_raw(dtype, spec.dtype):
         raise DataError(
             f"{where}: has type {type_text(dtype)}, expected {type_text(spec.dtype)}; "
             "nothing is cast silently: convert it where the data is made"
@@ -322,28 +337,27 @@ def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
             )
 
 
-def _is_stored(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _is_raw(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     """Whether elements are `wanted` as numpy's files hold them: raw bytes, as those of bfloat16."""
     raw = dtype.kind == "V" and dtype.names is None and dtype.itemsize == wanted.itemsize
     return raw and wanted.kind == "V"
 
 
 ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
-"""Orders of the axes of pictures, and what makes the other one of them."""
+"""Orders of the axes of pictures, and the transposition that makes the other one of each."""
 
 
 def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
     """Return what to do about pictures whose channels are on the other side; "" where they are not."""
     if len(wanted) != 4 or len(shape) not in (3, 4):
         return ""
+    lacks_batch = len(shape) == 3
     for name, order in ORDERS.items():
-        alone = len(shape) == 3
-        axes = tuple(axis - 1 for axis in order[1:]) if alone else order
+        axes = tuple(axis - 1 for axis in order[1:]) if lacks_batch else order
         turned = tuple(shape[axis] for axis in axes)
-        if wanted[1 if name == "NHWC" else 3] in (1, 3, 4) and fits(
-            (1, *turned) if alone else turned, wanted
-        ):
-            return f"it looks like {name[alone:]}: turn it with array.transpose{axes}"
+        channels = wanted[1 if name == "NHWC" else 3]
+        if channels in (1, 3, 4) and fits((1, *turned) if lacks_batch else turned, wanted):
+            return f"it looks like {name[lacks_batch:]}: turn it with array.transpose{axes}"
     return ""
 
 
