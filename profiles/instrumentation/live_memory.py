@@ -46,7 +46,7 @@ def live_memory(model: ir.Model, sizes: Mapping[str, int]) -> LiveMemory:
     nodes = list(model.graph)
     numbers = {id(node): number for number, node in enumerate(nodes)}
     steps = np.zeros(len(nodes), np.int64)
-    made, ends = {}, {}
+    known_sizes, ends = {}, {}
     for number, node in enumerate(nodes):
         for value in node.outputs:
             if value.name not in sizes:
@@ -56,9 +56,9 @@ def live_memory(model: ir.Model, sizes: Mapping[str, int]) -> LiveMemory:
                 numbers.get(id(user), len(nodes) - 1) for user, _ in value.uses() if not _unread(user, sizes)
             ]
             name = str(value.name)
-            made[name], ends[name] = sizes[name], max(readers, default=number)
+            known_sizes[name], ends[name] = sizes[name], max(readers, default=number)
             steps[number : ends[name] + 1] += sizes[name]
-    return LiveMemory(steps, made, ends)
+    return LiveMemory(steps, known_sizes, ends)
 
 
 def _unread(node: ir.Node, sizes: Mapping[str, int]) -> bool:

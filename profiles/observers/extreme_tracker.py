@@ -54,8 +54,8 @@ class ExtremeTracker:
         first, second = self._first, self._second
         keys = (ranges * _SIGNS).reshape(-1)
         own = digest.to_bytes(16, "big")
-        known = self._names.get(own, name)
-        if name != known and natural_key(name) < natural_key(known):
+        first_name = self._names.get(own, name)
+        if name != first_name and natural_key(name) < natural_key(first_name):
             self._names[own] = name
         at = np.flatnonzero(keys <= second.keys)
         here = keys[at]

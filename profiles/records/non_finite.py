@@ -52,7 +52,7 @@ def gate_failure(profile: Profile, limit: float) -> str | None:
 def _worst_tensor(profile: Profile) -> tuple[str, float]:
     """Return the tensor with the largest share of NaN and Inf, and the share, 0 to 1; "" and 0.0 for none.
 
-    A tensor that holds infinities and nothing else is a filler, as those of masks, and is left out.
+    A tensor that holds infinities alone is a filler, as those of masks, and is left out.
     """
     shares = {
         name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)

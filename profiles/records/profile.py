@@ -72,7 +72,7 @@ class DataId:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of a profile of such data."""
+        """A warning where some of the data are random values; else nothing."""
         if not self.random:
             return ()
         return (
@@ -235,7 +235,7 @@ class Extremes:
     highest: tuple[Extreme, ...] = ()
 
     def merged(self, other: Extremes) -> Extremes:
-        """Return those of both sets of samples together."""
+        """Return the extremes of both sets of samples together."""
         return Extremes(
             most_extreme([*self.lowest, *other.lowest], 1.0),
             most_extreme([*self.highest, *other.highest], -1.0),
@@ -361,7 +361,7 @@ def mean_square(total: float, count: int) -> float | None:
     return float(f"{total / count:.{DIGITS - 1}e}")
 
 
-def fewest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
+def with_smallest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
     """Return the samples with the smallest digests, each once, in order; at most `count`."""
     by_digest = {sample.digest: sample for sample in several}
     return tuple(by_digest[digest] for digest in sorted(by_digest)[:count])
@@ -489,7 +489,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
         from .data_checks import check_input
 
-        return tuple(check_input(name, given) for name, given in self.inputs.items())
+        return tuple(check_input(name, record) for name, record in self.inputs.items())
 
     def hints(self) -> tuple[Hint, ...]:
         """Return what should be looked at in the data: pixels that were not scaled, few samples, outliers."""
@@ -609,7 +609,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             origin=self.origin,
             tool=self.tool,
             non_finite=self.non_finite.merged(other.non_finite),
-            noise=fewest_digests([*self.noise, *other.noise], count),
+            noise=with_smallest_digests([*self.noise, *other.noise], count),
             noise_samples=count,
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,

@@ -128,11 +128,11 @@ def profile_samples(
     statistics, data, runs = Statistics(), DataId(), 0
     if earlier.profile is not None:
         data, runs, inputs = earlier.profile.data, earlier.profile.runs, earlier.profile.inputs
-        tensors = {name: given.tensor for name, given in inputs.items()} | dict(earlier.profile)
+        tensors = {name: record.tensor for name, record in inputs.items()} | dict(earlier.profile)
         statistics = Statistics(
             # Of a tensor of which no array came the checkpoint has an empty profile.
             {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count},
-            {name: given.sizes for name, given in inputs.items()},
+            {name: record.sizes for name, record in inputs.items()},
             earlier.profile.non_finite,
         )
     digests = SampleDigests(

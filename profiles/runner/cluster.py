@@ -86,10 +86,34 @@ def calibrate_sharded(
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_with_weights(model, Path(folder) / "model.onnx")
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-    merged = _on_cluster(settings.scheduler, files, job, total, progress)
-    if not merged:
+    address = settings.scheduler
+    with _quiet_logs(), _client(address) as client, _until_lost(address, client), _replicas_kept(client):
+        from distributed import CancelledError
+
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        if workers == 0:
+            raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
+        for attempt in range(ATTEMPTS):
+            try:
+                text = _text_of_all(
+                    client, files, job, shards(total, workers), total=total, progress=progress
+                )
+                break
+            except CancelledError as error:  # all workers that held the model were lost
+                if attempt == ATTEMPTS - 1:
+                    raise ModelError(
+                        f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
+                        "they may have run out of memory: use --memory-limit, or workers with more memory"
+                    ) from error
+    if not text:
         raise DataError(f"{source_name(source)}: there are no samples; give at least one")
-    profile, places = loads_shard(merged)
+    profile, places = loads_shard(text)
+    own = profiled_by(settings.provider)
+    if profile.tool != own:
+        raise ConfigError(
+            f"scheduler {address}: a worker has {profile.tool}, this machine {own}; "
+            "install the same version everywhere"
+        )
     if smallest is not None:
         smallest.add(places)
     return profile
@@ -285,37 +309,6 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
 
 
 # The client -----------------------------------------------------------------------------------------------
-
-
-def _on_cluster(
-    address: str, files: Mapping[str, bytes], job: Job, total: int | None, progress: Progress | None
-) -> str:
-    with _quiet_logs(), _client(address) as client, _until_lost(address, client), _replicas_kept(client):
-        from distributed import CancelledError
-
-        workers = len(client.scheduler_info(n_workers=-1)["workers"])
-        if workers == 0:
-            raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
-        for attempt in range(ATTEMPTS):
-            try:
-                text = _text_of_all(
-                    client, files, job, shards(total, workers), total=total, progress=progress
-                )
-                break
-            except CancelledError as error:  # all workers that held the model were lost
-                if attempt == ATTEMPTS - 1:
-                    raise ModelError(
-                        f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
-                        "they may have run out of memory: use --memory-limit, or workers with more memory"
-                    ) from error
-    own = profiled_by(job.settings.provider)
-    tool = loads_shard(text)[0].tool if text else own
-    if tool != own:
-        raise ConfigError(
-            f"scheduler {address}: a worker has {tool}, this machine {own}; "
-            "install the same version everywhere"
-        )
-    return text
 
 
 def _text_of_all(

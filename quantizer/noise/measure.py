@@ -27,7 +27,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.instrumentation.live_memory import live_memory
 from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations
-from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, fewest_digests, mean_square
+from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square, with_smallest_digests
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.external_weights import move_weights, save_beside
 from ...profiles.runtime.providers import (
@@ -661,7 +661,7 @@ def measure_noise(
             noises.append(noise)
             if progress is not None:
                 progress(len(noises))
-    return fewest_digests(noises, len(noises))
+    return with_smallest_digests(noises, len(noises))
 
 
 SAME_SIGNAL = 1e-3

@@ -17,9 +17,9 @@ from qprof_onnx.profiles.records.profile import (
     SampleNoise,
     TensorNoise,
     changed_shapes,
-    fewest_digests,
     mean_square,
     pooled_noise,
+    with_smallest_digests,
 )
 from qprof_onnx.profiles.records.store import dumps, loads
 
@@ -44,7 +44,7 @@ def profiled(samples: list[SampleNoise], count: int) -> Profile:
         tensors[name] = observer.profile()
     digest = sum(int(sample.digest, 16) for sample in samples) % (1 << 128)
     data = DataId(len(samples), f"{digest:032x}")
-    noise = fewest_digests(samples, count)
+    noise = with_smallest_digests(samples, count)
     return Profile(ModelId("a", "b", 17), data, tensors, noise=noise, noise_samples=count)
 
 

@@ -13,7 +13,6 @@ from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.runtime import providers
-from qprof_onnx.profiles.runtime import providers as custom_operators
 from qprof_onnx.profiles.runtime.providers import (
     CPU,
     PROVIDERS,
@@ -104,7 +103,7 @@ def test_what_is_not_built_in_says_what_is_and_what_to_install(monkeypatch: pyte
 
 
 def test_a_fall_back_to_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_operators.ort, "InferenceSession", Session([CPU]))
+    monkeypatch.setattr(providers.ort, "InferenceSession", Session([CPU]))
     with pytest.raises(ConfigError, match="does not start here: onnxruntime would run the model with CPU"):
         new_session("m.onnx", new_session_options(), CUDA)
 
@@ -117,7 +116,7 @@ def test_a_provider_that_raises_where_the_cpu_loads_the_model_does_not_start(
             return Session([CPU])
         raise RuntimeError("Please install TensorRT libraries")
 
-    monkeypatch.setattr(custom_operators.ort, "InferenceSession", session)
+    monkeypatch.setattr(providers.ort, "InferenceSession", session)
     with pytest.raises(
         ConfigError, match="does not start here: Please install TensorRT libraries; check that"
     ):
@@ -129,7 +128,7 @@ def test_nodes_that_run_on_the_cpu_are_counted(
 ) -> None:
     parts = [Part(CUDA, ["Conv", "Conv", "Relu"]), Part(CPU, ["NonZero"]), Part(CPU, ["Gather", "Gather"])]
     session = Session([CUDA, CPU], parts)
-    monkeypatch.setattr(custom_operators.ort, "InferenceSession", session)
+    monkeypatch.setattr(providers.ort, "InferenceSession", session)
     with caplog.at_level(logging.WARNING, "qprof_onnx"):
         assert new_session("m.onnx", new_session_options(), f"{CUDA}:1") is session
     assert session.asked == [(CUDA, {"device_id": "1"})]
