@@ -8,18 +8,13 @@ scales of its output on to what it reads, the operator table says (`Rule.scaling
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...profiles.records.profile import Dim
 from ..operators.graph import Graph, Node, Use, in_main_graph
 from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, channel_layout, product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
-
-GELU_DEPTH = 3
-"""Steps from the last product of 0.5 * (x * (1 + erf(x / sqrt 2))) up to Erf."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,50 +67,6 @@ class EqualizationPath:
         return EqualizationPath(self.constants, (PathTensor(name, keeps), *self.tensors))
 
 
-@dataclass(frozen=True, eq=False)
-class Channels:
-    """The channels of what a node of the main graph returns.
-
-    Attributes:
-        graph: the model.
-        node: the node.
-        axis: of the channels, counted from the front.
-        size: their number.
-        rank: of the tensor.
-    """
-
-    graph: Graph
-    node: Node
-    axis: int
-    size: int
-    rank: int
-
-    @property
-    def along(self) -> tuple[int, ...]:
-        """The shape in which one number for each channel broadcasts with the tensor."""
-        return (self.size, *(1,) * (self.rank - self.axis - 1))
-
-
-def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath | None:
-    """Return what divides an activation's channels, None where something stands in the way.
-
-    Args:
-        graph: the model.
-        name: the activation; the caller answers for all of its readers.
-        axis: of the channels, counted from the front.
-        size: number of channels.
-    """
-    node, rank = _maker(graph, name), _rank(graph, name)
-    rule = None if node is None else node.rule
-    if node is None or rule is None or rank is None or any(node.outputs[1:]):
-        return None
-    channels = Channels(graph, node, axis, size, rank)
-    if rule.weight is not None:
-        return through_weight(channels, rule.weight)
-    step = STEPS.get(rule.scaling)
-    return None if step is None else step(channels)
-
-
 def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by the scales of the channels that it reads."""
     node, index = use
@@ -131,219 +82,138 @@ def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
     return axis == layout.data_axis % rank
 
 
-def through_weight(channels: Channels, layout: WeightLayout) -> EqualizationPath | None:
-    """Return the weight and the bias of a product, or the scale and bias of a normalisation."""
-    node, axis = channels.node, layout.result_axis
-    if axis is None or channels.axis != axis % channels.rank:
+@dataclass(frozen=True, eq=False)
+class _Output:
+    """The output of a node of the main graph, and its channels.
+
+    Attributes:
+        graph: the model.
+        node: the node.
+        axis: of the channels, counted from the front.
+        size: their number.
+        rank: of the tensor.
+    """
+
+    graph: Graph
+    node: Node
+    axis: int
+    size: int
+    rank: int
+
+
+def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath | None:
+    """Return what divides an activation's channels, None where something stands in the way.
+
+    Args:
+        graph: the model.
+        name: the activation; the caller answers for all of its readers.
+        axis: of the channels, counted from the front.
+        size: number of channels.
+    """
+    node, rank = _maker(graph, name), _rank(graph, name)
+    rule = None if node is None else node.rule
+    if node is None or rule is None or rank is None or any(node.outputs[1:]):
         return None
-    if not layout.is_product:
-        return _scale_and_bias(channels, layout)
-    weight = channels.graph.constant(node.input(layout.index))
+    output = _Output(graph, node, axis, size, rank)
+    if rule.weight is not None:
+        return _through_weight(output, rule.weight)
+    match rule.scaling:
+        case ChannelScaling.ELEMENTS:  # positively homogeneous in every element
+            return _through_input(output, 0, axis)
+        case ChannelScaling.POOLED:  # homogeneous in each channel of axis 1
+            return _through_input(output, 0, axis) if axis == 1 else None
+        case ChannelScaling.PERMUTED:
+            return _through_input(output, 0, _permutation(node, rank)[axis])
+        case ChannelScaling.EITHER_OPERAND:  # a factor: a constant rather than an activation
+            constant = [graph.is_constant(node.input(index)) for index in (0, 1)]
+            order = (1, 0) if constant[1] and not constant[0] else (0, 1)
+            paths = (_through_operand(output, index) for index in order)
+            return next((path for path in paths if path is not None), None)
+        case ChannelScaling.QUOTIENT:  # the dividend, or the constant divisor, which is multiplied instead
+            dividend = _through_operand(output, 0)
+            if dividend is not None:
+                return dividend
+            divisor = _scalable_operand(output, 1)
+            return None if divisor is None else EqualizationPath((replace(divisor, divide=False),))
+        case ChannelScaling.BOTH_OPERANDS:  # the terms of a sum
+            first, second = (_through_operand(output, index) for index in (0, 1))
+            if first is None or second is None:
+                return None
+            return EqualizationPath(first.constants + second.constants, first.tensors + second.tensors)
+        case ChannelScaling.MERGED:
+            return _through_attention(output)
+        case _:
+            return None
+
+
+def _through_weight(output: _Output, layout: WeightLayout) -> EqualizationPath | None:
+    """Return the weight and the bias of a product, or the scale and bias of a normalisation."""
+    graph, node, axis, size = output.graph, output.node, layout.result_axis, output.size
+    if axis is None or output.axis != axis % output.rank:
+        return None
+    constants = []
+    if not layout.is_product:  # scale and bias are vectors of the channels
+        for index in (layout.index, layout.bias):
+            if index is None or not node.input(index):
+                continue
+            vector = node.constant(index)
+            if vector is None or vector.shape != (size,) or vector.dtype != np.float32:
+                return None
+            constants.append(ScalableConstant(node, index, (size,)))
+        return EqualizationPath(tuple(constants))
+    weight = graph.constant(node.input(layout.index))
     along = None if weight is None else layout.axis(node, weight.ndim)
     if weight is None or weight.dtype != np.float32 or along is None:
         return None
-    shape = tuple(channels.size if i == along else 1 for i in range(weight.ndim))
-    constants = [ScalableConstant(node, layout.index, shape)]
+    shape = tuple(size if i == along else 1 for i in range(weight.ndim))
+    constants.append(ScalableConstant(node, layout.index, shape))
     if layout.bias is not None and node.input(layout.bias):
-        bias = channels.graph.constant(node.input(layout.bias))
+        bias = graph.constant(node.input(layout.bias))
         if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
             return None
-        constants.append(ScalableConstant(node, layout.bias, (channels.size,)))
+        constants.append(ScalableConstant(node, layout.bias, (size,)))
     return EqualizationPath(tuple(constants))
 
 
-def _scale_and_bias(channels: Channels, layout: WeightLayout) -> EqualizationPath | None:
-    """Return scale and bias of a normalisation; None when one is not a constant vector of the channels."""
-    constants = []
-    for index in (layout.index, layout.bias):
-        if index is None or not channels.node.input(index):
-            continue
-        constant = channels.graph.constant(channels.node.input(index))
-        if constant is None or constant.shape != (channels.size,) or constant.dtype != np.float32:
-            return None
-        constants.append(ScalableConstant(channels.node, index, (channels.size,)))
-    return EqualizationPath(tuple(constants))
-
-
-def through_either_operand(channels: Channels) -> EqualizationPath | None:
-    """Return what divides one operand of a product, a constant rather than an activation."""
-    constant = [channels.graph.is_constant(channels.node.input(index)) for index in (0, 1)]
-    order = (1, 0) if constant[1] and not constant[0] else (0, 1)
-    paths = (_operand_path(channels, index) for index in order)
-    return next((path for path in paths if path is not None), None)
-
-
-def through_quotient(channels: Channels) -> EqualizationPath | None:
-    """Return what divides the dividend, or the constant divisor, which is multiplied instead."""
-    dividend = _operand_path(channels, 0)
-    if dividend is not None:
-        return dividend
-    divisor = _scalable_operand(channels, 1)
-    return None if divisor is None else EqualizationPath((replace(divisor, divide=False),))
-
-
-def through_both_operands(channels: Channels) -> EqualizationPath | None:
-    """Return what divides both operands of a sum."""
-    first, second = (_operand_path(channels, index) for index in (0, 1))
-    if first is None or second is None:
-        return None
-    return EqualizationPath(first.constants + second.constants, first.tensors + second.tensors)
-
-
-def through_elements(channels: Channels) -> EqualizationPath | None:
-    """Return what divides the input of a function that is positively homogeneous in every element."""
-    return through_input(channels, 0, channels.axis)
-
-
-def through_pooling(channels: Channels) -> EqualizationPath | None:
-    """Return what divides the input of a function that is homogeneous in each channel of axis 1."""
-    return through_input(channels, 0, channels.axis) if channels.axis == 1 else None
-
-
-def through_transpose(channels: Channels) -> EqualizationPath | None:
-    """Return what divides the input of a Transpose."""
-    return through_input(channels, 0, _permutation(channels.node, channels.rank)[channels.axis])
-
-
-def through_input(channels: Channels, index: int, axis: int) -> EqualizationPath | None:
+def _through_input(output: _Output, index: int, axis: int) -> EqualizationPath | None:
     """Return what divides an input that nobody else reads and whose channels are those of the output.
 
     Args:
-        channels: of the output.
+        output: of the node.
         index: position of the input.
         axis: of the channels in the input.
     """
-    graph, name = channels.graph, channels.node.input(index)
+    graph, name = output.graph, output.node.input(index)
     if not name or not _has_one_reader(graph, name):
         return None
     shape = graph.shape(name)
-    if shape is None or len(shape) != channels.rank or shape[axis] != channels.size:
+    if shape is None or len(shape) != output.rank or shape[axis] != output.size:
         return None
-    path = find_path(graph, name, axis, channels.size)
-    return None if path is None else path.continued(name, channels.node)
+    path = find_path(graph, name, axis, output.size)
+    return None if path is None else path.continued(name, output.node)
 
 
-@dataclass(frozen=True)
-class _HeadAxes:
-    """A tensor of attention with its channels on two axes: heads, and channels of a head (its depth)."""
+# Factors and terms ----------------------------------------------------------------------------------------
 
-    name: str
-    head: int
-    depth: int
+GELU_DEPTH = 3
+"""Steps from the last product of 0.5 * (x * (1 + erf(x / sqrt 2))) up to Erf."""
 
 
-def through_attention(channels: Channels) -> EqualizationPath | None:
-    """Return what divides the heads of attention, which a Reshape has merged: the projection of their values.
-
-    Attention sums values over positions, each channel of a head by itself, so that scales pass through it
-    (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
-    are followed up to the Reshape that made them from the last axis; in memory both lie as channels there.
-    """
-    if channels.axis != channels.rank - 1:
-        return None
-    name = channels.node.input(0)
-    rank = _rank(channels.graph, name) or 0
-    return _through_heads(channels, _HeadAxes(name, rank - 2, rank - 1), channels.node)
-
-
-def _through_heads(channels: Channels, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
-    """Return what divides the channels of a tensor with heads, which `reader` alone may read."""
-    graph = channels.graph
-    maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
-    rule = None if maker is None else maker.rule
-    if maker is None or rule is None or shape is None or not _holds_heads(shape, axes, channels.size):
-        return None
-    if not _has_one_reader(graph, axes.name):
-        return None
-    last = len(shape) - 1
-    if rule.scaling is ChannelScaling.MERGED and (axes.head, axes.depth) == (last - 1, last):
-        path = _before_split(channels, maker)
-    else:
-        before = _heads_before(graph, maker, axes, rank=len(shape))
-        path = None if before is None else _through_heads(channels, before, maker)
-    return None if path is None else path.continued(axes.name, reader)
-
-
-def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
-    """Return where heads and depth lie in what the maker of a tensor reads; None where it mixes channels."""
-    rule, layout = maker.rule, product_layout(maker)
-    if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
-        order = _permutation(maker, rank)
-        return _HeadAxes(maker.input(0), order[axes.head], order[axes.depth])
-    if layout is None or layout.kernel is not Kernel.NONE:
-        return None
-    values = maker.input(layout.index)  # attention times values: a sum over positions
-    is_stacked = axes.depth == rank - 1 and axes.head < axes.depth - 1 and _rank(graph, values) == rank
-    return replace(axes, name=values) if is_stacked else None
-
-
-def _before_split(channels: Channels, reshape: Node) -> EqualizationPath | None:
-    """Return what divides the last axis of the tensor that a Reshape splits into heads."""
-    graph, source = channels.graph, reshape.input(0)
-    shape = graph.shape(source)
-    if not shape or shape[-1] != channels.size or not _has_one_reader(graph, source):
-        return None
-    path = find_path(graph, source, len(shape) - 1, channels.size)
-    return None if path is None else path.continued(source, reshape)
-
-
-STEPS: Mapping[ChannelScaling, Callable[[Channels], EqualizationPath | None]] = {
-    ChannelScaling.EITHER_OPERAND: through_either_operand,
-    ChannelScaling.QUOTIENT: through_quotient,
-    ChannelScaling.BOTH_OPERANDS: through_both_operands,
-    ChannelScaling.ELEMENTS: through_elements,
-    ChannelScaling.POOLED: through_pooling,
-    ChannelScaling.PERMUTED: through_transpose,
-    ChannelScaling.MERGED: through_attention,
-}
-"""The step upstream for each way in which an operator hands on the scales of its output."""
-
-
-def _maker(graph: Graph, name: str) -> Node | None:
-    """Return the standard operator of the main graph that makes a tensor which only nodes read."""
-    node = graph.producer(name)
-    if node is None or node.domain != "" or graph.is_result(name) or not in_main_graph(graph, node):
-        return None
-    return node
-
-
-def _rank(graph: Graph, name: str) -> int | None:
-    shape = graph.shape(name)
-    return None if shape is None else len(shape)
-
-
-def _permutation(node: Node, rank: int) -> tuple[int, ...]:
-    """Return for each axis of the output of a Transpose the axis of its input."""
-    return tuple(node.attributes.get_ints("perm", tuple(reversed(range(rank)))))
-
-
-def _has_one_reader(graph: Graph, name: str) -> bool:
-    """Whether one node alone reads the values; a Shape may read them too."""
-    return sum(not reader.facts.reads_shape_only for reader, _ in graph.consumers(name)) == 1
-
-
-def _holds_heads(shape: tuple[Dim, ...], axes: _HeadAxes, size: int) -> bool:
-    """Whether the two axes together hold the channels."""
-    if not (0 <= axes.head < len(shape) and axes.depth < len(shape)):
-        return False
-    heads, depth = shape[axes.head], shape[axes.depth]
-    return isinstance(heads, int) and isinstance(depth, int) and heads * depth == size
-
-
-def _operand_path(channels: Channels, index: int) -> EqualizationPath | None:
+def _through_operand(output: _Output, index: int) -> EqualizationPath | None:
     """Return what divides one operand: its own elements when it is constant, else what makes it."""
-    if not channels.graph.is_constant(channels.node.input(index)):
-        return through_input(channels, index, channels.axis)
-    constant = _scalable_operand(channels, index)
+    if not output.graph.is_constant(output.node.input(index)):
+        return _through_input(output, index, output.axis)
+    constant = _scalable_operand(output, index)
     return None if constant is None else EqualizationPath((constant,))
 
 
-def _scalable_operand(channels: Channels, index: int) -> ScalableConstant | None:
+def _scalable_operand(output: _Output, index: int) -> ScalableConstant | None:
     """Return a constant operand whose product with a vector along the channels grows no larger than both.
 
     A single number may become a vector, unless a runtime knows a function by it (`_is_written_out`).
     """
-    graph, node, along = channels.graph, channels.node, channels.along
+    graph, node = output.graph, output.node
+    along = (output.size, *(1,) * (output.rank - output.axis - 1))  # one number for each channel
     constant = node.constant(index)
     other = _rank(graph, node.input(1 - index))
     if constant is None or constant.dtype != np.float32 or other is None or constant.ndim > other:
@@ -375,3 +245,95 @@ def _is_written_out(graph: Graph, node: Node) -> bool:
 def _scaling(node: Node) -> ChannelScaling:
     rule = node.rule
     return ChannelScaling.NONE if rule is None else rule.scaling
+
+
+# Attention ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _HeadAxes:
+    """A tensor of attention with its channels on two axes: heads, and channels of a head (its depth)."""
+
+    name: str
+    head: int
+    depth: int
+
+
+def _through_attention(output: _Output) -> EqualizationPath | None:
+    """Return what divides the heads of attention, which a Reshape has merged: the projection of their values.
+
+    Attention sums values over positions, each channel of a head by itself, so that scales pass through it
+    (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
+    are followed up to the Reshape that made them from the last axis; in memory both lie as channels there.
+    """
+    if output.axis != output.rank - 1:
+        return None
+    name = output.node.input(0)
+    rank = _rank(output.graph, name) or 0
+    return _through_heads(output, _HeadAxes(name, rank - 2, rank - 1), output.node)
+
+
+def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
+    """Return what divides the channels of a tensor with heads, which `reader` alone may read."""
+    graph, size = output.graph, output.size
+    maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
+    rule = None if maker is None else maker.rule
+    if maker is None or rule is None or shape is None or not _has_one_reader(graph, axes.name):
+        return None
+    if not (0 <= axes.head < len(shape) and axes.depth < len(shape)):
+        return None
+    heads, depth = shape[axes.head], shape[axes.depth]
+    if not isinstance(heads, int) or not isinstance(depth, int) or heads * depth != size:
+        return None
+    last = len(shape) - 1
+    path = None
+    if rule.scaling is ChannelScaling.MERGED and (axes.head, axes.depth) == (last - 1, last):
+        # A Reshape splits the last axis of its input into heads.
+        source = maker.input(0)
+        before = graph.shape(source)
+        if before and before[-1] == size and _has_one_reader(graph, source):
+            path = find_path(graph, source, len(before) - 1, size)
+            path = None if path is None else path.continued(source, maker)
+    else:
+        further = _heads_before(graph, maker, axes, rank=len(shape))
+        path = None if further is None else _through_heads(output, further, maker)
+    return None if path is None else path.continued(axes.name, reader)
+
+
+def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
+    """Return where heads and depth lie in what the maker of a tensor reads; None where it mixes channels."""
+    rule, layout = maker.rule, product_layout(maker)
+    if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
+        order = _permutation(maker, rank)
+        return _HeadAxes(maker.input(0), order[axes.head], order[axes.depth])
+    if layout is None or layout.kernel is not Kernel.NONE:
+        return None
+    values = maker.input(layout.index)  # attention times values: a sum over positions
+    is_stacked = axes.depth == rank - 1 and axes.head < axes.depth - 1 and _rank(graph, values) == rank
+    return replace(axes, name=values) if is_stacked else None
+
+
+# Tensors and their readers --------------------------------------------------------------------------------
+
+
+def _maker(graph: Graph, name: str) -> Node | None:
+    """Return the standard operator of the main graph that makes a tensor which only nodes read."""
+    node = graph.producer(name)
+    if node is None or node.domain != "" or graph.is_result(name) or not in_main_graph(graph, node):
+        return None
+    return node
+
+
+def _rank(graph: Graph, name: str) -> int | None:
+    shape = graph.shape(name)
+    return None if shape is None else len(shape)
+
+
+def _permutation(node: Node, rank: int) -> tuple[int, ...]:
+    """Return for each axis of the output of a Transpose the axis of its input."""
+    return tuple(node.attributes.get_ints("perm", tuple(reversed(range(rank)))))
+
+
+def _has_one_reader(graph: Graph, name: str) -> bool:
+    """Whether one node alone reads the values; a Shape may read them too."""
+    return sum(not reader.facts.reads_shape_only for reader, _ in graph.consumers(name)) == 1

@@ -74,12 +74,12 @@ def gptq(
     Returns:
         Integers in float32, (groups, outputs, columns).
     """
-    curvature, found = _curvature(second, damping), np.empty(weight.shape, np.float32)
+    curvature, quantized = _curvature(second, damping), np.empty(weight.shape, np.float32)
     each = _outputs_at_once(weight.shape[0], weight.shape[2])
     for begin in range(0, weight.shape[1], each):
         part = slice(begin, begin + each)
-        found[:, part] = _rounded(curvature, *(array[:, part] for array in (weight, scale, low, high)))
-    return found
+        quantized[:, part] = _rounded(curvature, *(array[:, part] for array in (weight, scale, low, high)))
+    return quantized
 
 
 def gptaq(
@@ -97,19 +97,22 @@ def gptaq(
         W to nearest; and the target T, both (groups, outputs, columns).
     """
     weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
-    moments, unit = _damped(second, ASYMMETRIC_DAMPING)
+    moments, mean = _scaled(second.copy())
+    unit = np.where(mean > 0.0, mean, 1.0)
+    diagonal = np.einsum("gcc->gc", moments)
+    diagonal += np.where(mean > 0.0, ASYMMETRIC_DAMPING, 1.0)[:, None]
     # Damping is a penalty on leaving W: the target T solves T (H + d) = W (A + d).
     wanted = np.matmul(weight, cross / unit[:, None, None] + moments - second / unit[:, None, None])
     target = np.linalg.solve(moments, wanted.transpose(0, 2, 1)).transpose(0, 2, 1)
     nearest = np.clip(np.rint(weight / scale), low, high)
     steps = gptq(target, scale, low, high, second, damping=ASYMMETRIC_DAMPING)
-    return _best(target, scale, second, steps, nearest), np.asarray(target)
+    better = _cost(target - steps * scale, second) < _cost(target - nearest * scale, second)
+    return np.where(better[:, :, None], steps, nearest), np.asarray(target)
 
 
-def _best(weight: Floats, scale: Floats, second: Floats, steps: Floats, nearest: Floats) -> Floats:
-    """Return, for each output channel, those steps of which e' H e is less."""
-    better = _cost(weight - steps * scale, second) < _cost(weight - nearest * scale, second)
-    return np.where(better[:, :, None], steps, nearest)
+def _cost(errors: Floats, second: Floats) -> Floats:
+    """Return e' H e of each output channel, (groups, outputs)."""
+    return np.asarray((np.matmul(errors, second) * errors).sum(2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +158,10 @@ def _rounded(curvature: _Curvature, weight: Array, scale: Array, low: Array, hig
     nearest = np.clip(np.rint(exact / size), first, last)
     better = _is_better(exact - steps * size, exact - nearest * size, curvature.moments)
     chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
-    found = np.empty(chosen.shape, np.float32)
-    np.put_along_axis(found, np.broadcast_to(columns, chosen.shape), chosen.astype(np.float32), 2)
-    return found
-
-
-def _damped(second: Floats, damping: float) -> tuple[Floats, Floats]:
-    """Return damped moments divided by their mean, and that; for columns that are always 0 the identity."""
-    found, mean = _scaled(second.copy())
-    diagonal = np.einsum("gcc->gc", found)
-    diagonal += np.where(mean > 0.0, damping, 1.0)[:, None]
-    return found, np.where(mean > 0.0, mean, 1.0)
+    in_weight_order = np.empty(chosen.shape, np.float32)
+    places = np.broadcast_to(columns, chosen.shape)
+    np.put_along_axis(in_weight_order, places, chosen.astype(np.float32), 2)
+    return in_weight_order
 
 
 def _scaled(second: Floats) -> tuple[Floats, Floats]:
@@ -201,12 +197,7 @@ def _is_better(errors: Floats, others: Floats, second: Floats) -> npt.NDArray[np
     return np.asarray(product.sum(1) < 0.0)
 
 
-def _cost(errors: Floats, second: Floats) -> Floats:
-    """Return e' H e of each output channel, (groups, outputs)."""
-    return np.asarray((np.matmul(errors, second) * errors).sum(2))
-
-
-# GPTQ for the weights of a plan: rounding offsets from the nearest quantized values.
+# GPTQ for the weights of a plan: rounding offsets from the nearest quantized values -----------------------
 
 
 def find_roundings(
@@ -225,32 +216,33 @@ def find_roundings(
         gathered: gives the second moments of what nodes read.
         checkpoint: has the offsets of nodes that are finished, and gets those of the others.
     """
-    kept, room = checkpoint or RoundingCheckpoint(), ArrayFile()
+    finished, file = checkpoint or RoundingCheckpoint(), ArrayFile()
     readers: dict[ProductInput, list[Weight]] = {}
     keys: dict[str, bytes] = {}
-    found: dict[str, RoundingOffsets] = {}
+    roundings: dict[str, RoundingOffsets] = {}
 
-    def have(weight: Weight, offsets: Any) -> None:
+    def add(weight: Weight, offsets: Any) -> None:
         if np.any(offsets):
-            stored = room.empty((weight.array.size,), np.int8)
+            stored = file.empty((weight.array.size,), np.int8)
             stored[:] = offsets.reshape(-1)
-            found[weight.node.name] = RoundingOffsets(stored.data.toreadonly(), params_digest(weight.params))
+            digest = params_digest(weight.params)
+            roundings[weight.node.name] = RoundingOffsets(stored.data.toreadonly(), digest)
 
     for weight in quantized_weights(graph, plan):
         reading, name = product_input(graph, weight.node, weight.array), weight.node.name
         if reading is None:
             continue
         keys[name] = b"" if checkpoint is None else _key(weight, reading, name in corrected)
-        offsets = kept.get(keys[name])
+        offsets = finished.get(keys[name])
         if offsets is None:
             readers.setdefault(reading, []).append(weight)
         else:
-            have(weight, np.frombuffer(offsets, np.int8))
+            add(weight, np.frombuffer(offsets, np.int8))
     for reading, moments in gathered(list(readers)):
         for weight, chosen in _rounded_together(readers[reading], moments, corrected):
-            kept.add(keys[weight.node.name], chosen.data)
-            have(weight, chosen)
-    return {name: found[name] for name in keys if name in found}
+            finished.add(keys[weight.node.name], chosen.data)
+            add(weight, chosen)
+    return {name: roundings[name] for name in keys if name in roundings}
 
 
 def _rounded_together(
@@ -266,16 +258,16 @@ def _rounded_together(
             start, end = end, end + second.shape[1]
             curvature = _curvature(moments.mean(block, centred), DAMPING)
             each = _outputs_at_once(len(second), second.shape[1])
-            for weight, found in zip(chosen, steps, strict=True):
-                for part, some in _outputs_of(weight, each):
-                    parts = (array[:, :, start:end] for array in flattened(some))
-                    found[:, part, start:end] = _rounded(curvature, *parts)
+            for weight, weight_steps in zip(chosen, steps, strict=True):
+                for outputs, part in _outputs_of(weight, each):
+                    arrays = (array[:, :, start:end] for array in flattened(part))
+                    weight_steps[:, outputs, start:end] = _rounded(curvature, *arrays)
             del curvature
-        for weight, found in zip(chosen, steps, strict=True):
-            offsets = np.empty(weight.array.shape, np.int8)
-            by_output = offsets.swapaxes(0, _output_axis(weight) or 0)
-            for part, some in _outputs_of(weight, _outputs_at_once(1, end)):
-                by_output[part] = offsets_of(some, found[:, part]).swapaxes(0, _output_axis(weight) or 0)
+        for weight, weight_steps in zip(chosen, steps, strict=True):
+            offsets, axis = np.empty(weight.array.shape, np.int8), _output_axis(weight) or 0
+            by_output = offsets.swapaxes(0, axis)
+            for outputs, part in _outputs_of(weight, _outputs_at_once(1, end)):
+                by_output[outputs] = offsets_of(part, weight_steps[:, outputs]).swapaxes(0, axis)
             yield weight, offsets
 
 
@@ -313,26 +305,26 @@ def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
 
 
 def rebased(
-    graph: Graph, found: Mapping[str, RoundingOffsets], before: QuantPlan, after: QuantPlan
+    graph: Graph, roundings: Mapping[str, RoundingOffsets], before: QuantPlan, after: QuantPlan
 ) -> dict[str, RoundingOffsets]:
     """Return offsets that were chosen for one plan for another one of the same nodes.
 
     Where a channel has another scale there (as where a new bias would not fit in int32), it is rounded to the
     nearest.
     """
-    if not found:
+    if not roundings:
         return {}
     old = {weight.node.name: weight for weight in quantized_weights(graph, before)}
     new = {weight.node.name: weight for weight in quantized_weights(graph, after)}
     kept = {}
-    for name in [name for name in found if name in new]:
+    for name in [name for name in roundings if name in new]:
         array, params = new[name].array, new[name].params
         same = np.ones((), bool)
         for first, second in zip(
             *(parameter_arrays(w.params, array.shape) for w in (old[name], new[name])), strict=True
         ):
             same = same & (first == second)
-        offsets = np.frombuffer(found[name].offsets, np.int8).reshape(array.shape) * same
+        offsets = np.frombuffer(roundings[name].offsets, np.int8).reshape(array.shape) * same
         if np.any(offsets):
             kept[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), params_digest(params))
     return kept
@@ -353,8 +345,15 @@ def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
 
 def offsets_of(weight: Weight, steps: Array) -> npt.NDArray[np.int8]:
     """Return how far quantized values as `gptq` returns them are from the nearest, in the weight's shape."""
-    _, zero_point = parameter_arrays(weight.params, weight.array.shape)
-    values = _uncolumned(weight.node, steps, weight.array.shape) + zero_point.astype(np.float32)
+    shape = weight.array.shape
+    _, zero_point = parameter_arrays(weight.params, shape)
+    axes = weight_axes(weight.node, shape)
+    if _scatters(weight.node):  # undoes what `columns_of` has made of the weight
+        groups, outs, ins, taps = axes.block_shape
+        quantized = axes.unblocked(steps.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2))
+    else:
+        quantized = axes.unblocked(steps.reshape(axes.block_shape))
+    values = quantized + zero_point.astype(np.float32)
     nearest = quantize(weight.array, weight.params).astype(np.float32)
     return np.clip(values - nearest, -128, 127).astype(np.int8)
 
@@ -366,15 +365,6 @@ def columns_of(node: Node, array: Array) -> Array:
         flat = flat.transpose(0, 1, 3, 2)
         return np.asarray(flat.reshape(flat.shape[0], -1, flat.shape[3]))
     return np.asarray(flat.reshape(*flat.shape[:2], -1))
-
-
-def _uncolumned(node: Node, columns: Array, shape: tuple[int, ...]) -> Array:
-    """Return what `columns_of` has made of a weight of `shape` in that shape again."""
-    axes = weight_axes(node, shape)
-    if _scatters(node):
-        groups, outs, ins, taps = axes.block_shape
-        return axes.unblocked(columns.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2))
-    return axes.unblocked(columns.reshape(axes.block_shape))
 
 
 def _scatters(node: Node) -> bool:

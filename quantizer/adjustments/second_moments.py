@@ -10,25 +10,20 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnx_ir as ir
 
-from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.runtime.providers import CPU, RUNTIME_ERRORS, first_line, new_session, new_session_options
 from ...profiles.runtime.session import (
     OptimisedGraph,
-    Output,
     optimised,
     run_sample,
     segment_session,
@@ -37,14 +32,13 @@ from ...profiles.runtime.session import (
 )
 from ...profiles.samples.values import Sample
 from ..model.graph import name_of
-from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
-from ..plan.plan import QuantPlan
 
 # im2col: the input of a product with a constant weight as the rows of a matrix ----------------------------
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
@@ -132,18 +126,19 @@ def im2col_rows(array: Array, source: ProductInput, most: int) -> Floats:
     """
     if source.window is None:
         flat = array.reshape(-1, source.columns)
-        return np.asarray(flat[_chosen(flat.shape[0], most)][None], np.float64)
+        return np.asarray(flat[_spread_rows(flat.shape[0], most)][None], np.float64)
     window, axes = source.window, tuple(range(2, array.ndim))
     array = np.pad(array, ((0, 0), (0, 0), *_pads(window, array.shape[2:])))
     reach = tuple((k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True))
+    # Every place of the kernel as a view, then those that strides reach, then the taps that dilations leave.
     views = np.lib.stride_tricks.sliding_window_view(array, reach, axis=axes)
     views = views[(slice(None), slice(None), *(slice(None, None, s) for s in window.strides))]
     for axis, dilation in enumerate(window.dilations, array.ndim):
         views = views[(slice(None),) * axis + (slice(None, None, dilation),)]
     places = (views.shape[0], *views.shape[2 : array.ndim])
-    batch, *where = np.unravel_index(_chosen(int(np.prod(places)), most), places)
-    place: Any = (batch, slice(None), *where)
-    rows = np.asarray(views[place], np.float64)
+    batch, *where = np.unravel_index(_spread_rows(int(np.prod(places)), most), places)
+    positions: Any = (batch, slice(None), *where)
+    rows = np.asarray(views[positions], np.float64)
     return np.ascontiguousarray(rows.reshape(rows.shape[0], source.groups, -1).transpose(1, 0, 2))
 
 
@@ -162,7 +157,7 @@ def _pads(window: KernelWindow, sizes: tuple[int, ...]) -> list[tuple[int, int]]
     return pads
 
 
-def _chosen(total: int, most: int) -> npt.NDArray[np.int64]:
+def _spread_rows(total: int, most: int) -> npt.NDArray[np.int64]:
     """Return the indices, in order, of all rows, or of about `most` spread evenly among them."""
     if total <= most:
         return np.arange(total)
@@ -201,12 +196,12 @@ class Moments:
 
     def mean(self, block: int, centred: bool = False) -> Floats:
         """Return the mean products of the columns of one block; their covariance where `centred`."""
-        found = self.second[block] / max(1, self.rows)
+        products = self.second[block] / max(1, self.rows)
         if centred:
             start = sum(second.shape[1] for second in self.second[:block])
-            part = self.first[:, start : start + found.shape[1]] / max(1, self.rows)
-            found -= part[:, :, None] * part[:, None, :]
-        return found
+            mean = self.first[:, start : start + products.shape[1]] / max(1, self.rows)
+            products -= mean[:, :, None] * mean[:, None, :]
+        return products
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,11 +245,6 @@ def moments_of_pair(exact: Floats, rows: Floats, where: str) -> PairMoments:
     return PairMoments(moments_of(rows, where), steps.sum(1) * unit, tuple(cross))
 
 
-def moments_bytes(groups: int, columns: int) -> int:
-    """Return the size of moments in bytes."""
-    return 8 * groups * sum(size * size for size in column_blocks(columns))
-
-
 def column_blocks(columns: int) -> list[int]:
     """Return the lengths of the blocks that a row is split into; they differ by one at most."""
     blocks = max(1, -(-columns // COLUMNS))
@@ -277,7 +267,8 @@ def moments_of(rows: Floats, where: str) -> Moments:
 
 
 def _with_rows(sums: Moments, rows: Floats, where: str) -> Moments:
-    """Return moments with rows added, of which the second are the arrays of `sums`: they may be large."""
+    """Return moments with rows added in place: the second moments are the arrays of `sums`, for they may be
+    large."""
     steps, unit = _on_grid(rows, where)
     end = 0
     for second in sums.second:
@@ -296,257 +287,6 @@ def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
         raise DataError(f"{where}: holds NaN or Inf; leave the sample out, or repair it")
     unit = math.ldexp(1.0, math.frexp(largest)[1] - BITS)
     return np.rint(rows / unit), unit
-
-
-# A model and its simulation in quantized values, run a few nodes at a time --------------------------------
-
-Array = npt.NDArray[Any]
-
-_ROUNDED, _EXACT = ":qprof-rounded", ":qprof-exact"
-"""Added to the name of an activation: after it was rounded, and before."""
-
-_REFUSED: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, ValueError)
-
-_INTEGER = 1.5 * 2.0**23
-"""Added to a small float32 and subtracted again it leaves the nearest integer, the even one of two."""
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """The nodes of a main graph as protobufs, and its constants.
-
-    In a simulation each quantized activation is rounded and saturates as the plan says (fake quantization: it
-    is divided by the scale, clipped, rounded and multiplied), and weights have the values chosen so far. Each
-    sample goes through a program once: what later nodes read is kept in files between two segments.
-
-    Attributes:
-        steps: for each node of the model, in order, what computes its results.
-        constants: by name.
-        opsets: version of each domain.
-        aliases: (node, activation) -> what the node reads instead, where that has another name.
-    """
-
-    steps: list[list[onnx.NodeProto]]
-    constants: dict[str, ir.TensorProtocol]
-    opsets: Mapping[str, int]
-    aliases: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-def float_program(model: ir.Model) -> Program:
-    """Return the program that computes what the model computes."""
-    values = model.graph.initializers.items()
-    constants = {name: value.const_value for name, value in values if value.const_value is not None}
-    steps = [[ir.serde.serialize_node(node)] for node in model.graph]
-    return Program(steps, constants, dict(model.graph.opset_imports))
-
-
-def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program:
-    """Return the program whose activations are rounded as the plan has them.
-
-    What a quantized node computes is rounded for all readers; what a float node computes, for quantized ones.
-
-    Args:
-        model: the model that is planned, with all its constants in float.
-        graph: its index.
-        plan: its plan.
-    """
-    program = float_program(model)
-    rounded = {name: params for name, params in plan.tensors.items() if _is_rounded(graph, name, params)}
-    inputs = [name_of(value) for value in model.graph.inputs if name_of(value) in rounded]
-    before = [proto for name in inputs for proto in _rounding(name, rounded[name], program)]
-    for step, node in zip(program.steps, model.graph, strict=True):
-        entry = plan.nodes.get(name_of(node))
-        quantized = entry is not None and entry.kind.reads_quantized
-        (proto,) = step
-        for position, name in enumerate(proto.input):
-            if quantized and name in rounded:
-                producer = graph.producer(name)
-                made_by = None if producer is None else plan.nodes.get(producer.name)
-                if made_by is None or not made_by.kind.reads_quantized:
-                    proto.input[position] = program.aliases[name_of(node), name] = name + _ROUNDED
-        for position, name in enumerate(list(proto.output)):
-            if name in rounded and quantized:
-                proto.output[position] = name + _EXACT
-                step.extend(_rounding(name, rounded[name], program, name + _EXACT, name))
-            elif name in rounded:
-                step.extend(_rounding(name, rounded[name], program))
-        step[:0], before = before, []
-    return program
-
-
-def _is_rounded(graph: Graph, name: str, params: QuantParams) -> bool:
-    is_activation = name in graph.values and not graph.is_constant(name)
-    return is_activation and params.axis is None and graph.dtype(name) == ir.DataType.FLOAT
-
-
-def _rounding(
-    name: str, params: QuantParams, program: Program, source: str = "", result: str = ""
-) -> list[onnx.NodeProto]:
-    """Return nodes that round `source`, by default the activation, to `result`, by default its alias."""
-    zero = params.tensor_zero_point
-    numbers = (params.tensor_scale, params.qtype.low - zero, params.qtype.high - zero, _INTEGER)
-    scale, low, high, integer = (f"{name}:qprof-{what}" for what in ("scale", "low", "high", "integer"))
-    for constant, number in zip((scale, low, high, integer), numbers, strict=True):
-        program.constants[constant] = ir.tensor(np.array(number, np.float32), name=constant)
-    steps = (("Div", scale), ("Max", low), ("Min", high), ("Add", integer), ("Sub", integer), ("Mul", scale))
-    at, nodes = source or name, []
-    for operator, constant in steps:
-        end = f"{name}:qprof-{operator}" if operator != "Mul" else result or name + _ROUNDED
-        nodes.append(onnx.helper.make_node(operator, [at, constant], [end]))
-        at = end
-    return nodes
-
-
-class SegmentRuns:
-    """Runs a program on all samples, segment after segment; what later segments read is kept in files."""
-
-    def __init__(self, program: Program, samples: Iterable[Sample], folder: Path) -> None:
-        """Keep the inputs of all samples.
-
-        Args:
-            program: what is run.
-            samples: all of them.
-            folder: for files; it is empty.
-        """
-        self.program = program
-        self._folder, self._files = folder, 0
-        self._last = {name: at for at, step in enumerate(program.steps) for p in step for name in _reads(p)}
-        self._samples: list[tuple[str, dict[str, Path]]] = []
-        for sample in samples:
-            kept = {name: self._store(array) for name, array in sample.arrays.items() if name in self._last}
-            self._samples.append((sample.name, kept))
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def set_constant(self, name: str, array: Array) -> None:
-        """Give a constant another value, or add one."""
-        self.program.constants[name] = ir.tensor(np.ascontiguousarray(array), name=name)
-
-    def add_to_result(self, node: int, name: str, array: Array) -> None:
-        """Add a constant to a result of the node at an index, before it is rounded."""
-        step, product, correction = self.program.steps[node], f"{name}:qprof-product", f"{name}:qprof-bias"
-        for at, proto in enumerate(step):
-            made = next((output for output in proto.output if output in (name, name + _EXACT)), None)
-            if made is not None:
-                proto.output[list(proto.output).index(made)] = product
-                step.insert(at + 1, onnx.helper.make_node("Add", [product, correction], [made]))
-                self.set_constant(correction, array)
-                return
-
-    def values(self, start: int, end: int, names: Collection[str]) -> Iterator[tuple[str, dict[str, Array]]]:
-        """Yield for each sample its name, and tensors that nodes from `start` to before `end` make."""
-        kept = self._samples[0][1] if self._samples else {}
-        with self._session(start, end, [name for name in names if name not in kept]) as run:
-            for title, files in self._samples:
-                before = {name: np.load(files[name], allow_pickle=False) for name in names if name in files}
-                found = {name: np.asarray(array) for name, array in run(title, files).items()}
-                yield title, {**before, **found}
-
-    def advance(self, start: int, end: int) -> None:
-        """Run the nodes from `start` to before `end`, and keep what those from `end` on read."""
-        made = {name for step in self.program.steps[start:end] for proto in step for name in proto.output}
-        later = sorted(name for name in made if self._last.get(name, -1) >= end)
-        with self._session(start, end, later) as run:
-            for title, files in self._samples:
-                found = run(title, files)
-                for name in [name for name in files if self._last[name] < end]:
-                    files.pop(name).unlink()
-                files.update({name: self._store(array) for name, array in found.items()})
-
-    def _store(self, array: Output) -> Path:
-        if isinstance(array, list) or array.dtype.kind not in "biuf":
-            raise ModelError(
-                "rounding gptaq: nodes of the model hand on sequences, texts or numbers of a type that numpy "
-                "does not have; choose another rounding"
-            )
-        self._files += 1
-        path = self._folder / f"{self._files}.npy"
-        np.save(path, array, allow_pickle=False)
-        return path
-
-    @contextmanager
-    def _session(
-        self, start: int, end: int, wanted: Sequence[str]
-    ) -> Iterator[Callable[[str, Mapping[str, Path]], dict[str, Output]]]:
-        """Yield what computes tensors of a sample from its title and files."""
-        if not wanted or not self._samples:
-            yield lambda title, files: {}
-            return
-        nodes, reads = _needed(self.program.steps[start:end], wanted)
-        files = self._samples[0][1]
-        types = {
-            name: np.load(files[name], mmap_mode="r", allow_pickle=False).dtype
-            for name in sorted(reads)
-            if name in files
-        }
-        options = new_session_options()
-        options.use_deterministic_compute = True
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        try:
-            session = new_session(_segment(self.program, nodes, types, wanted), options, CPU)
-        except _REFUSED as error:
-            raise ModelError(
-                f"rounding gptaq: onnxruntime refuses a part of the model: {first_line(error)}; "
-                "choose another rounding"
-            ) from error
-
-        def run(title: str, files: Mapping[str, Path]) -> dict[str, Output]:
-            arrays = {name: np.load(files[name], allow_pickle=False) for name in types}
-            return run_sample(session, wanted, Sample(title, arrays))
-
-        yield run
-
-
-def _reads(proto: onnx.NodeProto) -> set[str]:
-    """Return the names that a node reads, and those that its subgraphs read from outside."""
-    names = {name for name in proto.input if name}
-    for attribute in proto.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            own |= {name for node in graph.node for name in node.output}
-            inner = {name for node in graph.node for name in _reads(node)}
-            names |= (inner | {value.name for value in graph.output}) - own
-    return names
-
-
-def _needed(
-    steps: Sequence[Sequence[onnx.NodeProto]], wanted: Iterable[str]
-) -> tuple[list[onnx.NodeProto], set[str]]:
-    """Return the nodes that make the wanted tensors, in order, and the names that they read from outside."""
-    names, chosen = set(wanted), list[onnx.NodeProto]()
-    for proto in reversed([proto for step in steps for proto in step]):
-        if names.intersection(proto.output):
-            chosen.append(proto)
-            names |= _reads(proto)
-    return chosen[::-1], names.difference(*(proto.output for proto in chosen))
-
-
-def _segment(
-    program: Program,
-    nodes: Sequence[onnx.NodeProto],
-    types: Mapping[str, np.dtype[Any]],
-    wanted: Sequence[str],
-) -> bytes:
-    """Return a model of some nodes, whose inputs have these types.
-
-    Raises:
-        ValueError: it is larger than a protobuf can be.
-    """
-    make = onnx.helper
-    inputs = [
-        make.make_tensor_value_info(name, make.np_dtype_to_tensor_dtype(dtype), None)
-        for name, dtype in types.items()
-    ]
-    constants = []
-    for name in sorted({name for proto in nodes for name in _reads(proto)} & program.constants.keys()):
-        constants.append(ir.serde.serialize_tensor(program.constants[name]))
-        constants[-1].name = name
-    outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
-    graph = make.make_graph(list(nodes), "segment", inputs, outputs, constants)
-    opsets = [make.make_opsetid(domain, version) for domain, version in program.opsets.items()]
-    return bytes(make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
 # Second moments collected from samples --------------------------------------------------------------------
@@ -583,22 +323,29 @@ def collect_moments(
     """
     if not inputs:
         return
-    names = list(dict.fromkeys(source.tensor for source in inputs))
+    # The optimised model with the inputs of the products as outputs, graph inputs left out.
+    copy = model.clone()
+    values = {name_of(value): value for node in copy.graph for value in node.outputs}
+    returned = {value.name for value in copy.graph.outputs}
+    tapped = [name for name in dict.fromkeys(source.tensor for source in inputs) if name in values]
+    copy.graph.outputs.extend(values[name] for name in tapped if name not in returned)
     with (
-        _tapped(model, names) as graph,
+        optimised(copy, tapped, split=True, ordered=tapped) as graph,
         tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place,
     ):
         count, slices = _sliced(graph, inputs, samples)
-        wanted = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
-        runs, done = _SliceRuns(graph, wanted, Path(place)), 0
-        for chosen in slices:
+        outputs = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
+        runs, done = _SliceRuns(graph, outputs, Path(place)), 0
+        for sources, names in zip(slices, outputs, strict=True):
             sums: dict[ProductInput, Moments] = {}
             for sample, arrays in runs.next(samples):
-                for source, name in zip(chosen, wanted[runs.finished], strict=True):
+                for source, name in zip(sources, names, strict=True):
                     where = f"sample {sample.name}: tensor '{source.tensor}'"
                     rows = im2col_rows(np.asarray(arrays[name]), source, -(-ROWS // count))
-                    added = moments_of if source not in sums else partial(_with_rows, sums[source])
-                    sums[source] = added(rows, where)
+                    if source in sums:
+                        sums[source] = _with_rows(sums[source], rows, where)
+                    else:
+                        sums[source] = moments_of(rows, where)
                 done += 1
                 if progress is not None:
                     progress(done, len(slices) * count)
@@ -618,49 +365,53 @@ class _SliceRuns:
             slices: values of it, or inputs, that each slice gives.
             folder: for files; it is empty.
         """
-        self.finished = 0
+        self._finished = 0
         self._graph, self._slices, self._folder = graph, slices, folder
         self._nodes = list(graph.model.graph)
         self._done, self._files = set[ir.Node](), dict[str, list[Path]]()
 
     def next(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, dict[str, Array]]]:
         """Yield for each sample the values of the next slice, besides the inputs of the model."""
-        wanted = set(self._slices[self.finished])
-        nodes, needed = self._before(wanted, self._files)
-        given = sorted(self._files.keys() & needed)
+        wanted = set(self._slices[self._finished])
+        nodes, read = self._nodes_before(wanted, self._files)
+        from_files = sorted(self._files.keys() & read)
         # What cannot be kept in a file is computed again, and what it is computed from is kept.
         self._done |= {node for node in nodes if all(map(_can_be_kept, node.outputs))}
         made = {name_of(value) for node in nodes for value in node.outputs}
-        kept = {name_of(value) for node in nodes if node in self._done for value in node.outputs}
-        later = {name for part in self._slices[self.finished + 1 :] for name in part}
-        _, later = self._before(later, ())
-        kept = kept & later - self._files.keys()
+        done = {name_of(value) for node in nodes if node in self._done for value in node.outputs}
+        later_slices = {name for part in self._slices[self._finished + 1 :] for name in part}
+        _, read_later = self._nodes_before(later_slices, ())
+        kept = done & read_later - self._files.keys()
         fetched = sorted(made & wanted - self._files.keys() | kept)
-        session = segment_session(self._graph, set(nodes), given, fetched) if fetched else None
-        number = -1
+        session = segment_session(self._graph, set(nodes), from_files, fetched) if fetched else None
         for number, sample in enumerate(samples):
-            before = {name: np.load(self._files[name][number], allow_pickle=False) for name in given}
-            arrays = {**sample.arrays, **before}
+            arrays: dict[str, Array] = dict(sample.arrays)
+            for name in from_files:
+                arrays[name] = np.load(self._files[name][number], allow_pickle=False)
             if session is not None:
-                found = run_sample(session, fetched, Sample(sample.name, arrays))
-                arrays.update({name: np.asarray(array) for name, array in found.items()})
+                outputs = run_sample(session, fetched, Sample(sample.name, arrays))
+                arrays.update({name: np.asarray(array) for name, array in outputs.items()})
             for name in kept:
                 self._keep(name, arrays[name])
             yield sample, arrays
-        for name in self._files.keys() - later:
+        for name in self._files.keys() - read_later:
             for file in self._files.pop(name):
                 file.unlink()
-        self.finished += 1
+        self._finished += 1
 
-    def _before(self, wanted: Collection[str], known: Collection[str]) -> tuple[list[ir.Node], set[str]]:
+    def _nodes_before(
+        self, wanted: Collection[str], available: Collection[str]
+    ) -> tuple[list[ir.Node], set[str]]:
         """Return the nodes still to be run that lead to values, in order, and the names of all they read."""
         names, chosen = set(wanted), list[ir.Node]()
         for node in reversed(self._nodes):
             outputs = {name_of(value) for value in node.outputs}
-            if node not in self._done and not (names - set(known)).isdisjoint(outputs):
+            if node not in self._done and not (names - set(available)).isdisjoint(outputs):
                 chosen.append(node)
-                inner = {name_of(v) for part in graph_attributes(node) for v in _read_inside(part)}
-                names |= inner | {name_of(value) for value in node.inputs if value is not None}
+                for body in graph_attributes(node):
+                    inner = (value for each in body.all_nodes() for value in each.inputs if value is not None)
+                    names |= {name_of(value) for value in (*body.outputs, *inner)}
+                names |= {name_of(value) for value in node.inputs if value is not None}
         return chosen[::-1], names
 
     def _keep(self, name: str, array: Array) -> None:
@@ -670,36 +421,12 @@ class _SliceRuns:
         files.append(path)
 
 
-def _read_inside(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield what the nodes of a subgraph read, and what it returns."""
-    yield from graph.outputs
-    for node in graph.all_nodes():
-        yield from (value for value in node.inputs if value is not None)
-
-
 def _can_be_kept(value: ir.Value) -> bool:
     """Whether a value is a tensor of a type that numpy has, as far as its graph tells."""
     if not value.name:
         return True
-    known = isinstance(value.type, ir.TensorType) and value.dtype is not None
-    return known and value.dtype not in (ir.DataType.STRING, ir.DataType.BFLOAT16)
-
-
-@contextmanager
-def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[OptimisedGraph]:
-    """Yield the optimised model with these tensors as outputs, graph inputs left out."""
-    copy = model.clone()
-    values = {value.name: value for node in copy.graph for value in node.outputs}
-    there = {value.name for value in copy.graph.outputs}
-    wanted = [name for name in names if name in values]
-    copy.graph.outputs.extend(values[name] for name in wanted if name not in there)
-    with optimised(copy, wanted, split=True, ordered=wanted) as graph:
-        yield graph
-
-
-def _made(graph: OptimisedGraph, inputs: Sequence[ProductInput]) -> list[str]:
-    """Return the tensors among the inputs of products that nodes make."""
-    return list(dict.fromkeys(r.tensor for r in inputs if r.tensor in graph.sources))
+    has_type = isinstance(value.type, ir.TensorType) and value.dtype is not None
+    return has_type and value.dtype not in (ir.DataType.STRING, ir.DataType.BFLOAT16)
 
 
 def _sliced(
@@ -711,15 +438,16 @@ def _sliced(
         first, count = first or sample, count + 1
     if first is None:
         raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
-    made = _made(graph, inputs)
-    session = size_session(graph, made)
+    tensors = list(dict.fromkeys(source.tensor for source in inputs if source.tensor in graph.sources))
+    session = size_session(graph, tensors)
     sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
+
     slices: list[list[ProductInput]] = []
-    used, held = 0, set[str]()
+    used, held = 0, set[str]()  # bytes, and tensors, of the last slice
     for source in inputs:
         name = source.tensor
         tensor = 4 * int(np.asarray(sizes[size_name(graph.sources[name])])) if name in graph.sources else 0
-        own = moments_bytes(source.groups, source.columns)
+        own = 8 * source.groups * sum(size * size for size in column_blocks(source.columns))
         if not slices or used + own + (0 if name in held else tensor) > MEMORY:
             slices.append([])
             used, held = 0, set()

@@ -17,16 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.adjustments.gptaq import stages_of
+from qprof_onnx.quantizer.adjustments.gptaq import SegmentRuns, float_program, simulated_program, stages_of
 from qprof_onnx.quantizer.adjustments.gptq import gptaq, gptq
 from qprof_onnx.quantizer.adjustments.rounded_weights import quantized_weights
-from qprof_onnx.quantizer.adjustments.second_moments import (
-    SegmentRuns,
-    float_program,
-    moments_of,
-    moments_of_pair,
-    simulated_program,
-)
+from qprof_onnx.quantizer.adjustments.second_moments import moments_of, moments_of_pair
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.store import dumps

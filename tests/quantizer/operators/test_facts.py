@@ -128,7 +128,7 @@ REWRITING = ("prepare", "lowering", "exchange", "operators", "reference")
 
 MAKING = {
     "quantizer/adjustments/equalization.py": "writes a Mul",
-    "quantizer/adjustments/second_moments.py": "writes the nodes that round",
+    "quantizer/adjustments/gptaq.py": "writes the nodes that round",
     "quantizer/noise/measure.py": "writes the nodes that round",
     "quantizer/costs/predicted.py": "the kernel that stands for others",
     "quantizer/costs/kernels.py": "names of measured kernels",
