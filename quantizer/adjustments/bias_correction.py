@@ -94,12 +94,12 @@ def _mean_error(
 ) -> Floats:
     """Return what quantizing a weight adds to each output channel in the mean, (outputs,)."""
     name = node.input(layout.index)
-    weight, taken = graph.constant(name), rounded.constant(name)
+    weight, rounded_weight = graph.constant(name), rounded.constant(name)
     params = plan.params_read(node.name, layout.index, name)
     assert weight is not None
-    assert taken is not None
+    assert rounded_weight is not None
     assert params is not None
-    error = weight_error(weight.astype(np.float64), params, taken.astype(np.float32, copy=False))
+    error = weight_error(weight.astype(np.float64), params, rounded_weight.astype(np.float32, copy=False))
     blocks = layout.axes(node, weight.shape).blocks(error)
     means = mean.reshape(blocks.shape[0], -1)
     total: Floats = np.einsum("goit,gi->go", blocks, means).reshape(-1)

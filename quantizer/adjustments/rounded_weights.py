@@ -21,10 +21,10 @@ from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
 
-WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
+KINDS_WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 """Kinds of node that have quantized weights."""
 
-CHUNK = 1 << 20
+CHUNK_ELEMENTS = 1 << 20
 """Elements of a weight that offsets are added to together."""
 
 
@@ -58,15 +58,24 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
     Raises:
         PlanError: offsets do not fit their weight.
     """
-    chosen = plan.adjustments.roundings
-    if not chosen:
+    roundings = plan.adjustments.roundings
+    if not roundings:
         return model
     work = model.clone()
     for weight in quantized_weights(index(work), plan):
-        name = weight.node.name
-        if name in chosen:
-            _check_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
-            weight.value.const_value = _rounded_tensor(weight, chosen[name])
+        rounding = roundings.get(weight.node.name)
+        if rounding is None:
+            continue
+        where, size = f"plan: adjustments: rounding of '{weight.node.name}'", weight.array.size
+        if len(rounding.offsets) != size:
+            raise PlanError(
+                f"{where}: {len(rounding.offsets)} offsets for a weight of {size} elements; remove the entry"
+            )
+        if rounding.params != params_digest(weight.params):
+            raise PlanError(
+                f"{where}: was made for other parameters of the weight; put them back, or remove the entry"
+            )
+        weight.value.const_value = _rounded_tensor(weight, rounding)
     return work
 
 
@@ -74,7 +83,7 @@ def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
     """Yield the weights that are rounded on their own, in graph order; a vector is none."""
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind not in WITH_WEIGHTS or rule is None or rule.weight is None:
+        if entry is None or entry.kind not in KINDS_WITH_WEIGHTS or rule is None or rule.weight is None:
             continue
         value, name = node.ir_node.inputs[rule.weight.index], node.input(rule.weight.index)
         array, params = graph.constant(name), plan.params_read(node.name, rule.weight.index, name)
@@ -104,19 +113,6 @@ def params_digest(params: QuantParams) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _check_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> None:
-    """Raise PlanError where offsets do not fit a weight."""
-    size = weight.array.size
-    if len(rounding.offsets) != size:
-        raise PlanError(
-            f"{where}: {len(rounding.offsets)} offsets for a weight of {size} elements; remove the entry"
-        )
-    if rounding.params != params_digest(weight.params):
-        raise PlanError(
-            f"{where}: was made for other parameters of the weight; put them back, or remove the entry"
-        )
-
-
 def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProtocol:
     """Return a weight's float values of the quantized values that offsets lead to.
 
@@ -133,12 +129,12 @@ def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProto
 def _with_offsets(weight: Weight, rounding: RoundingOffsets) -> Array:
     params, shape = weight.params, weight.array.shape
     steps = np.frombuffer(rounding.offsets, np.int8).reshape(shape)
-    found = np.empty(shape, np.float32)
+    rounded = np.empty(shape, np.float32)
     block = params.block_size if params.block_size is not None and params.axis == 0 else 1
-    rows = max(1, CHUNK // max(1, block * math.prod(shape[1:]))) * block
+    rows = max(1, CHUNK_ELEMENTS // max(1, block * math.prod(shape[1:]))) * block
     for start in range(0, shape[0], rows):
         part, stop = slice(start, start + rows), min(start + rows, shape[0])
-        own = params_of_part(params, shape, 0, start, stop)
-        values = quantize(weight.array[part], own).astype(np.int16) + steps[part]
-        found[part] = dequantize(np.clip(values, params.qtype.low, params.qtype.high), own)
-    return found
+        part_params = params_of_part(params, shape, 0, start, stop)
+        values = quantize(weight.array[part], part_params).astype(np.int16) + steps[part]
+        rounded[part] = dequantize(np.clip(values, params.qtype.low, params.qtype.high), part_params)
+    return rounded

@@ -63,15 +63,15 @@ def runs_of(graph: Graph, profile: Profile) -> Mapping[str, float]:
     """
     runs: dict[str, float] = {}
     for body in (body for node in graph.nodes for body in subgraphs(node.ir_node)):
-        counted, names = [], [str(value.name) for value in body.inputs]
+        passes, names = [], [str(value.name) for value in body.inputs]
         for value in (value for node in body for value in node.outputs if value.name):
             names.append(str(value.name))
             dims = [0] if value.shape is None else list(value.shape)
             each = math.prod(dim if isinstance(dim, int) else 0 for dim in dims)
             if value.name in profile and each:
-                counted.append(_elements(str(value.name), profile) / each)
-        if counted:
-            runs |= dict.fromkeys(names, statistics.median(counted))
+                passes.append(_elements(str(value.name), profile) / each)
+        if passes:
+            runs |= dict.fromkeys(names, statistics.median(passes))
     return runs
 
 
@@ -106,16 +106,16 @@ def _symbolic_shape(name: str, graph: Graph, profile: Profile) -> SymbolicShape 
         text = getattr(dim, "value", None)
         dims.append(dim if isinstance(dim, int) else str(text) if text else f"{name}:{axis}")
     if observed is not None and len(observed) == len(dims):
-        return [dim if seen is None else seen for dim, seen in zip(dims, observed, strict=True)]
+        return [dim if size is None else size for dim, size in zip(dims, observed, strict=True)]
     return dims
 
 
 def _solve(shapes: Mapping[str, SymbolicShape], elements: Mapping[str, float]) -> dict[str, int]:
     """Return the sizes of the symbols that follow from the numbers of elements of tensors."""
     sizes: dict[str, int] = {}
-    solved = -1
-    while solved < len(sizes):
-        solved = len(sizes)
+    solved_before = -1
+    while solved_before < len(sizes):
+        solved_before = len(sizes)
         for name, count in elements.items():
             shape = shapes.get(name, [])
             unknown = [dim for dim in shape if isinstance(dim, str) and dim not in sizes]

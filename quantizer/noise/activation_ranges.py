@@ -1,9 +1,14 @@
-"""Which values of each activation its quantized values should cover. Pure; a step of planning."""
+"""Which values of each activation its quantized values should cover. Pure; a step of planning.
+
+In order: the calibrated ranges of a model's activations; tensors that only a clip reads; the function after
+an activation by whose error its range is chosen; and which values activations can hold at all.
+
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -68,7 +73,7 @@ class RangeCache:
         tensor: TensorProfile,
         config: QuantConfig,
         qtype: QuantType,
-        followed: FollowingFunction | None = None,
+        following: FollowingFunction | None = None,
     ) -> Range:
         """Return the range that a tensor should cover in a type.
 
@@ -76,11 +81,11 @@ class RangeCache:
             tensor: its profile.
             config: names calibrator and schema, the same in all calls.
             qtype: the type.
-            followed: the function after it by whose error the range is chosen, one of `functions`.
+            following: the function after it by whose error the range is chosen, one of `functions`.
         """
-        key = (self.key(tensor), qtype.name, followed)
+        key = (self.key(tensor), qtype.name, following)
         if key not in self.ranges:
-            curve = None if followed is None else self.functions[key[0], followed]
+            curve = None if following is None else self.functions[key[0], following]
             self.ranges[key] = calibrate(tensor, config.calibrator, SCHEMAS[config.schema], qtype, curve)
         return self.ranges[key]
 
@@ -111,24 +116,25 @@ class ActivationRanges:
         self._recipe = recipe
         self._cache = RangeCache() if cache is None else cache
         self._observed = frozenset(self.names)
-        self._aims = parse_calibrator(recipe.config.calibrator)[0].uses_function
-        self._following: dict[str, FollowingFunction | None] = {}
-        self._effective: dict[str, Interval] = {}
+        self._aims_at_functions = parse_calibrator(recipe.config.calibrator)[0].uses_function
+        self._functions: dict[str, FollowingFunction | None] = {}
+        self._effective_ranges: dict[str, Interval] = {}
         self._noise: dict[tuple[str, QuantParams], Noise] = {}
 
     def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
         """Return the range that one activation should cover in a type; None for the activation type."""
-        config, bounds = self._recipe.config, self._bounds(name)
-        producer = self.graph.producer(name)
-        full = producer is not None and producer.op_type in self._recipe.target.full_range
-        if full and bounds is not None and math.isfinite(bounds[0]) and math.isfinite(bounds[1]):
+        config, producer = self._recipe.config, self.graph.producer(name)
+        # The smallest and the largest value that the mathematics allows, where it bounds them.
+        bounds = None if producer is None or producer.rule is None else producer.rule.bounds
+        has_full_range = producer is not None and producer.op_type in self._recipe.target.full_range
+        if has_full_range and bounds is not None and all(map(math.isfinite, bounds)):
             return Range(*bounds)
         qtype = qtype or TYPES[config.activation_type]
-        followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
-        chosen = self._cache.calibrated(self.profile[name], config, qtype, followed)
+        following = self._following(name) if qtype == TYPES[config.activation_type] else None
+        chosen = self._cache.calibrated(self.profile[name], config, qtype, following)
         low = saturating_low(self.graph, name, self.profile.tensors)
         chosen = chosen if low is None else Range(min(chosen.low, low), chosen.high)
-        return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._changes(name))
+        return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._distinct(name))
 
     def effective(self, name: str) -> Interval:
         """Return the interval of an activation outside which no reader tells one value from another.
@@ -136,44 +142,37 @@ class ActivationRanges:
         Of one whose range was chosen by the error after the following function that is the range: what is cut
         off was weighed there.
         """
-        if name in self._observed and self._followed(name) is not None:
+        if name in self._observed and self._following(name) is not None:
             chosen = self.calibrated(name)
             return chosen.low, chosen.high
-        return self._changes(name)
+        return self._distinct(name)
 
     def noise(self, name: str, params: QuantParams) -> Noise:
         """Return the expected noise of quantizing an activation, within its effective range."""
         if (name, params) not in self._noise:
             tensor = self.profile[name]
-            seen = self._cache.density(tensor) if tensor.histogram.total else None
-            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), seen)
+            values = self._cache.density(tensor) if tensor.histogram.total else None
+            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), values)
         return self._noise[name, params]
 
-    def _bounds(self, name: str) -> Interval | None:
-        """Return the smallest and the largest value that the mathematics allows, where it bounds them."""
-        producer = self.graph.producer(name)
-        rule = None if producer is None else producer.rule
-        return None if rule is None else rule.bounds
+    def _distinct(self, name: str) -> Interval:
+        """Return `effective_range` of an activation, computed once."""
+        if name not in self._effective_ranges:
+            self._effective_ranges[name] = effective_range(self.graph, name)
+        return self._effective_ranges[name]
 
-    def _changes(self, name: str) -> Interval:
-        if name not in self._effective:
-            self._effective[name] = effective_range(self.graph, name)
-        return self._effective[name]
-
-    def _followed(self, name: str) -> FollowingFunction | None:
+    def _following(self, name: str) -> FollowingFunction | None:
         """Return the function after an activation by whose error its range is chosen; None without one."""
-        if name not in self._following:
-            self._following[name] = self._found(name) if self._aims else None
-        return self._following[name]
-
-    def _found(self, name: str) -> FollowingFunction | None:
-        followed = find_following(self.graph, name)
-        if followed is None:
-            return None
-        key = (self._cache.key(self.profile[name]), followed)
-        if key not in self._cache.functions:
-            self._cache.functions[key] = evaluated(followed, self.profile[name], self.opset)
-        return None if self._cache.functions[key] is None else followed
+        if name not in self._functions:
+            following = find_following(self.graph, name) if self._aims_at_functions else None
+            if following is not None:
+                tensor, curves = self.profile[name], self._cache.functions
+                key = (self._cache.key(tensor), following)
+                if key not in curves:
+                    curves[key] = evaluated(following, tensor, self.opset)
+                following = None if curves[key] is None else following
+            self._functions[name] = following
+        return self._functions[name]
 
 
 def clamp_range(chosen: Range, limits: Interval) -> Range:
@@ -217,7 +216,7 @@ def clip_outputs(graph: Graph) -> dict[str, str]:
     What the clip cuts off needs no quantized values, and the rest is the same in both, so the profile of the
     output serves for the input: the runtime may then fuse the clip with the operator before it.
     """
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for node in reversed(graph.nodes):
         if not is_clip(node):
             continue
@@ -226,8 +225,8 @@ def clip_outputs(graph: Graph) -> dict[str, str]:
         if not name or not output or maker is None or maker.ir_node.graph is not node.ir_node.graph:
             continue  # a subgraph runs another number of times than the graph around it
         if len(graph.consumers(name)) == 1 and not graph.is_result(name):
-            found[name] = found.get(output, output)
-    return found
+            outputs[name] = outputs.get(output, output)
+    return outputs
 
 
 def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
@@ -242,17 +241,15 @@ def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
 # What all readers of a tensor together compute of it ------------------------------------------------------
 
 
-LONGEST = 8
+MAX_FUNCTION_NODES = 8
 """Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
 
-
-STEEPEST = 1.5
+MAX_SLOPE = 1.5
 """Largest slope of a function that is taken into account, that of HardSwish. The readers of a steeper one,
 such as a logarithm or a root, are not linear either, and squared error after it is not what they suffer
 from."""
 
-
-PLACES = 1024
+SLOPE_POINTS = 1024
 """Points at which the slope is computed."""
 
 
@@ -298,8 +295,8 @@ def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: in
         is only a clip (which takes the range of its output, see `planning.shared_scales`), or where it is
         steep or not finite somewhere in the range of the tensor.
     """
-    found = find_following(graph, name)
-    return None if found is None else evaluated(found, tensor, opset)
+    following = find_following(graph, name)
+    return None if following is None else evaluated(following, tensor, opset)
 
 
 def find_following(graph: Graph, name: str) -> FollowingFunction | None:
@@ -313,7 +310,7 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
     if not any(_bends(n) for n, _ in graph.consumers(name)):
         return None
     made, nodes = [name], list[Node]()
-    for _ in range(LONGEST + 1):
+    for _ in range(MAX_FUNCTION_NODES + 1):
         readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
         open_ends = [t for t in made if graph.is_result(t) or readers[t]]
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
@@ -329,12 +326,22 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
 
 
 def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
-    """Return the function that nodes compute, None where it is steep or not finite in the tensor's range."""
+    """Return the function that nodes compute, None where it is steep or not finite between 0 and the ends of
+    the tensor's range."""
     try:
         curve = function_of_chain(following.chain, opset)
     except PlanError:
         return None
-    return curve if _is_gentle(curve, tensor) else None
+    low, high = min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)
+    if not low < high:
+        return None
+    points = np.linspace(low, high, SLOPE_POINTS)
+    with np.errstate(all="ignore"):
+        values = curve(points)
+    if not np.isfinite(values).all():
+        return None
+    steepest = float(np.abs(np.diff(values)).max()) / float(points[1] - points[0])
+    return curve if steepest <= MAX_SLOPE * (1.0 + 1e-6) else None
 
 
 def is_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
@@ -346,38 +353,18 @@ def is_function_of(node: Node, made: Sequence[str], graph: Graph) -> bool:
     names = [name for name in node.inputs if name]
     rule = node.rule
     if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
-        return all(name in made or _is_number(graph, name) for name in names)
-    return _bends(node) and names[0] in made and all(_has_one_element(graph, name) for name in names[1:])
-
-
-def _has_one_element(graph: Graph, name: str) -> bool:
-    value = graph.constant(name)
-    return value is not None and value.size == 1
-
-
-def _is_number(graph: Graph, name: str) -> bool:
-    value = graph.constant(name)
-    return _has_one_element(graph, name) and value is not None and value.dtype.kind == "f"
+        constants = [graph.constant(name) for name in names if name not in made]
+        return all(c is not None and c.size == 1 and c.dtype.kind == "f" for c in constants)
+    if not _bends(node) or names[0] not in made:
+        return False
+    constants = [graph.constant(name) for name in names[1:]]
+    return all(constant is not None and constant.size == 1 for constant in constants)
 
 
 def _bends(node: Node) -> bool:
     """Whether a node is a function of one variable that is not linear."""
     rule = node.rule
     return rule is not None and (rule.unary or is_clip(node))
-
-
-def _is_gentle(curve: UnaryFunction, tensor: TensorProfile) -> bool:
-    """Whether a function is finite and nowhere steep between 0 and the ends of a tensor's range."""
-    low, high = min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)
-    if not low < high:
-        return False
-    places = np.linspace(low, high, PLACES)
-    with np.errstate(all="ignore"):
-        values = curve(places)
-    if not np.isfinite(values).all():
-        return False
-    steepest = float(np.abs(np.diff(values)).max()) / float(places[1] - places[0])
-    return steepest <= STEEPEST * (1.0 + 1e-6)
 
 
 # Which values the activations of a model can hold at all, by what the operator table knows ----------------
@@ -408,15 +395,14 @@ def _of_node(node: Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]
     if rule.constraint is Constraint.CLAMP and rule.effective_range is not None:
         # Outside of the limits a clip does not change: inside of them is what it yields.
         return clipped_interval(interval_of(node.inputs[0], graph, found), rule.effective_range(node, graph))
+    inputs = (interval_of(node.inputs[i], graph, found) for i in rule.activations(node))
     if passes_values_on(node, rule, graph) or rule.is_mean:
-        return joint_interval(_of_inputs(node, rule, graph, found))
-    if rule.arithmetic in ARITHMETIC:
-        return reduce(ARITHMETIC[rule.arithmetic], _of_inputs(node, rule, graph, found))
+        return joint_interval(inputs)
+    if rule.arithmetic is Arithmetic.SUM:
+        return reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), inputs)
+    if rule.arithmetic is Arithmetic.PRODUCT:
+        return reduce(_product, inputs)
     return ANY
-
-
-def _of_inputs(node: Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Iterator[Interval]:
-    return (interval_of(node.inputs[i], graph, found) for i in rule.activations(node))
 
 
 def passes_values_on(node: Node, rule: Rule, graph: Graph) -> bool:
@@ -454,14 +440,3 @@ def _with_zero(interval: Interval) -> Interval:
 def _product(a: Interval, b: Interval) -> Interval:
     ends = [x * y if x and y else 0.0 for x in a for y in b]
     return min(ends), max(ends)
-
-
-def _sum(a: Interval, b: Interval) -> Interval:
-    return a[0] + b[0], a[1] + b[1]
-
-
-ARITHMETIC: Mapping[Arithmetic | None, Callable[[Interval, Interval], Interval]] = {
-    Arithmetic.PRODUCT: _product,
-    Arithmetic.SUM: _sum,
-}
-"""What becomes of the intervals of the inputs."""

@@ -55,19 +55,19 @@ class ExpectedSqnr:
         how = "" if self.is_measured else "; noise was not measured for this profile"
         return (
             f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, "
-            f"{_estimated(self.low, self.high)} ({self.low:.0f} to {self.high:.0f}{how})"
+            f"{_word(self.low, self.high)} ({self.low:.0f} to {self.high:.0f}{how})"
         )
 
 
-ENOUGH = 60.0
-"""dB from which on nobody is told of an estimate: noise is a thousandth of the signal."""
+HIGH_SQNR_DB = 60.0
+"""Measured SQNR from which on no sentence is made of an estimate: noise is a thousandth of the signal."""
 
-ROUGH = 20.0
-"""dB of a band above which an estimate is called rough: with ten times the noise or a tenth of it."""
+ROUGH_BAND_DB = 20.0
+"""Width of a band above which an estimate is called rough: with ten times the noise or a tenth of it."""
 
 
-def _estimated(low: float, high: float) -> str:
-    return "roughly estimated" if high - low > ROUGH else "estimated"
+def _word(low: float, high: float) -> str:
+    return "roughly estimated" if high - low > ROUGH_BAND_DB else "estimated"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class EstimateCheck:
     def text(self) -> str:
         """Return both numbers, and which one counts."""
         return (
-            f"output '{self.output}': measured {self.measured:.1f} dB, {_estimated(self.low, self.high)} "
+            f"output '{self.output}': measured {self.measured:.1f} dB, {_word(self.low, self.high)} "
             f"{self.estimated:.1f} ({self.low:.0f} to {self.high:.0f}): the measurement counts"
         )
 
@@ -127,4 +127,4 @@ def check_estimates(
 
 def too_good_texts(checks: Iterable[EstimateCheck]) -> tuple[str, ...]:
     """Return a sentence for each estimate that was too good, unless what was measured is more than enough."""
-    return tuple(check.text for check in checks if check.too_good and check.measured < ENOUGH)
+    return tuple(check.text for check in checks if check.too_good and check.measured < HIGH_SQNR_DB)

@@ -25,7 +25,7 @@ from ..operators.facts import Arithmetic, Classes, Steps, Values
 from ..operators.graph import Graph, Node
 from ..operators.table import facts_of, is_clip
 
-VANISHES = 20.0
+VANISHING_DISTANCE = 20.0
 """What lies this far below the largest is nothing beside it: exp(-20) is 2e-9, so that a thousand such
 elements are less than a step of 16 bits."""
 
@@ -34,20 +34,22 @@ FILLER_DEPTH = 64.0
 largest may be less than that of the tensor: this leaves rows room to differ by 44. Swin's mask of -100 is
 the shallowest in use."""
 
-LONGEST = 8
+MAX_FOLLOWED_NODES = 8
 """Most nodes between a mask and what makes zeros of it."""
 
-FINE = 256.0
-"""Bins of a histogram show the values beside fillers where `VANISHES` has this many of them, a step of 8 bits
-each."""
+MIN_BINS = 256.0
+"""Bins of a histogram show the values beside fillers where `VANISHING_DISTANCE` has this many of them, a step
+of 8 bits each."""
 
 
 def reach_below(
-    value: ir.Value, spread_of: Callable[[ir.Value], float] = lambda value: 0.0, longest: int = LONGEST
+    value: ir.Value,
+    spread_of: Callable[[ir.Value], float] = lambda value: 0.0,
+    longest: int = MAX_FOLLOWED_NODES,
 ) -> float | None:
     """Return how far below the largest element of a tensor its fillers have to stay to vanish.
 
-    That is `VANISHES`, and where the tensor is first added to others, what these differ by.
+    That is `VANISHING_DISTANCE`, and where the tensor is first added to others, what these differ by.
 
     Args:
         value: an activation.
@@ -59,7 +61,7 @@ def reach_below(
     """
     if longest == 0 or value.is_graph_output() or not value.uses():
         return None
-    reach = VANISHES
+    reach = VANISHING_DISTANCE
     for use in value.uses():
         node, facts = use.node, facts_of(use.node)
         if facts.ignores_lowest and use.idx == 0:
@@ -120,49 +122,50 @@ def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
     Their bins can be far wider than all other values. Then these are taken from what the tensor is made of:
     the tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.
     """
-    apart = _Beside(profile, graph)
-    names = [name for name, tensor in profile.items() if name in graph.values and _fillers(tensor)]
-    found = {n: apart.profile(n) for n in names if reach_below(graph.values[n]) is not None}
-    return replace(profile, tensors={**profile.tensors, **found}) if found else profile
+    without = _WithoutFillers(profile, graph)
+    names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
+    apart = {n: without.profile(n) for n in names if reach_below(graph.values[n]) is not None}
+    return replace(profile, tensors={**profile.tensors, **apart}) if apart else profile
 
 
-def _fillers(tensor: TensorProfile) -> int:
+def _filler_bins(tensor: TensorProfile) -> int:
     """Return how many bins of a histogram hold nothing but fillers.
 
-    They end where no element is for `VANISHES` units: above that each row has elements, beside which those
-    below are nothing.
+    They end where no element is for `VANISHING_DISTANCE` units: above that each row has elements, beside
+    which those below are nothing.
+
     """
     counts = tensor.histogram.counts
     if tensor.maximum - tensor.minimum < FILLER_DEPTH or not counts.size:
         return 0
     edges, held = tensor.histogram.edges(), np.flatnonzero(counts)
     ends = edges[held[:-1] + 1]
-    is_gap = (edges[held[1:]] - ends >= VANISHES) & (ends <= tensor.maximum - FILLER_DEPTH)
+    is_gap = (edges[held[1:]] - ends >= VANISHING_DISTANCE) & (ends <= tensor.maximum - FILLER_DEPTH)
     return int(held[np.flatnonzero(is_gap)[-1]]) + 1 if is_gap.any() else 0
 
 
-class _Beside:
+class _WithoutFillers:
     """What the tensors of a model hold beside fillers, each found when it is first asked for."""
 
     def __init__(self, profile: Profile, graph: Graph) -> None:
         self._profile, self._graph = profile, graph
-        self._known: dict[str, TensorProfile] = {}
+        self._profiles: dict[str, TensorProfile] = {}
 
     def profile(self, name: str) -> TensorProfile:
         """Return the profile of an activation with its fillers among the infinities."""
-        if name not in self._known:
+        if name not in self._profiles:
             tensor = self._profile[name]
-            fillers = _fillers(tensor)
-            self._known[name] = self._apart(name, tensor, fillers) if fillers else tensor
-        return self._known[name]
+            fillers = _filler_bins(tensor)
+            self._profiles[name] = self._set_apart(name, tensor, fillers) if fillers else tensor
+        return self._profiles[name]
 
-    def _apart(self, name: str, tensor: TensorProfile, fillers: int) -> TensorProfile:
+    def _set_apart(self, name: str, tensor: TensorProfile, fillers: int) -> TensorProfile:
         counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()
         kept = float(counts[fillers:].sum())
         left_out = tensor.inf + tensor.count - int(kept)
         if tensor.zeros == kept:
             minimum, maximum, bins = 0.0, 0.0, EqualBins(0.0, 0.0, np.array([kept]))
-        elif edges[1] - edges[0] <= VANISHES / FINE:
+        elif edges[1] - edges[0] <= VANISHING_DISTANCE / MIN_BINS:
             minimum, maximum = float(edges[fillers:][np.argmax(counts[fillers:] > 0.0)]), tensor.maximum
             bins = EqualBins(float(edges[fillers]), float(edges[-1]), counts[fillers:])
         else:
@@ -187,28 +190,28 @@ class _Beside:
         """Return the profile of what a tensor holds beside fillers, by the node that makes it."""
         node = self._graph.producer(name)
         if node is None:
-            return _even(tensor.maximum - VANISHES, tensor.maximum)
+            return _uniform(tensor.maximum - VANISHING_DISTANCE, tensor.maximum)
         if node.facts.moves_values or is_clip(node):
-            parts = [node.input(0)]
+            sources = [node.input(0)]
         elif node.facts.picks_by_condition:
-            parts = [n for n in node.inputs[1:] if self._ends(n)[1] > tensor.maximum - FILLER_DEPTH]
+            sources = [n for n in node.inputs[1:] if self._range(n)[1] > tensor.maximum - FILLER_DEPTH]
         elif node.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
-            parts = [n for index, n in enumerate(node.inputs) if not self._is_mask(node, index)]
+            sources = [n for index, n in enumerate(node.inputs) if not self._is_mask(node, index)]
         else:
-            parts = []
-        if len(parts) == 1 and self._graph.is_constant(parts[0]):
-            return _even(*self._ends(parts[0]))
-        if len(parts) == 1 and parts[0] in self._profile and self._profile[parts[0]].histogram.total:
-            return self.profile(parts[0])
-        if len(parts) == 2 and node.facts.arithmetic is not None:
-            (low, high), (other_low, other_high) = self._ends(parts[0]), self._ends(parts[1])
+            sources = []
+        if len(sources) == 1 and self._graph.is_constant(sources[0]):
+            return _uniform(*self._range(sources[0]))
+        if len(sources) == 1 and sources[0] in self._profile and self._profile[sources[0]].histogram.total:
+            return self.profile(sources[0])
+        if len(sources) == 2 and node.facts.arithmetic is not None:
+            (low, high), (other_low, other_high) = (self._range(name) for name in sources)
             subtracts = node.facts.arithmetic is Arithmetic.DIFFERENCE
             least = low - other_high if subtracts else low + other_low
             most = high - other_low if subtracts else high + other_high
-            return _even(least, min(max(most, least), tensor.maximum))
-        return _even(tensor.maximum - VANISHES, tensor.maximum)
+            return _uniform(least, min(max(most, least), tensor.maximum))
+        return _uniform(tensor.maximum - VANISHING_DISTANCE, tensor.maximum)
 
-    def _ends(self, name: str) -> tuple[float, float]:
+    def _range(self, name: str) -> tuple[float, float]:
         """Return the smallest and the largest value of an input of a node, without its fillers."""
         constant = self._graph.constant(name)
         if constant is not None and constant.size:
@@ -235,9 +238,9 @@ class _Beside:
         return 0 < int(tensor.histogram.counts[far].sum()) == tensor.count - tensor.zeros
 
 
-def _even(low: float, high: float) -> TensorProfile:
+def _uniform(low: float, high: float) -> TensorProfile:
     """Return the profile of a tensor of which only the range is known."""
-    bins = EqualBins(low, high, np.ones(int(FINE) if high > low else 1))
+    bins = EqualBins(low, high, np.ones(int(MIN_BINS) if high > low else 1))
     return TensorProfile("float", None, low, high, bins.total, 0, 0, 0, bins)
 
 

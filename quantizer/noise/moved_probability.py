@@ -28,10 +28,10 @@ from .value_paths import maker_of, parts_of
 MOST_MOVED = 0.047
 """Share of the probability that may move (DECISIONS.md, 68)."""
 
-MEAN_MAGNITUDE = math.sqrt(2.0 / math.pi)
-"""Of a normal deviate."""
+MEAN_NORMAL_MAGNITUDE = math.sqrt(2.0 / math.pi)
+"""Mean magnitude of a normal deviate."""
 
-STEP = 1e-4
+SLOPE_STEP = 1e-4
 """Over which a slope is taken: of the unit in which logits are counted."""
 
 
@@ -48,7 +48,7 @@ def expected_moves(activations: ActivationRanges, estimated: Mapping[str, float]
         estimated: SQNR in dB of `deciding_inputs`, as far as it is known.
     """
     graph, profile = activations.graph, activations.profile
-    found = {}
+    moves = {}
     for name in graph.outputs:
         moved = total = 0.0
         for node in _deciding(graph, name):
@@ -59,11 +59,11 @@ def expected_moves(activations: ActivationRanges, estimated: Mapping[str, float]
             mean, slope = probability
             deviation = math.sqrt(signal_power(profile[source])) * 10.0 ** (-estimated[source] / 20.0)
             count = profile[result].count
-            moved += count * min(MEAN_MAGNITUDE * deviation * slope, mean)
+            moved += count * min(MEAN_NORMAL_MAGNITUDE * deviation * slope, mean)
             total += count * mean
         if total > 0.0:
-            found[name] = round(moved / total, 4)
-    return found
+            moves[name] = round(moved / total, 4)
+    return moves
 
 
 def _deciding(graph: Graph, name: str) -> Iterator[Node]:
@@ -91,11 +91,13 @@ def _probability(activations: ActivationRanges, node: Node) -> tuple[float, floa
         log = result.maximum <= 0.0
         squares = mean_of(density(result), (lambda y: np.exp(2.0 * y)) if log else np.square)
         return 1.0 / classes, max(0.0, 1.0 - classes * squares) / classes
-    spread = density(source)
+    values = density(source)
     try:
         function = function_of(node.ir_node, activations.opset)
-        mean = mean_of(spread, function)
-        slope = mean_of(spread, lambda x: np.abs(function(x + STEP) - function(x - STEP)) / (2.0 * STEP))
+        mean = mean_of(values, function)
+        slope = mean_of(
+            values, lambda x: np.abs(function(x + SLOPE_STEP) - function(x - SLOPE_STEP)) / (2.0 * SLOPE_STEP)
+        )
     except PlanError:
         return None
     return (mean, slope) if mean > 0.0 else None

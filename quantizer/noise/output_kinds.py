@@ -23,21 +23,21 @@ from ..operators.table import product_layout
 from ..targets.config import OutputKind
 from .value_paths import before_move, maker_of, nearest_product, parts_of
 
-CHANNELS = 4
+MAX_CHANNELS = 4
 """Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts.
 Maps of more, such as logits of classes, are no signals by their shape."""
 
-PLACES = 256
+MIN_PLACES = 256
 """Fewest places of a signal: a picture of 16 x 16, 16 ms of sound at 16 kHz."""
 
-SIDE = 16
+MIN_SIDE = 16
 """Least width and height of a picture."""
 
 UNDECIDED = 0.4
 """Mean of 4 p (1 - p) above which the values of a Sigmoid are no decisions. It is 0.67 where they are
 uniform, as brightness nearly is, and below 0.2 for a classifier that is sure in 19 of 20 cases."""
 
-BESIDE: tuple[OutputKind, ...] = ("values", "signal")
+BESIDE_SCORES: tuple[OutputKind, ...] = ("values", "signal")
 """What boxes are by themselves: four numbers for each of many candidates look like channels."""
 
 
@@ -50,7 +50,7 @@ def output_kinds(graph: Graph, profile: Profile) -> dict[str, OutputKind]:
     """
     kinds = {name: _kind(graph, profile, name) for name in graph.outputs}
     if _has_boxes(graph, profile, kinds):
-        kinds = {n: "detections" if k in ("decision", *BESIDE) else k for n, k in kinds.items()}
+        kinds = {n: "detections" if k in ("decision", *BESIDE_SCORES) else k for n, k in kinds.items()}
     return kinds
 
 
@@ -58,7 +58,7 @@ def _kind(graph: Graph, profile: Profile, name: str) -> OutputKind:
     if _is_state(graph, profile, name):
         return "state"
     decides = {is_decision(graph, profile, part) for part in parts_of(graph, name)}
-    if len(decides) == 2 and _per_sample(profile, name) >= CHANNELS:
+    if len(decides) == 2 and _per_sample(profile, name) >= MAX_CHANNELS:
         return "detections"
     if decides == {True}:
         return "decision"
@@ -122,18 +122,18 @@ def _is_embedding(graph: Graph, profile: Profile, name: str) -> bool:
         return True
     shape = graph.shape(name)
     flat = shape is not None and sum(dim != 1 for dim in shape[1:]) == 1
-    return node.facts.meaning is Meaning.MEAN and flat and _per_sample(profile, name) > CHANNELS
+    return node.facts.meaning is Meaning.MEAN and flat and _per_sample(profile, name) > MAX_CHANNELS
 
 
 def _is_signal(graph: Graph, profile: Profile, name: str) -> bool:
     """Whether an output has the shape of one, or of an input that has; or was one before it was flattened."""
     elements = _per_sample(profile, name)
     own = profile[name].shape if name in profile else graph.shape(name)
-    if _is_map(own, elements) or (_is_map_like_input(graph, profile, name) and elements >= PLACES):
+    if _is_map(own, elements) or (_is_map_like_input(graph, profile, name) and elements >= MIN_PLACES):
         return True
     source = before_move(graph, name)
     while source is not None:
-        if source in profile and elements >= PLACES and _is_map(profile[source].shape, elements):
+        if source in profile and elements >= MIN_PLACES and _is_map(profile[source].shape, elements):
             return True
         source = before_move(graph, source)
     return False
@@ -143,10 +143,10 @@ def _is_map(shape: tuple[int | None, ...] | None, elements: float) -> bool:
     """Whether a shape has places and at most a few channels: [N, C, ...] or [N, ..., C]."""
     if shape is None or len(shape) < 3:
         return False
-    side = SIDE if len(shape) > 3 else PLACES
+    side = MIN_SIDE if len(shape) > 3 else MIN_PLACES
     for channels, places in ((shape[1], shape[2:]), (shape[-1], shape[1:-1])):
         wide = all(dim is None or dim >= side for dim in places)
-        if wide and channels is not None and channels <= CHANNELS and elements >= PLACES * channels:
+        if wide and channels is not None and channels <= MAX_CHANNELS and elements >= MIN_PLACES * channels:
             return True
     return False
 
@@ -158,7 +158,7 @@ def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
     layout = None if node is None else product_layout(node)
     if shape is None or len(shape) < 3 or layout is None or layout.data_axis == -1:  # of a MatMul
         return False
-    if len(shape) > 3 and any(dim is not None and dim < SIDE for dim in shape[2:]):
+    if len(shape) > 3 and any(dim is not None and dim < MIN_SIDE for dim in shape[2:]):
         return False
     for given in graph.inputs:
         other = profile[given].shape if given in profile else graph.shape(given)
@@ -173,7 +173,7 @@ def _has_boxes(graph: Graph, profile: Profile, kinds: Mapping[str, OutputKind]) 
     shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in kinds}
     deciding = [shape for name, shape in shapes.items() if kinds[name] == "decision" and shape]
     for name, shape in shapes.items():
-        if kinds[name] not in BESIDE or not shape or len(shape) < 2 or shape[-1] != 4:
+        if kinds[name] not in BESIDE_SCORES or not shape or len(shape) < 2 or shape[-1] != 4:
             continue
         if any(len(other) >= len(shape) - 1 and other[: len(shape) - 1] == shape[:-1] for other in deciding):
             return True

@@ -55,7 +55,7 @@ def computed_part(graph: Graph, name: str) -> str | None:
 def _is_input(graph: Graph, name: str) -> bool:
     """Whether a tensor is a float input of the model after nothing but moves, resizing, and constants that
     are added or multiplied."""
-    found = name in graph.inputs
+    reaches_input = name in graph.inputs
     for node in upstream(graph, [name]):
         rule = node.rule
         constants = sum(graph.is_constant(n) for n in node.inputs if n)
@@ -65,8 +65,8 @@ def _is_input(graph: Graph, name: str) -> bool:
         resized = facts.moves_values or facts.resamples or facts.joins_inputs
         if not (resized or is_clip(node) or affine or shape):
             return False
-        found = found or any(n in graph.inputs and graph.is_float(n) for n in node.inputs)
-    return found
+        reaches_input |= any(n in graph.inputs and graph.is_float(n) for n in node.inputs)
+    return reaches_input
 
 
 DECISION_DB = 15.0
@@ -94,7 +94,7 @@ STEP_SHARE = 1.0 / 40.0
 COMPARED_DB = 30.0
 """Of what is compared, over what varies: the order of 1 % of the pairs changes."""
 
-LEAST_VARYING = 1e-3
+MIN_VARYING = 1e-3
 """Least part of its power that is taken to vary in a tensor: few samples may all give the same."""
 
 LIMITS: Mapping[OutputKind, tuple[float, bool]] = {
@@ -124,7 +124,7 @@ class NoiseLimits:
     Attributes:
         graph, profile: of the prepared model.
         kinds: of its outputs, by name; those with limits.
-        least: dB that every output keeps whatever it is; None where the kind says.
+        min_output_sqnr: dB that every output keeps whatever it is; None where the kind says.
         steps: inside of it.
         quieter: output -> by how many dB its noise is to be below what it would be by the limits alone, since
             it was seen to need that.
@@ -133,15 +133,15 @@ class NoiseLimits:
     graph: Graph
     profile: Profile
     kinds: Mapping[str, OutputKind]
-    least: float | None
+    min_output_sqnr: float | None
     steps: tuple[Step, ...]
     quieter: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compared(self) -> tuple[str, ...]:
         """The tensors inside of the model at which noise is judged beside its outputs."""
-        found = (step.tensor for step in self.steps if not step.chooses)
-        return tuple(name for name in found if self._power(name) > 0.0)
+        tensors = (step.tensor for step in self.steps if not step.chooses)
+        return tuple(name for name in tensors if self._power(name) > 0.0)
 
     def allowed(self, tensor: str) -> float:
         """Return the most noise power over signal power at a tensor at which noise is judged.
@@ -149,12 +149,14 @@ class NoiseLimits:
         Args:
             tensor: an output, or one of those that it is put together from; or one of `compared`.
         """
-        if self.least is not None:
-            return _share(self.least)
+        if self.min_output_sqnr is not None:
+            return _noise_share(self.min_output_sqnr)
         step = next((step for step in self.steps if step.tensor == tensor), None)
-        if step is not None and tensor not in self.kinds:
-            return self._at_step(step)
-        return self._at_output(tensor, self.output_of(tensor))
+        if step is None or tensor in self.kinds:
+            return self._at_output(tensor, self.output_of(tensor))
+        if step.width is not None:
+            return (STEP_SHARE * step.width) ** 2 / self._power(step.tensor)
+        return _noise_share(COMPARED_DB) * self._varying(step.tensor)
 
     def output_of(self, tensor: str) -> str:
         """Return the output that a tensor is a part of: the nearest; "" for none."""
@@ -178,16 +180,11 @@ class NoiseLimits:
         if kind == "detections" and is_decision(self.graph, self.profile, tensor):
             kind = "decision"
         decibels, over_variance = LIMITS[kind]
-        share = _share(decibels) * (self._varying(tensor) if over_variance else 1.0)
+        share = _noise_share(decibels) * (self._varying(tensor) if over_variance else 1.0)
         computed = computed_part(self.graph, output) if kind == "signal" else None
         if computed is not None and self._power(computed) > 0.0:
-            share = min(share, _share(SKIP_DB) * self._power(computed) / self._power(tensor))
+            share = min(share, _noise_share(SKIP_DB) * self._power(computed) / self._power(tensor))
         return share
-
-    def _at_step(self, step: Step) -> float:
-        if step.width is not None:
-            return (STEP_SHARE * step.width) ** 2 / self._power(step.tensor)
-        return _share(COMPARED_DB) * self._varying(step.tensor)
 
     def _power(self, name: str) -> float:
         tensor = self.profile.get(name)
@@ -199,11 +196,11 @@ class NoiseLimits:
         if power <= 0.0:
             return 1.0
         mean = mean_of(density(self.profile[name]), lambda x: x)
-        return max(1.0 - mean**2 / power, LEAST_VARYING)
+        return max(1.0 - mean**2 / power, MIN_VARYING)
 
     def sentences(self) -> Iterator[str]:
         """Yield what outputs are taken for, for people; nothing where a limit was given whatever they are."""
-        if self.least is not None:
+        if self.min_output_sqnr is not None:
             return
         by_kind: dict[OutputKind, list[str]] = {}
         for name, kind in self.kinds.items():
@@ -211,10 +208,10 @@ class NoiseLimits:
         for kind, names in by_kind.items():
             through = ", judged through the other outputs" if kind == "state" else ""
             if len(names) == 1:
-                yield f"{_named(names)} is taken for {WORDS[kind]}{through}"
+                yield f"{_quoted(names)} is taken for {WORDS[kind]}{through}"
             else:
                 each = "" if kind in ("detections", "values") else " each"
-                yield f"{_named(names)} are taken for {WORDS[kind]}{each}{through}"
+                yield f"{_quoted(names)} are taken for {WORDS[kind]}{each}{through}"
 
 
 def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
@@ -228,24 +225,25 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
     Raises:
         ConfigError: a kind is given for what is no output.
     """
-    given = split_kinds(config.output_kind)
-    for name in given:
+    kinds_in_settings = split_kinds(config.output_kind)
+    for name in kinds_in_settings:
         if name not in graph.outputs:
             raise ConfigError(
                 f"output_kind '{name}': the model has no such output; it has "
                 f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
             )
-    kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **given}
-    least = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
-    steps = find_steps(graph) if least is None else ()
-    return NoiseLimits(graph, profile, kinds, least, steps)
+    kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **kinds_in_settings}
+    sqnr = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
+    steps = find_steps(graph) if sqnr is None else ()
+    return NoiseLimits(graph, profile, kinds, sqnr, steps)
 
 
-def _share(decibels: float) -> float:
+def _noise_share(decibels: float) -> float:
+    """Return an SQNR as noise over signal; infinite for none."""
     return float(np.power(10.0, -decibels / 10.0)) if decibels > 0.0 else inf
 
 
-def _named(names: list[str]) -> str:
+def _quoted(names: list[str]) -> str:
     shown = [f"'{name}'" for name in names[:2]] + ([f"{len(names) - 2} more"] if len(names) > 2 else [])
     listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
     return f"output{'s' if len(names) > 1 else ''} {listed}"

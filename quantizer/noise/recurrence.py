@@ -64,10 +64,10 @@ class Cell:
         make_step = _CELLS[self.r.shape[0] // self.r.shape[1]]
         states = []
         # One product for all steps: those of single steps take BLAS more time to begin than to compute.
-        given = (x.reshape(-1, x.shape[2]) @ self.w.T + self.input_bias).reshape(*x.shape[:2], -1)
-        for step, values in enumerate(given):
+        products = (x.reshape(-1, x.shape[2]) @ self.w.T + self.input_bias).reshape(*x.shape[:2], -1)
+        for step, product in enumerate(products):
             read = state[0] if error is None else state[0] + error[step]
-            state = make_step(self, values, read, state)
+            state = make_step(self, product, read, state)
             states.append(state[0])
         return np.stack(states)
 
@@ -76,23 +76,23 @@ _State = tuple[Floats, Floats]
 """The state that is the output, and that of memory (LSTM)."""
 
 
-def _lstm(cell: Cell, given: Floats, read: Floats, state: _State) -> _State:
-    i, o, f, c = np.split(given + read @ cell.r.T + cell.state_bias, 4, axis=1)
+def _lstm(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
+    i, o, f, c = np.split(product + read @ cell.r.T + cell.state_bias, 4, axis=1)
     memory = _sigmoid(f) * state[1] + _sigmoid(i) * np.tanh(c)
     return _sigmoid(o) * np.tanh(memory), memory
 
 
-def _gru(cell: Cell, given: Floats, read: Floats, state: _State) -> _State:
+def _gru(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
     units = cell.r.shape[1]
-    both = given[:, : 2 * units] + read @ cell.r[: 2 * units].T + cell.state_bias[: 2 * units]
+    both = product[:, : 2 * units] + read @ cell.r[: 2 * units].T + cell.state_bias[: 2 * units]
     update, reset = np.split(_sigmoid(both), 2, axis=1)
     r, bias = cell.r[2 * units :], cell.state_bias[2 * units :]
     returned = reset * (read @ r.T + bias) if cell.reset_after else (reset * read) @ r.T + bias
-    return (1.0 - update) * np.tanh(given[:, 2 * units :] + returned) + update * read, state[1]
+    return (1.0 - update) * np.tanh(product[:, 2 * units :] + returned) + update * read, state[1]
 
 
-def _rnn(cell: Cell, given: Floats, read: Floats, state: _State) -> _State:
-    return np.tanh(given + read @ cell.r.T + cell.state_bias), state[1]
+def _rnn(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
+    return np.tanh(product + read @ cell.r.T + cell.state_bias), state[1]
 
 
 _CELLS: dict[int, Callable[[Cell, Floats, Floats, _State], _State]] = {4: _lstm, 3: _gru, 1: _rnn}
@@ -111,18 +111,22 @@ def drawn_sequences(levels: Density, shape: tuple[int, int, int], rng: np.random
     what is above the spread of normal values (`NORMAL_SPREAD`) is that of the levels. Their power is that of
     the density.
     """
-    values = _drawn(levels, DRAWS, rng)
-    others = values[values != 0.0]
-    if not others.size:
+    # Values of the density, each drawn evenly from a bin or a point.
+    low, high = (np.append(ends, levels.points) for ends in (levels.edges[:-1], levels.edges[1:]))
+    mass = np.append(levels.mass, levels.point_mass)
+    bins = rng.choice(mass.size, DRAWS, p=mass / mass.sum())
+    values = low[bins] + (high - low)[bins] * rng.random(DRAWS)
+    nonzero = values[values != 0.0]
+    if not nonzero.size:
         return np.zeros(shape, np.float32)
-    logs = np.log(np.abs(others))
+    logs = np.log(np.abs(nonzero))
     spread = max(float(np.var(logs)) - NORMAL_SPREAD, 0.0) / max(float(np.var(logs)), NORMAL_SPREAD)
     relative = (logs - np.mean(logs)) * np.sqrt(spread)
-    each = np.exp(rng.choice(relative, (shape[0], shape[1], 1)))
-    signs = np.where(rng.random(shape) * others.size < np.count_nonzero(others > 0.0), 1.0, -1.0)
-    kept = rng.random(shape) * values.size < others.size
-    drawn = each * np.abs(rng.standard_normal(shape)) * signs * kept
-    power = np.mean(np.square(others)) / np.mean(np.exp(2.0 * relative))
+    step_levels = np.exp(rng.choice(relative, (shape[0], shape[1], 1)))
+    signs = np.where(rng.random(shape) * nonzero.size < np.count_nonzero(nonzero > 0.0), 1.0, -1.0)
+    is_nonzero = rng.random(shape) * values.size < nonzero.size
+    drawn = step_levels * np.abs(rng.standard_normal(shape)) * signs * is_nonzero
+    power = np.mean(np.square(nonzero)) / np.mean(np.exp(2.0 * relative))
     return np.asarray(drawn * np.sqrt(power), np.float32)
 
 
@@ -155,7 +159,7 @@ def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.
     power = np.sum(channels.mass * squares, axis=1)
     unit = np.sqrt(np.divide(channels.power, power, out=np.ones_like(power), where=power > 0.0))
     by_size = np.argsort(np.abs(channels.low + channels.high), kind="stable")
-    found = []
+    columns = []
     for first, last, mass, factor in zip(low, high, channels.mass, unit, strict=True):
         upto = np.cumsum(mass[by_size])
         places = np.minimum(np.searchsorted(upto, ranks * upto[-1]), upto.size - 1)
@@ -163,23 +167,15 @@ def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.
         within = np.clip((upto[places] - ranks * upto[-1]) / np.maximum(mass[bins], 1e-300), 0.0, 1.0)
         # Of a bin below zero, the magnitude falls with the value.
         share = np.where(first[bins] + last[bins] >= 0.0, 1.0 - within, within)
-        found.append(factor * (first[bins] + (last[bins] - first[bins]) * share))
-    return np.stack(found, axis=1)
+        columns.append(factor * (first[bins] + (last[bins] - first[bins]) * share))
+    return np.stack(columns, axis=1)
 
 
-def _drawn(levels: Density, count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Return values of a density."""
-    low, high = (np.append(ends, levels.points) for ends in (levels.edges[:-1], levels.edges[1:]))
-    mass = np.append(levels.mass, levels.point_mass)
-    places = rng.choice(mass.size, count, p=mass / mass.sum())
-    return np.asarray(low[places] + (high - low)[places] * rng.random(count))
-
-
-STEPS, BATCH = 64, 4
+MAX_STEPS, BATCH = 64, 4
 """Steps of the drawn sequences, at most, and their number."""
+
 INPUT_NOISE = 1e-3
 """Power of the noise over that of the input from which the gain is taken: what 8 bits leave, about."""
-_W, _R, _B = 1, 2, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,27 +272,26 @@ def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | No
     Peepholes, the states at the start and activation functions other than the usual ones are left out.
     """
     source = profile.get(node.input(0))
-    w, r = (_constant(node, index, graph) for index in (_W, _R))
+    w, r, bias = (_constant(node, index, graph) for index in (1, 2, 3))
     if w is None or r is None or not w.any() or source is None or not source.histogram.total:
         return None
-    bias = _constant(node, _B, graph)
     if bias is None:
         bias = np.zeros((r.shape[0], 2 * r.shape[1]), np.float32)
     reset_after = bool(node.attributes.get_int("linear_before_reset", 0))
     half = r.shape[1]
     cells = tuple(Cell(w[i], r[i], bias[i, :half], bias[i, half:], reset_after) for i in range(len(w)))
-    steps = min(source.shape[0] if source.shape and source.shape[0] else STEPS, STEPS)
+    steps = min(source.shape[0] if source.shape and source.shape[0] else MAX_STEPS, MAX_STEPS)
     rng = np.random.default_rng(0)
     shape = (steps, BATCH, w.shape[2])
     channels = channel_density(source)
     if channels is None or channels.power.size != w.shape[2]:
-        found = Recurrence(cells, drawn_sequences(density(source), shape, rng))
+        x = drawn_sequences(density(source), shape, rng)
     else:
-        found = Recurrence(cells, drawn_channels(channels, shape, rng))
-    return found if found.x.any() and found.signal > 0.0 else None
+        x = drawn_channels(channels, shape, rng)
+    recurrence = Recurrence(cells, x)
+    return recurrence if x.any() and recurrence.signal > 0.0 else None
 
 
 def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
-    name = node.input(index) if index < len(node.inputs) else ""
-    found = graph.constant(name) if name else None
-    return None if found is None else found.astype(np.float32)
+    constant = graph.constant(node.input(index))
+    return None if constant is None else constant.astype(np.float32)

@@ -8,7 +8,6 @@ of what is no activation, as lengths and masks that come from inputs alone, have
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..operators.facts import Arithmetic, Steps, Values
@@ -37,22 +36,22 @@ class Step:
 
 def find_steps(graph: Graph) -> tuple[Step, ...]:
     """Return the tensors whose values become steps inside a network, in graph order."""
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     for node in graph.nodes:
-        width = 1.0 if _rounds(node, graph) else None
+        width = 1.0 if _makes_whole_numbers(node, graph) else None
         if width is None and node.facts.steps is Steps.NONE:
             continue
-        if not _matters(node, graph) or _is_continuous(node, graph):
+        if not _decides_a_product_or_size(node, graph) or _is_continuous(node, graph):
             continue
         for name in node.inputs:
-            if name and graph.is_float(name) and is_computed(name, graph):
+            if name and graph.is_float(name) and _depends_on_weights(name, graph):
                 chooses = node.facts.steps is Steps.CANDIDATES
-                step = Step(name, node.name, node.op_type, width, chooses)
-                found.setdefault(name, step)
-    return tuple(found.values())
+                steps.setdefault(name, Step(name, node.name, node.op_type, width, chooses))
+    return tuple(steps.values())
 
 
-def _rounds(node: Node, graph: Graph) -> bool:
+def _makes_whole_numbers(node: Node, graph: Graph) -> bool:
+    """Whether a node rounds floats to whole numbers, as Floor, or a Cast to integers."""
     if node.facts.values is not Values.CONVERTED:
         return node.facts.steps is Steps.WHOLE_NUMBERS
     target = graph.dtype(node.output) if node.output else None
@@ -60,34 +59,31 @@ def _rounds(node: Node, graph: Graph) -> bool:
     return target is not None and target.is_integer() and bool(source) and graph.is_float(source)
 
 
-def is_computed(name: str, graph: Graph) -> bool:
+def _depends_on_weights(name: str, graph: Graph) -> bool:
     """Whether weights have a part in a tensor; what comes of inputs and constants alone is exact."""
-    return any((rule := node.rule) is not None and rule.constants for node in upstream(graph, [name]))
+    return any(node.rule is not None and node.rule.constants for node in upstream(graph, [name]))
 
 
 def _is_continuous(node: Node, graph: Graph) -> bool:
     """Whether a step is made up for: x - Floor(x) goes on beside Floor(x), as in interpolation, or a
     comparison chooses between functions of the value that is compared, as in a written-out LeakyRelu."""
-    names = set(node.outputs)
     sources = {n for n in node.inputs if n and not graph.is_constant(n)}
-    readers = [reader for name in names for reader, _ in graph.consumers(name)]
+    readers = [reader for name in set(node.outputs) for reader, _ in graph.consumers(name)]
     beside = (reader for reader in readers if sources & set(reader.inputs))
     if any(reader.facts.arithmetic is Arithmetic.DIFFERENCE for reader in beside):
         return True
     if len(sources) != 1 or not readers or not all(reader.facts.picks_by_condition for reader in readers):
         return False
-    return all(_depends_on(n, sources, graph) for r in readers for n in r.inputs[1:])
+    for chosen in (name for reader in readers for name in reader.inputs[1:]):
+        source: str | None = chosen
+        while source is not None and source not in sources and not graph.is_constant(source):
+            source = before_move(graph, source)
+        if source is None:
+            return False
+    return True
 
 
-def _depends_on(name: str, sources: set[str], graph: Graph) -> bool:
-    """Whether a tensor is a function of one of some tensors, or a constant."""
-    source: str | None = name
-    while source is not None and source not in sources and not graph.is_constant(source):
-        source = before_move(graph, source)
-    return source is not None
-
-
-def _matters(node: Node, graph: Graph) -> bool:
+def _decides_a_product_or_size(node: Node, graph: Graph) -> bool:
     """Whether a step decides what the network computes next, or how much: a product or a size follows."""
     for reader, index in downstream(graph, [name for name in node.outputs if name]):
         rule = reader.rule
@@ -104,21 +100,16 @@ def before_steps(graph: Graph, steps: tuple[Step, ...]) -> dict[str, Step]:
     They stay float: with 256 values, many of what is compared are equal, and the first of these would be
     chosen each time; and what is rounded last is rounded next to the edges of the steps.
     """
-    found: dict[str, Step] = {}
+    before: dict[str, Step] = {}
     for step in steps:
-        for node in _back_to_weights(graph, step.tensor):
-            found.setdefault(node.name, step)
-    return found
-
-
-def _back_to_weights(graph: Graph, name: str) -> Iterator[Node]:
-    waiting, seen = [name], set()
-    while waiting:
-        node = graph.producer(waiting.pop(0))
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        rule = node.rule
-        yield node
-        if rule is None or not (rule.is_recurrent or rule.is_lookup or rule.weight is not None):
-            waiting += [n for n in node.inputs if n and graph.is_float(n)]
+        waiting, visited = [step.tensor], set[Node]()
+        while waiting:
+            node = graph.producer(waiting.pop(0))
+            if node is None or node in visited:
+                continue
+            visited.add(node)
+            before.setdefault(node.name, step)
+            rule = node.rule
+            if rule is None or not (rule.is_recurrent or rule.is_lookup or rule.weight is not None):
+                waiting += [n for n in node.inputs if n and graph.is_float(n)]
+    return before

@@ -31,30 +31,30 @@ def before_move(graph: Graph, name: str) -> str | None:
 def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
     """Return the tensors that a tensor is put together from by Concat, in its order; itself where it is
     not."""
-    found: dict[str, None] = {}
-    waiting, seen = [name], set()
+    parts: dict[str, None] = {}
+    waiting, visited = [name], set()
     while waiting:
         part = waiting.pop(0)
-        if part in seen:
+        if part in visited:
             continue
-        seen.add(part)
+        visited.add(part)
         node = graph.producer(part)
         if node is not None and node.facts.joins_inputs:
             waiting = [*(n for n in node.inputs if n), *waiting]
         elif node is not None and node.facts.moves_values:
             waiting = [node.input(0), *waiting]
         else:
-            found[part] = None
-    return tuple(found)
+            parts[part] = None
+    return tuple(parts)
 
 
 def upstream(graph: Graph, names: Iterable[str]) -> Iterator[Node]:
     """Yield the nodes that tensors depend on, each once, the nearest first."""
-    waiting, seen = list(names), set()
+    waiting, visited = list(names), set()
     while waiting:
         node = graph.producer(waiting.pop(0))
-        if node is not None and node not in seen:
-            seen.add(node)
+        if node is not None and node not in visited:
+            visited.add(node)
             yield node
             waiting += [name for name in node.inputs if name]
 
@@ -66,10 +66,10 @@ def nearest_product(graph: Graph, name: str) -> Node | None:
 
 def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[Node, int]]:
     """Yield the uses of tensors and of what is made of them, each once, the nearest first."""
-    waiting, seen = list(names), set()
+    waiting, visited = list(names), set()
     while waiting:
         for node, index in graph.consumers(waiting.pop(0)):
-            if (node, index) not in seen:
-                seen.add((node, index))
+            if (node, index) not in visited:
+                visited.add((node, index))
                 yield node, index
                 waiting += [name for name in node.outputs if name]

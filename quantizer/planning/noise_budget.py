@@ -86,7 +86,7 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
         return plan
     gains = measured_gains(graph, profile, facts.activations.opset, profile.noise)
     estimator = NoiseEstimator(facts.activations, gains, facts.noise_left)
-    if limits.least == 0.0:
+    if limits.min_output_sqnr == 0.0:
         plan = with_int8_weights(facts, plan)
     else:
         plan = _within_noise_budget(facts, make, plan, estimator)
@@ -100,7 +100,9 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
         before = {node.name for node in upstream(graph, [name])}
         at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
         bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
-    moves = expected_moves(facts.activations, sqnr) if profile.noise and limits.least is None else {}
+    moves = (
+        expected_moves(facts.activations, sqnr) if profile.noise and limits.min_output_sqnr is None else {}
+    )
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
     return replace(plan, origin=origin, notes=(*plan.notes, *moved_texts(moves)))
 
@@ -150,7 +152,7 @@ def _within_noise_budget(
             rounded = tuple(roundings(estimator, plan, flow, place, limit))
             chosen = cheapest_floats(prices_of(facts, plan), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
-            of_output = limits.least is not None or limits.kinds.get(output) == "decision"
+            of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"
             for name in plan.nodes:
                 share = float(noise[name][place]) if name in noise else 0.0
                 if name not in chosen or name in noisy or share <= 0.0:

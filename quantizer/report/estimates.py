@@ -226,7 +226,11 @@ def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
             continue
         order = sorted(shares.items(), key=lambda pair: -pair[1])
         parts = (NoisePart(node, share / total, decibels_of(share)) for node, share in order if share > 0.0)
-        allowed = limits.allowed(output) if output in limits.kinds or limits.least is not None else math.inf
+        allowed = (
+            limits.allowed(output)
+            if output in limits.kinds or limits.min_output_sqnr is not None
+            else math.inf
+        )
         limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
         budgets.append(NoiseBudget(output, decibels_of(total), limit, tuple(parts)))
     return tuple(sorted(budgets, key=lambda budget: budget.sqnr)[:MAX_OUTPUTS])

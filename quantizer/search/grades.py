@@ -98,8 +98,8 @@ def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
 
 
 def _needed(limits: NoiseLimits, name: str) -> float:
-    if limits.least is not None:
-        return limits.least
+    if limits.min_output_sqnr is not None:
+        return limits.min_output_sqnr
     if limits.kinds[name] == "detections":
         return SCORES_DB
     allowed = limits.allowed(name)

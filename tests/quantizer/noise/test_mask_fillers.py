@@ -16,7 +16,7 @@ from qprof_onnx import profile, quantize
 from qprof_onnx.profiles.records.profile import pooled_noise
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.noise.mask_fillers import (
-    VANISHES,
+    VANISHING_DISTANCE,
     reach_below,
     saturating_low,
     with_fillers_apart,
@@ -200,7 +200,7 @@ def test_a_bias_beside_the_mask_keeps_its_range(tmp_path: Path) -> None:
     masked, scores = apart.tensors["masked"], apart.tensors["scores"]
     assert masked.minimum == pytest.approx(scores.minimum - 3.0)
     low = saturating_low(graph, "masked", apart.tensors)
-    assert low == pytest.approx(masked.maximum - VANISHES)
+    assert low == pytest.approx(masked.maximum - VANISHING_DISTANCE)
 
 
 @pytest.mark.parametrize(
