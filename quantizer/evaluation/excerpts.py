@@ -1,4 +1,4 @@
-"""What a person sees of a sample on which the models differ: its input, small, and the answers of both."""
+"""Excerpts of the samples on which the models differ most: the input, small, and the answers of both."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     if array.dtype != np.uint8:
         low, high = float(small.min()), float(small.max())
         small = (small - low) * (255.0 / (high - low) if high > low else 0.0)
-    found: npt.NDArray[np.uint8] = np.clip(np.rint(small), 0, 255).astype(np.uint8)
-    return found
+    pixels: npt.NDArray[np.uint8] = np.clip(np.rint(small), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:

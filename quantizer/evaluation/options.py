@@ -1,7 +1,7 @@
 """How a float and a quantized model are compared, and the limits that the quantized one must keep.
 
-Records whose fields are the options of `qprof evaluate` and of the commands that compare as it does; its
-imports are quick, for `--help` is made of them.
+The fields of these records are the options of `qprof evaluate` and of the commands that compare as it does.
+`--help` is made of them, so that this module imports nothing slow.
 """
 
 from __future__ import annotations

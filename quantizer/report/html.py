@@ -1,7 +1,7 @@
 """report.html: one file that loads nothing and that no name can break out of.
 
-The templates (templates/page.html and those that it takes the sections from) say what stands where; this
-module gives them words for the records of a report. Every expression of a template is escaped, and characters
+The templates (templates/page.html and those that it takes the sections from) lay out the page; this module
+gives them functions for the records of a report. Every expression of a template is escaped, and characters
 of a name that would hide, reorder or break the text around them are replaced (`visible`).
 """
 

@@ -53,11 +53,11 @@ def module_of(node: Node) -> str:
 
 def _joined(scopes: Sequence[str], separator: str) -> str:
     """Return one name of nested scopes, of which one may repeat the name of that around it."""
-    found = last = ""
+    name = last = ""
     for scope in filter(None, scopes):
         own = scope[len(last) + 1 :] if last and scope.startswith(f"{last}.") else scope
-        found, last = f"{found}{separator}{own}" if found else own, scope
-    return found
+        name, last = f"{name}{separator}{own}" if name else own, scope
+    return name
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
         return list(_rows(children, around, 0, shown))
     rows = list[LayerRow]()
     for is_module, run in groupby(children, lambda child: isinstance(child, _Module)):
-        found = list(run)
-        if is_module or len(found) <= MAX_SINGLE_LAYERS:
-            rows += _rows(found, around, 0, shown)
+        members = list(run)
+        if is_module or len(members) <= MAX_SINGLE_LAYERS:
+            rows += _rows(members, around, 0, shown)
         else:
-            layers = tuple(layer for child in found for layer in _layers(child))
+            layers = tuple(layer for child in members for layer in _layers(child))
             label = f"{_own_name(layers[0])} to {_own_name(layers[-1])}"
-            rows += [LayerRow(0, label, layers, is_module=True), *_rows(found, around, 1, shown)]
+            rows += [LayerRow(0, label, layers, is_module=True), *_rows(members, around, 1, shown)]
     return rows
 
 

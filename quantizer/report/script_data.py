@@ -1,4 +1,4 @@
-"""What the scripts of the page (assets/*.js) draw from: compact JSON with short keys and rows. Pure."""
+"""The data that the scripts of the page (assets/*.js) draw: compact JSON with short keys and rows. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _number(value: float | None, digits: int = 6) -> float | str | None:
 
 
 def _tensor(t: TensorRecord, estimated: float | None, measured: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    """Return a tensor as an object; a key that would hold nothing is left out."""
+    data: dict[str, Any] = {
         "n": t.name,
         "s": t.shape,
         "by": [t.made_by, t.operator],
@@ -52,10 +53,10 @@ def _tensor(t: TensorRecord, estimated: float | None, measured: float | None) ->
         "c": [t.count, t.zeros, t.non_finite],
     }
     if t.histogram is not None:
-        found["h"] = [_number(t.histogram.start, 9), _number(t.histogram.width, 9), list(t.histogram.counts)]
+        data["h"] = [_number(t.histogram.start, 9), _number(t.histogram.width, 9), list(t.histogram.counts)]
     if t.parameters is not None:
         p = t.parameters
-        found["q"] = [
+        data["q"] = [
             p.type,
             _number(p.scale),
             p.zero_point,
@@ -64,22 +65,22 @@ def _tensor(t: TensorRecord, estimated: float | None, measured: float | None) ->
             _number(p.clipped, 3),
             _number(p.sqnr, 4),
         ]
-        found["k"] = [
+        data["k"] = [
             [c.name, _number(c.low, 5), _number(c.high, 5), _number(c.clipped, 3), _number(c.sqnr, 4)]
             for c in t.calibrators
         ]
     for key, value in (("e", estimated), ("m", measured)):
         if value is not None:
-            found[key] = _number(value, 4)
+            data[key] = _number(value, 4)
     if t.following:
-        found["f"] = t.following
+        data["f"] = t.following
     if t.is_equalized:
-        found["eq"] = 1
+        data["eq"] = 1
     if t.group is not None:
-        found["g"] = t.group
+        data["g"] = t.group
     if t.minimum_samples or t.maximum_samples:
-        found["x"] = [list(t.minimum_samples), list(t.maximum_samples)]
-    return found
+        data["x"] = [list(t.minimum_samples), list(t.maximum_samples)]
+    return data
 
 
 def _nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:

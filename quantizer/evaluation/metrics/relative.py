@@ -62,18 +62,19 @@ def agreement_metric(axes: Mapping[str, ClassAxis]) -> Metric:
         title=AGREEMENT.title,
         kind=AGREEMENT,
         truth=_float_outputs,
-        scored=lambda floats, outputs: _agreeing(floats, outputs, axes),
+        scored=lambda floats, outputs: _agreement_of_rows(floats, outputs, axes),
         figures=lambda shares: mean_of(100.0 * np.concatenate(list(shares))),
     )
 
 
-def _agreeing(floats: Outputs, quantized: Outputs, axes: Mapping[str, ClassAxis]) -> Floats:
-    """Return the share of equal answers of each row."""
+def _agreement_of_rows(floats: Outputs, quantized: Outputs, axes: Mapping[str, ClassAxis]) -> Floats:
+    """Return the share of equal answers of each row, in the worst output."""
     shares = []
-    only_floats = any(is_float(values) for values in floats.values())
+    has_floats = any(is_float(values) for values in floats.values())
     for name, values in floats.items():
-        of_float, of_quantized = answers(values, axes[name])[1], answers(quantized[name], axes[name])[1]
-        if of_float is None or (only_floats and not is_float(values)):
+        _, of_float = answers(values, axes[name])
+        _, of_quantized = answers(quantized[name], axes[name])
+        if of_float is None or (has_floats and not is_float(values)):
             continue
         rows = values.shape[0] if values.ndim else 1
         if rows == 0 or of_float.size % rows:
@@ -102,7 +103,8 @@ def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
 
     def figures(pairs: Sequence[tuple[Outputs, Outputs]]) -> Figures:
         floats, quantized = zip(*pairs, strict=True)
-        worst = max(_all_shares(floats, quantized, axes), key=lambda share: float(share.mean()))
+        by_output = _noise_by_output(floats, quantized, axes)
+        worst = max(by_output, key=lambda share: float(share.mean()))
         return mean_of(100.0 * (1.0 - np.minimum(1.0, worst / 2.0)))
 
     return Metric(
@@ -126,17 +128,17 @@ def noise_share(
         floats, quantized: outputs of both models on the same samples.
         axes: where each output has its classes.
     """
-    shares = _all_shares(floats, quantized, axes)
+    shares = _noise_by_output(floats, quantized, axes)
     if shares:
         return max(float(share.mean()) for share in shares)
-    counted = [
+    counts = [
         [OutputSums(axes[n]).added(f[n], q[n]) for n in f] for f, q in zip(floats, quantized, strict=True)
     ]
-    differ = [[1.0 - one.same / one.answers if one.answers else 0.0 for one in row] for row in counted]
-    return float(np.max(np.mean(differ, axis=0), initial=0.0))
+    differing = [[1.0 - one.same / one.answers if one.answers else 0.0 for one in row] for row in counts]
+    return float(np.max(np.mean(differing, axis=0), initial=0.0))
 
 
-def _all_shares(
+def _noise_by_output(
     floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
 ) -> list[Floats]:
     """Return `_noise_shares` of each float output."""
@@ -151,11 +153,18 @@ def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     Values of another length are compared on their common part. Inf in all samples where one has nothing in
     common with float's, NaN or Inf, or noise without any signal.
     """
+
+    def of_channels(sums: Sequence[Sums], channels: npt.NDArray[np.intp]) -> Floats:
+        """Return the noise of some channels in each sample over the mean energy that they have."""
+        noise = np.array([s.noise[channels].sum() for s in sums])
+        signal = float(np.mean([s.signal[channels].sum() for s in sums]))
+        return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)
+
     sums = OutputSums(axis)
     for floats, quantized in pairs:
         sums = sums.added(floats, quantized)
     result = sums.result("")
-    common = [part for part in (common_part(*pair) for pair in pairs) if part is not None]
+    common = [both for both in (common_part(*pair) for pair in pairs) if both is not None]
     if len(common) < len(pairs):
         return np.full(len(pairs), math.inf)
     if result.difference is None:
@@ -165,15 +174,8 @@ def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     groups = () if result.channels is None else result.channels.groups
     axes = (None, None if result.channels is None else result.channels.axis)
     whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in common), strict=True)
-    shares = [_shares(whole, np.zeros(1, np.intp))]
+    shares = [of_channels(whole, np.zeros(1, np.intp))]
     for group in groups:
-        members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
-        shares.append(_shares(along, members))
+        channels = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
+        shares.append(of_channels(along, channels))
     return max(shares, key=lambda share: float(share.mean()))
-
-
-def _shares(sums: Sequence[Sums], members: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    """Return the noise of some channels in each sample over the mean energy that they have."""
-    noise = np.array([s.noise[members].sum() for s in sums])
-    signal = float(np.mean([s.signal[members].sum() for s in sums]))
-    return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)

@@ -19,7 +19,7 @@ from ....profiles.samples.picture_files import noted_classes
 from ....profiles.samples.tables import column_of
 from ....profiles.samples.values import Sample
 
-# The true class of every row, read from a file.
+# The true class of every row, read from a file -----------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +109,8 @@ def load_labels(source: str | Path | Labels) -> Labels:
     if table and not file.exists() and Path(table).exists():
         return Labels(str(file), _classes_of(str(file), column_of(table, column)))
     if file.is_dir():
-        found = noted_classes(file)
-        return Labels(str(file), found.labels, folders=len(found.names) if found.is_order else None)
+        classes = noted_classes(file)
+        return Labels(str(file), classes.labels, folders=len(classes.names) if classes.is_order else None)
     try:
         labels = _from_npy(file) if file.suffix == ".npy" else _from_text(file)
     except OSError as error:
@@ -168,13 +168,13 @@ def _from_npy(file: Path) -> Labels:
                 f"{file}: labels must be a one-dimensional array of integers, this is {kind} of shape "
                 f"{list(shape)}; {_WRITE}"
             )
-        wanted, there = shape[0] * dtype.itemsize, file.stat().st_size - stream.tell()
-        if not 0 <= wanted <= there:
+        size, present = shape[0] * dtype.itemsize, file.stat().st_size - stream.tell()
+        if not 0 <= size <= present:
             raise DataError(
-                f"{file}: its header says {shape[0]} labels of {dtype}, and {there} bytes follow; the file "
+                f"{file}: its header says {shape[0]} labels of {dtype}, and {present} bytes follow; the file "
                 "is damaged, copy it again"
             )
-        values = np.frombuffer(stream.read(wanted), dtype)
+        values = np.frombuffer(stream.read(size), dtype)
     if values.size and int(values.max()) > np.iinfo(np.int64).max:
         row = int(np.argmax(values > np.iinfo(np.int64).max))
         raise DataError(f"{file}, row {row}: label {values[row]} does not fit into int64; correct it")
@@ -213,15 +213,18 @@ def _from_text(file: Path) -> Labels:
     return Labels(str(file), classes, tuple(number for number, _ in filled))
 
 
+# Truth about samples: files by their names, or the rows of one array -------------------------------------
+
+
 @dataclass(frozen=True)
 class Place:
-    """Which of the samples one is.
+    """Where a sample stands among the samples, by which its truth is looked up.
 
     Attributes:
         index: among the samples, from 0.
         name: of the sample: that of its file.
         row: rows before it.
-        sample: the sample itself; None where a metric is asked about outputs alone.
+        sample: the sample itself; None where a metric reads outputs alone.
     """
 
     index: int
@@ -303,18 +306,18 @@ def stems(path: str) -> Callable[[str], str]:
     Raises:
         DataError, in that function: two samples have one stem, as a/1.jpg and b/1.jpg, or rows of one file.
     """
-    known: dict[str, str] = {}
+    names: dict[str, str] = {}
 
-    def stem(name: str) -> str:
-        found = stem_of(name)
-        if known.setdefault(found, name) != name:
+    def unique_stem(name: str) -> str:
+        stem = stem_of(name)
+        if names.setdefault(stem, name) != name:
             raise DataError(
-                f"{path}: samples {known[found]} and {name} would both have the truth of '{found}'; "
+                f"{path}: samples {names[stem]} and {name} would both have the truth of '{stem}'; "
                 "give each file a name of its own, in samples and truth"
             )
-        return found
+        return stem
 
-    return stem
+    return unique_stem
 
 
 def _read(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
@@ -335,10 +338,10 @@ def read_npy(file: Path) -> npt.NDArray[Any]:
     with file.open("rb") as stream:
         if stream.read(2) == b"PK":
             raise ValueError("it is a zip archive (.npz) and not one array")
-    found = np.load(file, mmap_mode="r", allow_pickle=False)
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub" or not found.ndim:
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not array.ndim:
         raise ValueError("it holds no array of numbers")
-    return found
+    return array
 
 
 def read_text(path: str) -> str:
