@@ -243,15 +243,13 @@ class Runtime:
     """One runtime.
 
     Attributes:
-        title: its name for people.
-        provider: full name of where it runs a model, checked: raises ConfigError with those that there are.
-        opened: path of a model, what messages call it, full name of the provider, threads -> a session;
-            raises ModelError where the runtime refuses the model.
+        provider: name of a provider or device -> its full name; raises ConfigError with those that there are.
+        open: path of a model, what messages call it, threads, full name of the provider -> a session; raises
+            ModelError where the runtime refuses the model.
     """
 
-    title: str
     provider: Callable[[str], str]
-    opened: Callable[[str, str, str, int], Session]
+    open: Callable[[str, str, int, str], Session]
 
 
 @dataclass(frozen=True)
@@ -272,7 +270,7 @@ class ExecutionPlace:
         Raises:
             ModelError: the runtime refuses the model. ConfigError: it would run it elsewhere.
         """
-        return RUNTIMES[self.runtime].opened(path, name, self.provider, threads)
+        return RUNTIMES[self.runtime].open(path, name, threads, self.provider)
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
@@ -291,11 +289,6 @@ def place_of(runtime: str, provider: str) -> ExecutionPlace:
             f"{nearest(runtime, RUNTIMES)}"
         )
     return ExecutionPlace(runtime, RUNTIMES[runtime].provider(provider))
-
-
-def _open_onnxruntime(path: str, name: str, provider: str, threads: int) -> Session:
-    opened: Session = open_session(path, name, threads, provider=provider)
-    return opened
 
 
 class _OpenVinoSession:
@@ -372,7 +365,7 @@ def _openvino_device(provider: str) -> str:
     )
 
 
-def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session:
+def _open_openvino(path: str, name: str, threads: int, provider: str) -> Session:
     """Open a model in OpenVINO. Float parts stay float32, as in onnxruntime: it would take bfloat16."""
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
     if provider == "CPU":
@@ -389,7 +382,10 @@ def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    "onnxruntime": Runtime("onnxruntime", check_provider, _open_onnxruntime),
-    "openvino": Runtime("OpenVINO", _openvino_device, _open_openvino),
+    "onnxruntime": Runtime(
+        check_provider,
+        lambda path, name, threads, provider: open_session(path, name, threads, provider=provider),
+    ),
+    "openvino": Runtime(_openvino_device, _open_openvino),
 }
 """Every runtime that models can be compared in. A new one is one entry here."""
