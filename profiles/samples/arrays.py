@@ -132,7 +132,7 @@ def read_npy(source: DataFile, names: Sequence[str], check: CheckHeaders | None 
     return {names[0]: array}
 
 
-def headers_of(source: DataFile, names: Sequence[str]) -> Headers:
+def _headers_of(source: DataFile, names: Sequence[str]) -> Headers:
     """Return the headers of the arrays of an `.npz` file by name, or that of an `.npy` file by the one input.
 
     Raises:
@@ -267,7 +267,7 @@ def _input_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def sample_files(source: str) -> list[DataFile]:
+def _sample_files(source: str) -> list[DataFile]:
     """Return the samples of a folder in natural order: `.npz` and `.npy` files, or folders of `input_*.pb`.
 
     Hidden files are passed over. An `.npz` or `.npy` file instead of a folder is one sample.
@@ -303,7 +303,7 @@ def sample_files(source: str) -> list[DataFile]:
     return layouts[0]
 
 
-def read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
+def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
     """Return the `input_*.pb` files of a folder, each an ONNX TensorProto, as one sample.
 
     If every tensor is named after an input, the names count; otherwise input_0.pb is the first input,
@@ -355,7 +355,7 @@ class Content(Enum):
     ITEMS = "samples along another axis"
 
 
-def content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
+def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
     """Return what the arrays of a file are to a model; a sample where they do not fit at all.
 
     Args:
@@ -417,10 +417,10 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             pickled objects, or does not fit the inputs.
     """
     recipe = recipe_of(preprocessing, ArrayRecipe)
-    specs, files = tuple(inputs), sample_files(source)
+    specs, files = tuple(inputs), _sample_files(source)
     place, shown = place_of(source), shown_location(source)
     headers = _headers_if_whole(files[0], specs)
-    content = content_of(headers, specs)
+    content = _content_of(headers, specs)
     held = ", ".join(
         f"{shape_text(headers[spec.name].shape)} for '{spec.name}' {shape_text(spec.shape)}"
         for spec in specs
@@ -462,7 +462,7 @@ def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
     if file.suffix not in ARRAYS:
         return {}
     try:
-        headers = headers_of(file, [spec.name for spec in specs])
+        headers = _headers_of(file, [spec.name for spec in specs])
     except DataError:
         return {}
     return headers if headers.keys() == {spec.name for spec in specs} else {}
@@ -478,8 +478,8 @@ def _rows_as_samples(
     """
     counts = []
     for file in files:
-        headers = headers_of(file, [spec.name for spec in specs])
-        if content_of(headers, specs) is not content:
+        headers = _headers_of(file, [spec.name for spec in specs])
+        if _content_of(headers, specs) is not content:
             check_headers(str(file), headers, specs)
         counts.append(next(iter(headers.values())).shape[0])
     ends = list(accumulate(counts))  # of each file, the number of the row after its last
@@ -502,8 +502,8 @@ def _read(file: DataFile, specs: tuple[InputSpec, ...]) -> Sample:
     """Return a file, or a folder of `.pb` files, as one sample."""
     file = file.fetched()
     if file.suffix not in ARRAYS:
-        arrays = read_data_set(file, [spec.name for spec in specs])
-    elif content_of(_headers_if_whole(file, specs), specs) is Content.ROW:
+        arrays = _read_data_set(file, [spec.name for spec in specs])
+    elif _content_of(_headers_if_whole(file, specs), specs) is Content.ROW:
         arrays = _read_of_any_shape(file, specs)
         for spec in specs:
             if arrays[spec.name].ndim < len(spec.shape or ()):

@@ -130,7 +130,7 @@ def pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
+def _image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
     """Return the recipe for pictures that `--preprocess` names.
 
     Raises:
@@ -393,7 +393,7 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     """
     where = preprocessing.name
     library("PIL", where, "images")
-    recipe = image_recipe(preprocessing)
+    recipe = _image_recipe(preprocessing)
     inputs = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
     spec = _picture_input(where, inputs, recipe)
     shape = spec.shape

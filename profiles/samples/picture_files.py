@@ -231,13 +231,12 @@ def _files_of_split(source: str) -> tuple[DataFile, ...]:
                 f"{path}: {split}: {entry}: no such folder or file ({places[0]}); download the data set, "
                 "or correct the path"
             )
-        pictures += _listed_pictures(place) if place.is_file() else _pictures_in(place)
+        if place.is_file():
+            pictures += _listed_pictures(place)
+        else:
+            pictures += [Path(file.location) for file in data_files(str(place), SUFFIXES, deep=True)]
     names = (os.path.relpath(picture, folder).replace(os.sep, "/") for picture in pictures)
     return tuple(joined(str(folder), name) for name in names)
-
-
-def _pictures_in(folder: Path) -> list[Path]:
-    return [Path(file.location) for file in data_files(str(folder), SUFFIXES, deep=True)]
 
 
 def _listed_pictures(file: Path) -> list[Path]:

@@ -90,7 +90,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """By ending of the file."""
 
 
-def delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
+def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
     """Return the rows of CSV files, which have the same columns.
 
     Args:
@@ -181,7 +181,7 @@ def _delimited_cells(file: DataFile, delimiter: str) -> Iterator[tuple[int, list
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 
 
-def json_rows(source: str, files: Sequence[DataFile]) -> Rows:
+def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
     """Return the objects of files of JSON lines; empty lines are passed over.
 
     Args:
@@ -218,7 +218,7 @@ FILE_FEATURES = {"Image": "image", "Audio": "audio"}
 """Features of `datasets` whose values hold the bytes of a file, and the kind of recipe that reads them."""
 
 
-def parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
+def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
     """Return the rows of Parquet files, which have the same columns; only the row groups needed are read.
 
     Args:
@@ -273,7 +273,7 @@ DATASET_STATE, DATASET_INFO, DATASET_SPLITS = "state.json", "dataset_info.json",
 """Files of a folder that `save_to_disk` wrote."""
 
 
-def is_saved_dataset(source: str) -> bool:
+def _is_saved_dataset(source: str) -> bool:
     """Return whether a folder is one that `save_to_disk` of the library `datasets` wrote.
 
     Raises:
@@ -282,7 +282,7 @@ def is_saved_dataset(source: str) -> bool:
     return any(is_file(joined(source, name).location) for name in (DATASET_STATE, DATASET_SPLITS))
 
 
-def saved_dataset_rows(source: str) -> Rows:
+def _saved_dataset_rows(source: str) -> Rows:
     """Return the rows of a data set that the library `datasets` saved to disk.
 
     Args:
@@ -408,7 +408,7 @@ MAX_MEMBER_BYTES = 1 << 31
 """A larger member is not read."""
 
 
-def shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
+def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
     """Return the rows of tar files.
 
     Args:
@@ -557,7 +557,7 @@ class RowEncoder:
     notes: tuple[str, ...] = ()
 
 
-def table_encoder(
+def _table_encoder(
     where: str, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
 ) -> RowEncoder:
     """Return what makes the arrays of numbers and text of a row, each a batch of one.
@@ -789,7 +789,7 @@ SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
 """Endings of columns that hold files, where they are named after them."""
 
 
-def row_encoder(
+def _row_encoder(
     preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
 ) -> RowEncoder:
     """Return what makes samples of rows.
@@ -834,7 +834,7 @@ def row_encoder(
             yield images.arrays(io.BytesIO(_file_content(row, column)), row.where)
 
         return RowEncoder(pixels, notes=(note,))
-    return table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
+    return _table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
 
 
 def _text_field(row: Row, name: str) -> str:
@@ -893,7 +893,7 @@ def is_table(source: str) -> bool:
     Raises:
         DataError: a store does not answer.
     """
-    return holds(source, SUFFIXES) or (is_folder(source) and is_saved_dataset(source))
+    return holds(source, SUFFIXES) or (is_folder(source) and _is_saved_dataset(source))
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
@@ -913,7 +913,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     is_for_tables = preprocessing.reader in ("", "table")
     recipe = recipe_of(preprocessing, TableRecipe) if is_for_tables else TableRecipe()
     rows = _rows_in(source, recipe)
-    encoder = row_encoder(preprocessing, recipe, inputs, rows)
+    encoder = _row_encoder(preprocessing, recipe, inputs, rows)
     batch = recipe.rows
 
     def iterate(part: slice) -> Iterator[Sample]:
@@ -965,15 +965,15 @@ def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     Raises:
         DataError: it holds none, or files of several kinds.
     """
-    if is_saved_dataset(source):
-        return saved_dataset_rows(source)
+    if _is_saved_dataset(source):
+        return _saved_dataset_rows(source)
     shown, files = shown_location(source), data_files(source, SUFFIXES)
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
         problem = f"holds {' and '.join(kinds)} files" if kinds else f"holds no {', '.join(SUFFIXES)} files"
         raise DataError(f"{shown}: {problem}; give files of one kind")
     if kinds[0] in DELIMITERS:
-        return delimited_rows(shown, files, recipe.delimiter, recipe.header)
+        return _delimited_rows(shown, files, recipe.delimiter, recipe.header)
     if kinds[0] in JSON_SUFFIXES:
-        return json_rows(shown, files)
-    return parquet_rows(shown, files) if kinds[0] in PARQUET_SUFFIXES else shard_rows(shown, files)
+        return _json_rows(shown, files)
+    return _parquet_rows(shown, files) if kinds[0] in PARQUET_SUFFIXES else _shard_rows(shown, files)
