@@ -189,19 +189,26 @@ def compare_profiles(
     limits = limits or DriftLimits()
     check_limits(limits)
     config = (recipe or load_recipe(QuantConfig.target)).config
-    before, after = _read(old), _read(new)
-    names = _named(old, "the old profile"), _named(new, "the new profile")
+    before, after = (one if isinstance(one, Profile) else read_at(one) for one in (old, new))
+    names = (
+        "the old profile" if isinstance(old, Profile) else profile_name(old),
+        "the new profile" if isinstance(new, Profile) else profile_name(new),
+    )
     if limits != DriftLimits():
         check_data_not_random(before.data, names[0], "a gate")
         check_data_not_random(after.data, names[1], "a gate")
     notes = check_comparable(before, after, names, allow_different=allow_different)
-    every = compare(before, after, covers_of(before, config), notes)
-    drift = every if model_path is None else _kept(every, _needed(model_path, before, names[0]))
+    every = drift = compare(before, after, covers_of(before, config), notes)
+    if model_path is not None:
+        prepared = open_prepared(Path(model_path))
+        check_model(before.model, prepared.identity, names[0], True)
+        drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
     if model_path is None:
         failing = {failure.where for failure in failures}
         shapes = {n for n in before if n in after and is_shape_arithmetic(before[n], after[n])}
-        drift = _kept(every, {*before, *after} - (shapes - failing))
+        drift = _drift_of(every, {*before, *after} - (shapes - failing))
+    compared = {tensor.tensor for tensor in drift.tensors}
     return DriftReport(
         old_profile=names[0],
         new_profile=names[1],
@@ -211,29 +218,12 @@ def compare_profiles(
         limits=limits,
         drift=drift,
         failures=failures,
-        left_out=_left_out(every, drift),
+        left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
     )
 
 
-def _read(source: ProfileLike) -> Profile:
-    if isinstance(source, Profile):
-        return source
-    return read_at(source)
-
-
-def _named(source: ProfileLike, otherwise: str) -> str:
-    return otherwise if isinstance(source, Profile) else profile_name(source)
-
-
-def _needed(model_path: str | os.PathLike[str], profile: Profile, where: str) -> Collection[str]:
-    """Return the tensors of a model that a plan can need; the profile `where` must be of that model."""
-    prepared = open_prepared(Path(model_path))
-    check_model(profile.model, prepared.identity, where, True)
-    return needed_tensors(prepared.graph, hidden_tensors(prepared.model))
-
-
-def _kept(drift: Drift, names: Collection[str]) -> Drift:
+def _drift_of(drift: Drift, names: Collection[str]) -> Drift:
     """Return the drift of some tensors only."""
     return replace(
         drift,
@@ -241,11 +231,6 @@ def _kept(drift: Drift, names: Collection[str]) -> Drift:
         appeared=tuple(name for name in drift.appeared if name in names),
         vanished=tuple(name for name in drift.vanished if name in names),
     )
-
-
-def _left_out(every: Drift, kept: Drift) -> tuple[TensorDrift, ...]:
-    names = {tensor.tensor for tensor in kept.tensors}
-    return tuple(tensor for tensor in every.tensors if tensor.tensor not in names)
 
 
 def is_shape_arithmetic(*profiles: TensorProfile) -> bool:
@@ -310,16 +295,18 @@ def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) 
         limit = getattr(limits, demand)
         if limit is None:
             continue
-        found: list[GateFailure] = []
+        broken: list[GateFailure] = []
         for tensor in drift.tensors:
             # NaN and Inf are counted where nothing else of a tensor is left; no other measure is.
             empty = tensor.is_empty and not (measure == "non_finite" and tensor.non_finite)
             doubt = "NEW has no finite elements of it" if empty else ""
-            found += limit_failures(demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor)
+            broken += limit_failures(
+                demand, limit, getattr(tensor, measure), doubt=doubt, where=tensor.tensor
+            )
         if vanished_fails:
             for name in drift.vanished:
-                found += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
+                broken += limit_failures(demand, limit, None, doubt="NEW does not hold it", where=name)
         if not drift.tensors:
-            found += limit_failures(demand, limit, None, doubt="no tensor could be compared")
-        failures += sorted(found, key=lambda failure: -failure.missing)
+            broken += limit_failures(demand, limit, None, doubt="no tensor could be compared")
+        failures += sorted(broken, key=lambda failure: -failure.missing)
     return tuple(failures)

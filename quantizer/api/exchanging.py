@@ -104,7 +104,11 @@ def import_plan(
         ConfigError: the source is of no known format; the output cannot be written.
     """
     check_outputs([output], FilesRead((float_model,), (source,)))
-    recipe = target if isinstance(target, Recipe) else load_recipe(_text(target), {"form": form})
+    recipe = (
+        target
+        if isinstance(target, Recipe)
+        else load_recipe(None if target is None else os.fspath(target), {"form": form})
+    )
     with notes_once():
         plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
         for text in plan.notes:
@@ -114,10 +118,6 @@ def import_plan(
     if output is not None:
         save_plan(plan, output)
     return plan
-
-
-def _text(target: str | os.PathLike[str] | None) -> str | None:
-    return None if target is None else os.fspath(target)
 
 
 def export(
@@ -149,14 +149,14 @@ def export(
     check_outputs([output], FilesRead((model,), (source,)))
     with notes_once(), model_file(model) as path:
         prepared = open_prepared(path)
-        found = source if isinstance(source, Profile | QuantPlan) else read_document(Path(source))
+        document = source if isinstance(source, Profile | QuantPlan) else read_document(Path(source))
         where = "the plan" if isinstance(source, QuantPlan | Profile) else os.fspath(source)
-        if isinstance(found, Profile):
-            found = read_profile(found, prepared.model, prepared.identity)
+        if isinstance(document, Profile):
+            document = read_profile(document, prepared.model, prepared.identity)
         else:
-            check_model(found.model, prepared.identity, where, False)
-        content = file_content(found, prepared.model, format)
-        for text in losses(entry, found, prepared.model):
+            check_model(document.model, prepared.identity, where, False)
+        content = file_content(document, prepared.model, format)
+        for text in losses(entry, document, prepared.model):
             note(f"{format}: {text}")
     if output is not None:
         write_atomically(output, content)

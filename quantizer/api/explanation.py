@@ -23,8 +23,8 @@ from ..noise.activation_ranges import effective_range, following_function
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.graph import Graph, Node
-from ..plan.plan import QuantPlan, SharedScale
+from ..operators.graph import Graph
+from ..plan.plan import QuantPlan
 from ..plan.provenance import profile_digest
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
@@ -244,7 +244,12 @@ def explain(
             graph = open_plan(prepared, plan, where).graph
             if profile is not None:
                 observed = read_profile(profile, prepared.model, prepared.identity)
-                remarks = _other_profile(plan, observed, where, profile_name(profile))
+                if plan.origin.profile not in ("", profile_digest(observed)):
+                    remarks = (
+                        f"{where} was made from another profile than {profile_name(profile)}: observed "
+                        "range, clipped share and expected noise are those of the profile given; the "
+                        "parameters are not",
+                    )
                 observed = equalized_profile(prepared.graph, observed, plan.adjustments.equalization)
         elif profile is not None:
             raise ConfigError(
@@ -253,16 +258,6 @@ def explain(
         if name in plan.nodes and name not in _tensor_names(plan, graph):
             return explain_node(plan, name, where, graph)
         return replace(explain_tensor(plan, name, where, graph, observed), remarks=remarks)
-
-
-def _other_profile(plan: QuantPlan, profile: Profile, where: str, name: str) -> tuple[str, ...]:
-    """Return a sentence where the plan was made from another profile."""
-    if plan.origin.profile in ("", profile_digest(profile)):
-        return ()
-    return (
-        f"{where} was made from another profile than {name}: observed range, clipped share and expected "
-        "noise are those of the profile given; the parameters are not",
-    )
 
 
 def explain_tensor(
@@ -278,18 +273,31 @@ def explain_tensor(
         raise _unknown(tensor, {*names, *plan.nodes}, where, has_model=graph is not None)
     params = plan.tensors.get(tensor)
     group = next((g for g in plan.shared_scales if tensor in g.members and params is not None), None)
-    whole = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
-    members = () if group is None else tuple(_member(n, group, plan, whole) for n in group.members)
+    noise_profile = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
+    members: list[Member] = []
+    if group is not None:
+        schema, qtype = SCHEMAS[plan.config.schema], TYPES[plan.config.activation_type]
+        for name, own_range in group.members.items():
+            if plan.tensors.get(name) == params:
+                member = Member(
+                    name=name,
+                    own_range=own_range,
+                    sets_range=name in group.range_set_by,
+                    lost_db=lost_to(own_range, group.range),
+                    sqnr_db=_sqnr(name, params, noise_profile),
+                    own_sqnr_db=_sqnr(name, choose_params(*own_range, schema, qtype), noise_profile),
+                )
+                members.append(member)
     return TensorExplanation(
         tensor=tensor,
         params=params,
         calibrator=plan.config.calibrator,
         range=None if group is None else group.range,
         tied_by=() if group is None else group.tied_by,
-        members=tuple(m for m in members if plan.tensors.get(m.name) == params),
+        members=tuple(members),
         neighbours=None if graph is None else _neighbours(plan, tensor, graph),
         observed=None if graph is None else _observed(plan, tensor, graph, profile),
-        sqnr_db=_sqnr(tensor, params, whole),
+        sqnr_db=_sqnr(tensor, params, noise_profile),
     )
 
 
@@ -303,14 +311,23 @@ def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = N
         raise _unknown(name, plan.nodes, where, has_model=True)
     entry = plan.nodes[name]
     node = None if graph is None else next(node for node in graph.nodes if node.name == name)
+    inputs, outputs = list[Operand](), list[Operand]()
+    if node is not None:
+        for index, tensor in enumerate(node.inputs):
+            if tensor:
+                params = plan.params_read(name, index, tensor)
+                inputs.append(Operand(index, tensor, params, params != plan.tensors.get(tensor)))
+        for index, tensor in enumerate(node.outputs):
+            if tensor:
+                outputs.append(Operand(index, tensor, plan.tensors.get(tensor), False))
     return NodeExplanation(
         node=name,
         operator=None if node is None else node.op_type,
         kind=entry.kind.value,
         implementation=entry.implementation,
         reason=entry.reason,
-        inputs=None if node is None else _inputs(plan, name, node),
-        outputs=None if node is None else _outputs(plan, node),
+        inputs=None if node is None else tuple(inputs),
+        outputs=None if node is None else tuple(outputs),
     )
 
 
@@ -322,21 +339,6 @@ def _unknown(name: str, names: Collection[str], where: str, *, has_model: bool) 
     advice = "see 'qprof show'" if has_model else "if it stays float, give the model with --model"
     return ConfigError(
         f"{where}: no tensor or node is called '{name}'; {advice}.{nearest(name, sorted(names))}"
-    )
-
-
-def _inputs(plan: QuantPlan, name: str, node: Node) -> tuple[Operand, ...]:
-    operands = []
-    for index, tensor in enumerate(node.inputs):
-        if tensor:
-            params = plan.params_read(name, index, tensor)
-            operands.append(Operand(index, tensor, params, params != plan.tensors.get(tensor)))
-    return tuple(operands)
-
-
-def _outputs(plan: QuantPlan, node: Node) -> tuple[Operand, ...]:
-    return tuple(
-        Operand(i, name, plan.tensors.get(name), False) for i, name in enumerate(node.outputs) if name
     )
 
 
@@ -383,22 +385,6 @@ def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, 
     return tensors
 
 
-def _member(
-    name: str, group: SharedScale, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None
-) -> Member:
-    own = group.members[name]
-    config = plan.config
-    alone = choose_params(*own, SCHEMAS[config.schema], TYPES[config.activation_type])
-    return Member(
-        name=name,
-        own_range=own,
-        sets_range=name in group.range_set_by,
-        lost_db=lost_to(own, group.range),
-        sqnr_db=_sqnr(name, plan.tensors.get(name), profile),
-        own_sqnr_db=_sqnr(name, alone, profile),
-    )
-
-
 def _sqnr(name: str, params: QuantParams | None, profile: Mapping[str, TensorProfile] | None) -> float | None:
     if profile is None or name not in profile or params is None or params.axis is not None:
         return None
@@ -406,12 +392,13 @@ def _sqnr(name: str, params: QuantParams | None, profile: Mapping[str, TensorPro
 
 
 def _neighbours(plan: QuantPlan, tensor: str, graph: Graph) -> tuple[Neighbour, ...]:
+    """Return the nodes around a tensor, the one that makes it first."""
     producer = graph.producer(tensor)
-    readers = dict.fromkeys(reader for reader, _ in graph.consumers(tensor))
-    maker = [] if producer is None else [_neighbour(producer, True, plan)]
-    return (*maker, *(_neighbour(reader, False, plan) for reader in readers))
-
-
-def _neighbour(node: Node, makes: bool, plan: QuantPlan) -> Neighbour:
-    entry = plan.nodes[node.name]
-    return Neighbour(node.name, node.op_type, makes, entry.kind.value, entry.reason)
+    nodes = [] if producer is None else [(producer, True)]
+    nodes += [(node, False) for node in dict.fromkeys(reader for reader, _ in graph.consumers(tensor))]
+    return tuple(
+        Neighbour(
+            node.name, node.op_type, makes, plan.nodes[node.name].kind.value, plan.nodes[node.name].reason
+        )
+        for node, makes in nodes
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -195,10 +195,16 @@ def profile_model(
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
     if format != "glow":
-        batches = any(place.rows > 1 for place in smallest.places())
-        chosen = _Chosen(partial(smallest.samples, samples), batches)
         shown = reported.further if stage is None else partial(_second_pass, stage)
-        profile = _with_noise(profile, model, chosen, settings, progress=shown, note=tell)
+        profile = _with_noise(
+            profile,
+            model,
+            partial(smallest.samples, samples),
+            settings,
+            batches=any(place.rows > 1 for place in smallest.places()),
+            progress=shown,
+            note=tell,
+        )
     if output is not None:
         if format == "glow":
             write_atomically(output, file_content(profile, model, format))
@@ -222,19 +228,6 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
     if settings.channels == "weighted-layers":
         settings = replace(settings, channels=weighted_channels(graph))
     return settings
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The samples on which noise is measured.
-
-    Attributes:
-        samples: gives digests and samples, anew in each call.
-        batches: whether some are rows of batches.
-    """
-
-    samples: Callable[[], Iterable[tuple[str, Sample]]]
-    batches: bool
 
 
 class _ProgressSoFar:
@@ -270,9 +263,10 @@ half as many samples run at once as in the run before where they hold more than 
 def _with_noise(
     profile: Profile,
     model: ir.Model,
-    chosen: _Chosen,
+    noise_samples: Callable[[], Iterable[tuple[str, Sample]]],
     settings: RunSettings,
     *,
+    batches: bool,
     progress: Callable[[int], Callable[[int], None]],
     note: Callable[[str], None],
 ) -> Profile:
@@ -283,8 +277,9 @@ def _with_noise(
     Args:
         profile: of all samples.
         model: the prepared model.
-        chosen: these samples.
+        noise_samples: gives digests and samples, anew in each call.
         settings: of the run.
+        batches: whether some of these samples are rows of batches.
         progress: begins the pass, with the number of samples; returns what is called with how many are done.
         note: called with a remark.
     """
@@ -298,11 +293,11 @@ def _with_noise(
     threads = 1 if settings.memory_limit is not None else min(settings.samples_at_once, at_once)
     further = progress(min(count, profile.data.samples))
     try:
-        if chosen.batches and rows_differ_together(model, set(profile), chosen.samples):
+        if batches and rows_differ_together(model, set(profile), noise_samples):
             note("how noise travels is not measured: rows of a batch depend on each other")
             return profile
         provider = settings.provider
-        noise = measure_noise(model, set(profile), chosen.samples(), threads, further, provider=provider)
+        noise = measure_noise(model, set(profile), noise_samples(), threads, further, provider=provider)
     except QprofError as error:
         note(f"how noise travels is not measured: {error}")
         return profile
@@ -375,20 +370,11 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     read = FilesRead(models=(model,))
     check_outputs([output], read)
     with model_file(model) as path:
-        result = instrumented(path)
+        prepared = open_prepared(path)
+        result = instrument_model(prepared.model)
+        fingerprint = model_fingerprint(prepared.identity)
+        write_provenance(result, Provenance(tool_name(), fingerprint, instrumented=True))
         if output is not None:
             with replacing_together(read.weights) as batch:
                 save_model(result, output, batch=batch)
         return result if isinstance(model, str | os.PathLike) else in_memory(result)
-
-
-def instrumented(model_path: str | Path) -> ir.Model:
-    """Return the prepared model with profiling nodes, with its provenance.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
-    prepared = open_prepared(model_path)
-    model = instrument_model(prepared.model)
-    write_provenance(model, Provenance(tool_name(), model_fingerprint(prepared.identity), instrumented=True))
-    return model

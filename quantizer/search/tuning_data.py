@@ -37,7 +37,6 @@ class ScoringSamples:
 
     Attributes:
         samples: inputs of the model.
-        indices: of each sample in the data.
         float_outputs: of the float model, in the order of the samples.
         metric: gives the scores.
         truths: what the metric reads of each sample.
@@ -47,7 +46,6 @@ class ScoringSamples:
     """
 
     samples: tuple[Sample, ...]
-    indices: tuple[int, ...]
     float_outputs: tuple[Outputs, ...]
     metric: Metric
     truths: tuple[Any, ...]
@@ -65,7 +63,6 @@ class ScoringSamples:
         return replace(
             self,
             samples=tuple(self.samples[i] for i in positions),
-            indices=tuple(self.indices[i] for i in positions),
             float_outputs=tuple(self.float_outputs[i] for i in positions),
             truths=tuple(self.truths[i] for i in positions),
             float_scored=tuple(self.float_scored[i] for i in positions),
@@ -232,7 +229,6 @@ def read_samples(
     ]
     read = ScoringSamples(
         samples,
-        tuple(range(len(samples))),
         float_outputs,
         metric,
         tuple(truths),
