@@ -142,6 +142,7 @@ def model_fields(model: ModelId) -> dict[str, object]:
 
 
 def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
+    """Return the shortest text of an array of whole numbers or of float64; see the module's docstring."""
     if array.ndim > 1:
         return [str(_numbers_text(row)) for row in array]
     prefix, numbers = "", array.tolist()
@@ -156,19 +157,22 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
         words = list(map(str, numbers))
     if len(words) > 1 and (array == array[0]).all():
         return f"{prefix}{words[0]}*{len(words)}"
-    written = " ".join(words)
-    if "0 0" in written:
-        written = re.sub(r"(?<![\d.])0(?: 0)+(?![\d.])", lambda run: f"0*{len(run[0]) // 2 + 1}", written)
-    return prefix + written
+    text = " ".join(words)
+    if "0 0" in text:
+        text = re.sub(r"(?<![\d.])0(?: 0)+(?![\d.])", lambda run: f"0*{len(run[0]) // 2 + 1}", text)
+    return prefix + text
 
 
 MAX_NUMBERS = 1 << 22
 """Numbers that the text of an array may stand for."""
+
+# The possessive quantifiers keep the time linear in the length of a text that does not match.
 _NATURAL = re.compile("(?:(?:0[*][1-9][0-9]{0,8}+|[0-9]{1,18}+)(?: |$))*+")
 _NUMBER = {np.int64: "[-+]?[0-9]{1,20}", np.float64: r"[-+]?[0-9]+(?:[.][0-9]*)?(?:e[-+]?[0-9]{1,3})?"}
 
 
 def _read_array(value: Any, where: str, dtype: type[np.int64] | type[np.float64]) -> npt.NDArray[Any]:
+    """Return the array that `_numbers_text` was given; every number of the text is checked."""
     if isinstance(value, list):
         rows = [_read_array(row, where, dtype) for row in value]
         if len({row.size for row in rows}) > 1 or any(row.ndim > 1 for row in rows):
