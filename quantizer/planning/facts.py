@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+import numpy as np
+
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
@@ -16,11 +18,11 @@ from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
-from ..numerics.affine import TYPES, QuantType
+from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
-from ..numerics.schemas import SCHEMAS, choose_params
+from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, match_nodes
 from ..plan.plan import PLAIN_LAYOUT
@@ -155,6 +157,24 @@ class PlanningFacts:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""
         chain_of = {node.name: name for name, chain in self.chains.items() for node in chain.nodes}
         return {chain_of.get(name, name): reason for name, reason in reasons.items()}
+
+    def channel_params(self, name: str, axis: int | None, schema: Schema, qtype: QuantType) -> QuantParams:
+        """Return `schemas.channel_params` of a constant of the graph, in float32.
+
+        The plans that are tried on the way to one within the noise budget ask for the same: it is kept.
+        """
+        key = (name, axis, schema, qtype)
+        if key not in self._channel_params:
+            array = self.graph.constant(name)
+            assert array is not None
+            self._channel_params[key] = channel_params(
+                array.astype(np.float32, copy=False), axis, schema, qtype
+            )
+        return self._channel_params[key]
+
+    @cached_property
+    def _channel_params(self) -> dict[tuple[str, int | None, Schema, QuantType], QuantParams]:
+        return {}
 
     @cached_property
     def named_16bit(self) -> frozenset[str]:

@@ -34,7 +34,7 @@ from ..noise.value_paths import upstream
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
-from ..numerics.schemas import channel_params, dynamic_params
+from ..numerics.schemas import dynamic_params
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
@@ -297,7 +297,9 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(array, axis, symmetric_schema(facts), signed_type(facts))
+        inputs[weight.index] = facts.channel_params(
+            node.input(weight.index), axis, symmetric_schema(facts), signed_type(facts)
+        )
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -398,7 +400,7 @@ def _int8_params(node: Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[
         params = plan.tensors.get(name)  # those of a quantized node that reads the same weight
         if params is None or params.qtype.bits > INT8.bits:
             axis = weight.axis(node, array.ndim) if facts.config.granularity == "per-channel" else None
-            params = channel_params(array, axis, symmetric_schema(facts), INT8)
+            params = facts.channel_params(name, axis, symmetric_schema(facts), INT8)
         if array.size >= MIN_ELEMENTS_PER_SCALE * len(params.scale):
             yield weight.index, params
 

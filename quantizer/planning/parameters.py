@@ -10,7 +10,7 @@ import numpy as np
 from ...profiles.base.errors import QprofError
 from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
-from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
+from ..numerics.schemas import SCHEMAS, bias_params, choose_params, weight_for_bias
 from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
@@ -194,10 +194,10 @@ def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, Q
     weight = None if rule is None or rule.weight is None else node.constant(rule.weight.index)
     if rule is None or rule.weight is None or weight is None:
         return {}
-    weight, schema = weight.astype(np.float32, copy=False), SCHEMAS[config.weight_schema]
+    schema, name = SCHEMAS[config.weight_schema], node.input(rule.weight.index)
     one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
     axis = None if one_scale else rule.weight.axis(node, weight.ndim)
-    params = channel_params(weight, axis, schema, TYPES[config.weight_type])
+    params = facts.channel_params(name, axis, schema, TYPES[config.weight_type])
     bias = None if rule.bias is None else node.constant(rule.bias)
     if rule.bias is None or bias is None:
         return {rule.weight.index: params}
