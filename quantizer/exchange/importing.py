@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,12 +105,7 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
     )
 
 
-def plan_of_params(
-    model: ir.Model,
-    params: ForeignParams,
-    recipe: Recipe,
-    quantized: Collection[str] | None = None,
-) -> QuantPlan:
+def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> QuantPlan:
     """Return the plan that has the parameters of another tool, to the bit.
 
     A node is quantized where all activations that it reads, and its weight, have parameters that the target
@@ -122,7 +117,6 @@ def plan_of_params(
         model: the prepared float model.
         params: scales and zero points by tensor name of that model.
         recipe: the settings, of which the target counts and the form, and the target.
-        quantized: the nodes that may be quantized, by name; None for all.
 
     Raises:
         PlanError: the plan breaks a rule.
@@ -135,7 +129,6 @@ def plan_of_params(
             {i: tensors[n] for i, n in enumerate(node.inputs) if n in tensors and graph.is_float(n)}
         )
         for node in graph.nodes
-        if quantized is None or node.name in quantized
     }
     activations = {n: p for n, p in tensors.items() if n in graph.values and not graph.is_constant(n)}
     unknown = [name for name in tensors if name not in graph.values]

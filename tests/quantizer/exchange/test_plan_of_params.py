@@ -67,14 +67,6 @@ def test_a_bias_has_the_scale_of_the_products(net: Network) -> None:
     assert plan.tensors["b"].scale.tolist() == [0.5 * s for s in weight().scale.tolist()]
 
 
-def test_nodes_that_are_not_named_stay_float(net: Network) -> None:
-    params = ForeignParams(activations("x", "t", "p", "c") | {"w": weight(), "v": weight()}, "some tool")
-    names = [str(node.name) for node in net.graph.nodes]
-    plan = plan_of_params(net.model, params, load_recipe(), names[:1])
-    assert [entry.kind for entry in plan.nodes.values()][2:4] == [Kind.FLOAT, Kind.FLOAT]
-    assert plan.nodes[names[0]].kind is Kind.QUANTIZED
-
-
 def test_what_the_target_does_not_take_is_float_with_the_reason(net: Network) -> None:
     tensors = activations("x", "t", "p", "c") | {"w": weight(), "v": weight()}
     entry = next(iter(imported(net, tensors, "tensorrt").nodes.values()))
