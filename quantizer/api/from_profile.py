@@ -233,7 +233,7 @@ def _write(
     plan = planned.plan
     lowered = lower(planned.model, plan)
     unchanged = (
-        prepared.read is None  # preparing brings nothing either
+        prepared.unimproved is None  # preparing brings nothing either
         and not (plan.adjustments.equalization or plan.adjustments.biases or plan.tensors)
         and plan.config.io == "float"
         and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())

@@ -67,7 +67,7 @@ from .unfusing import unfuse
 Step = Callable[[ir.Model], object]
 Repeated = Callable[[ir.Model], int]
 
-FIRST: Sequence[Step] = (
+FIRST_STEPS: Sequence[Step] = (
     forget_origin,
     TopologicalSortPass(),
     unlist_initializers,
@@ -86,7 +86,7 @@ FIRST: Sequence[Step] = (
 )
 """Steps done once, in this order. Sentences that a step returns are notes for the user."""
 
-REPEATED: Sequence[Repeated] = (
+REPEATED_STEPS: Sequence[Repeated] = (
     lift_constants,
     infer_shapes,
     unfuse,
@@ -125,11 +125,11 @@ BEYOND_LOADING: Mapping[Repeated, Repeated | None] = {
 that it does, None for nothing. Of the others it does the same, or what they remove takes it no time; `unfuse`
 is one of these, since fused operators are priced as their parts."""
 
-WHOLE: Sequence[Step] = (lift_constants, infer_shapes)
+WHOLE_MODEL_STEPS: Sequence[Step] = (lift_constants, infer_shapes)
 """Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others are given
 each subgraph as a model of its own."""
 
-LAST: Sequence[Step] = (
+LAST_STEPS: Sequence[Step] = (
     trim_inputs,
     merge_equal_initializers,
     RemoveUnusedOpsetsPass(),
@@ -154,14 +154,14 @@ class Prepared:
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
             A nameless original node is called `<operator>_<first output>`.
-        read: the model before the repeated steps; None where these did only what onnxruntime does too.
+        unimproved: the model before the repeated steps; None where these did only what onnxruntime does too.
     """
 
     model: ir.Model
     notes: tuple[str, ...]
     narrow: ir.DataType | None
     origin: Mapping[str, tuple[str, ...]]
-    read: ir.Model | None
+    unimproved: ir.Model | None
 
 
 def prepare(model: ir.Model) -> Prepared:
@@ -177,16 +177,16 @@ def prepare(model: ir.Model) -> Prepared:
     work = model.clone()
     notes: list[str] = []
     narrow = narrow_type(work)
-    for step in FIRST:
+    for step in FIRST_STEPS:
         sentences = step(work)
         if isinstance(sentences, tuple):
             notes.extend(sentences)
-    read = work.clone()
+    unimproved = work.clone()
     beyond = improve(work) & BEYOND_LOADING.keys()
-    return Prepared(work, tuple(notes), narrow, collect_origin(work), read if beyond else None)
+    return Prepared(work, tuple(notes), narrow, collect_origin(work), unimproved if beyond else None)
 
 
-def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED) -> set[Repeated]:
+def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS) -> set[Repeated]:
     """Do the repeated steps and the last ones on a model that has passed the first, in place.
 
     Returns the repeated steps that changed it.
@@ -194,7 +194,7 @@ def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED) -> set[Repeat
     changed: set[Repeated] = set()
     while latest := _improve(model, steps):
         changed |= latest
-    for step in LAST:
+    for step in LAST_STEPS:
         step(model)
     return changed
 
@@ -204,7 +204,7 @@ def _improve(model: ir.Model, steps: Sequence[Repeated]) -> set[Repeated]:
     changed = {
         step
         for step in steps
-        if sum([step(part) for part in ([model] if step in WHOLE else _with_subgraphs(model))])
+        if sum([step(part) for part in ([model] if step in WHOLE_MODEL_STEPS else _with_subgraphs(model))])
     }
     unshare_names(model)  # steps on a subgraph do not see the names outside
     return changed
@@ -236,7 +236,7 @@ class PreparedModel:
         notes: remarks for the user: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
         untyped: why the types after operators that ONNX does not have are not known, "" where they are.
-        read: see `Prepared`.
+        unimproved: see `Prepared`.
     """
 
     model: ir.Model
@@ -245,16 +245,16 @@ class PreparedModel:
     notes: tuple[str, ...]
     narrow: ir.DataType | None = None
     untyped: str = ""
-    read: ir.Model | None = None
+    unimproved: ir.Model | None = None
 
     @cached_property
     def loaded(self) -> Graph:
         """The file as onnxruntime has it after loading: without what is prepared beyond that. Its inputs have
         the sizes of the prepared model's."""
-        if self.read is None:
+        if self.unimproved is None:
             return self.graph
-        model = self.read.clone()
-        parts = (BEYOND_LOADING.get(step, step) for step in REPEATED)
+        model = self.unimproved.clone()
+        parts = (BEYOND_LOADING.get(step, step) for step in REPEATED_STEPS)
         improve(model, [step for step in parts if step is not None])
         shapes = {value.name: value.shape for value in self.model.graph.inputs}
         for value in model.graph.inputs:
@@ -289,7 +289,7 @@ def open_prepared(path: str | Path) -> PreparedModel:
         (*loaded.notes, *prepared.notes),
         prepared.narrow,
         untyped,
-        prepared.read,
+        prepared.unimproved,
     )
 
 
