@@ -45,7 +45,7 @@ ALLOWED = {
     ("quantizer/search", "packed_times", "ir.from_proto"): "the same",
     ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",
     ("quantizer/evaluation", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
-    ("quantizer/evaluation", "_executed", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
+    ("quantizer/evaluation", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
     ("quantizer/evaluation", "_open_openvino", "onnx.load"): "names of outputs, which OpenVINO may lose",
     (
         "profiles/runtime",
