@@ -441,7 +441,7 @@ def test_parts_of_a_matrix_are_rounded_as_the_whole(monkeypatch: pytest.MonkeyPa
     whole = rounded(net, samples(shape=shape), **settings)
     model = ir.to_proto(lower(whole.model, whole.plan).model).SerializeToString(deterministic=True)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.gptq.CHUNK", 64 * 5)
-    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.CHUNK", 3 * 32)
+    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.CHUNK_ELEMENTS", 3 * 32)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.LARGE", 1)
     parts = rounded(net, samples(shape=shape), **settings)
     assert parts.plan == whole.plan
