@@ -53,11 +53,6 @@ def echo(text: str, *, nl: bool = True) -> None:
         raise StdoutError(message) from problem
 
 
-def note_values(context: click.Context) -> None:
-    """Keep the parameters of a command that begins, for the next command that is told at its end."""
-    context.meta.setdefault(_VALUES, {}).update(context.params)
-
-
 def note_arguments(context: click.Context, words: Sequence[str]) -> None:
     """Keep the words of the command line after the name of the command."""
     context.meta[_ARGUMENTS] = tuple(words)
@@ -71,7 +66,7 @@ def arguments() -> tuple[str, ...]:
 
 
 def add_finding(**values: object) -> None:
-    """Keep what a command found, for the next command that is told at its end."""
+    """Keep parameters and findings of a command, for the next command that is told at its end."""
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_VALUES, {}).update(values)
@@ -124,10 +119,10 @@ def tell_note(text: str) -> None:
     """Print a remark on stderr, once; after the first few of a command they are counted, and printed with
     --verbose."""
     context = click.get_current_context(silent=True)
-    told = [] if context is None else context.meta.setdefault(_NOTES, [])
-    if text not in told:
-        told.append(text)
-        if is_verbose() or len(told) <= NOTES:
+    notes = [] if context is None else context.meta.setdefault(_NOTES, [])
+    if text not in notes:
+        notes.append(text)
+        if is_verbose() or len(notes) <= NOTES:
             tell(f"note: {text}")
 
 
@@ -238,29 +233,20 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         side: Literal["right", "left"] = "right" if header in right else "left"
-        table.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
+        grid.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
     for row in rows:
-        table.add_row(
-            *(Text(escaped(cell)) for cell in row)
-        )  # Text: a name may hold what rich takes for markup
-    Console(highlight=False).print(table)
+        # Text: a name may hold what rich takes for markup
+        grid.add_row(*(Text(escaped(cell)) for cell in row))
+    Console(highlight=False).print(grid)
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Return the table as text: a line of headers, one line for each row, columns two blanks apart."""
-    lines = [headers, *([escaped(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
-    rights = [header in right for header in headers]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, rights, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    left = [i for i, header in enumerate(headers) if header not in right]
+    return "\n".join(table([headers, *([escaped(cell) for cell in row] for row in rows)], left))
 
 
 def ramp_of_terminal() -> str:

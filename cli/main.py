@@ -202,9 +202,9 @@ def tell_next(context: click.Context, *, failed: bool = False) -> None:
     from .next_command import next_command
 
     with notes_told(), improvement("the command that follows"):
-        found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
-        if found is not None:
-            tell(f"next      {found}")
+        following = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
+        if following is not None:
+            tell(f"next      {following}")
 
 
 def told_failure(error: Exception) -> int:

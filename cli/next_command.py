@@ -33,12 +33,9 @@ def next_command(name: str, values: Values) -> str | None:
     words = None if follow is None else follow(values)
     if words is None:
         return None
-    libraries = [word for library in values.get("libraries", ()) for word in ("--custom-ops", library)]
-    return shlex.join(["qprof", *map(str, words), *(map(str, libraries) if _loads(words) else ())])
-
-
-def _loads(words: Sequence[object]) -> bool:
-    return words[0] not in ("show",)
+    loaded = values.get("libraries", ()) if words[0] != "show" else ()
+    libraries = [word for library in loaded for word in ("--custom-ops", library)]
+    return shlex.join(["qprof", *map(str, words), *map(str, libraries)])
 
 
 def quantized_name(model: object) -> str:
@@ -162,10 +159,7 @@ def _is_random(values: Values) -> bool:
 def _after_card(values: Values) -> Words:
     """Return how somebody else checks the card, with the samples that it was made on."""
     words = ["verify", values["output"], values["quantized"], "--float", values["model"], *_data(values)]
-    return [
-        *words,
-        *(_labels({"labels": values["labels"]}, values["labels"]) if values.get("labels") else []),
-    ]
+    return [*words, "--labels", values["labels"]] if values.get("labels") else words
 
 
 def _after_layers(values: Values) -> Words:

@@ -22,7 +22,7 @@ from click.types import StringParamType
 from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
-from ..quantizer.evaluation.options import EvaluationOptions
+from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
 from .console import (
     add_finding,
@@ -31,7 +31,6 @@ from .console import (
     is_verbose,
     keep_stdout_free,
     note_arguments,
-    note_values,
     tell_note,
 )
 
@@ -68,7 +67,7 @@ class FileRead(click.Path):
         table = os.fspath(value).rpartition(":")[0] if self.is_truth else ""
         if table and not os.path.exists(value) and os.path.exists(table):
             super().convert(table, param, ctx)
-            _noted(ctx, "file", Path(table))
+            _note_read(ctx, "file", Path(table))
             return Path(value)
         if not os.path.lexists(value):
             name = param.opts[0] if isinstance(param, click.Option) else getattr(param, "metavar", None)
@@ -82,7 +81,7 @@ class FileRead(click.Path):
             path = model_in(path)
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
-        _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
+        _note_read(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
         return path
 
 
@@ -128,7 +127,7 @@ class DataRead(StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name of the folder or function."""
-        _noted(ctx, "data", value)
+        _note_read(ctx, "data", value)
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -146,7 +145,7 @@ class RecipeRead(StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name of the recipe or of its file."""
         if os.path.isfile(value):
-            _noted(ctx, "file", value)
+            _note_read(ctx, "file", value)
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -276,7 +275,7 @@ class FileCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
-        note_values(ctx)
+        add_finding(**ctx.params)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         paths += ctx.meta.get(_WRITTEN, ())
@@ -296,7 +295,7 @@ KINDS = ("model", "file", "data")
 _READ, _WRITTEN = "qprof.read", "qprof.written"
 
 
-def _noted(ctx: click.Context | None, kind: str, value: object) -> None:
+def _note_read(ctx: click.Context | None, kind: str, value: object) -> None:
     """Keep a value that names what is read: as it is parsed, as not every option is a parameter."""
     if ctx is not None:
         ctx.meta.setdefault(_READ, []).append((kind, value))
@@ -350,8 +349,8 @@ class GroupedCommand(FileCommand):
         """Write the options of every day, or a section for each heading that has options."""
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         if self.everyday:
-            known = {p.name: p for p in options}
-            shown = [known[name] for name in (*self.everyday, "help_all")]
+            by_name = {p.name: p for p in options}
+            shown = [by_name[name] for name in (*self.everyday, "help_all")]
             shown += [p for p in options if "--help" in p.opts or "--verbose" in p.opts]
             rows = [record for p in shown if (record := _short_record(p, ctx)) is not None]
             with formatter.section("Options"):
@@ -390,12 +389,12 @@ def option(*names: str, group: Group, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
-def option_list(*added: Callable[[Any], Any]) -> Callable[[F], F]:
+def option_list(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return the decorator that adds several options, in the order of help."""
 
     def add(function: F) -> F:
-        for one in reversed(added):
-            function = one(function)
+        for decorator in reversed(decorators):
+            function = decorator(function)
         return function
 
     return add
@@ -421,26 +420,26 @@ _TAKES: Mapping[str, Any] = {
 }
 
 
-def _click_option(known: Option, parameter: str, shows_default: bool) -> Callable[[F], F]:
+def _click_option(field: Option, parameter: str, shows_default: bool) -> Callable[[F], F]:
     """Return the click option of a described field; one that is not given has the value None, or ()."""
-    settings: dict[str, Any] = {"metavar": known.metavar or None}
-    if known.kind is bool:
+    settings: dict[str, Any] = {"metavar": field.metavar or None}
+    if field.kind is bool:
         settings = {"is_flag": True, "default": None}
-    elif known.takes:
-        settings["type"] = _TAKES[known.takes]
-    elif known.kind is tuple:
+    elif field.takes:
+        settings["type"] = _TAKES[field.takes]
+    elif field.kind is tuple:
         settings["multiple"] = True
-    elif known.name == "target" or known.words:
-        settings["type"] = Name(_targets if known.name == "target" else lambda: known.words)
-    elif known.kind is int:
-        least = None if known.least is None else int(known.least)
+    elif field.name == "target" or field.words:
+        settings["type"] = Name(_targets if field.name == "target" else lambda: field.words)
+    elif field.kind is int:
+        least = None if field.least is None else int(field.least)
         settings["type"] = int if least is None else click.IntRange(min=least)
-    elif known.kind is float:
-        settings["type"] = FiniteNumber(min=known.least)
-    text = known.description + (" Repeatable." if known.kind is tuple else "")
-    if shows_default and known.default not in (None, False, (), ""):
-        text += f"  [default: {known.default}]"
-    return option(known.flag, parameter, group=cast(Group, known.group), help=text, **settings)
+    elif field.kind is float:
+        settings["type"] = FiniteNumber(min=field.least)
+    text = field.description + (" Repeatable." if field.kind is tuple else "")
+    if shows_default and field.default not in (None, False, (), ""):
+        text += f"  [default: {field.default}]"
+    return option(field.flag, parameter, group=cast(Group, field.group), help=text, **settings)
 
 
 def record_options(
@@ -459,21 +458,24 @@ def record_options(
         prefix: of the names of the parameters.
         shows_defaults: whether help tells the defaults.
     """
-    known = options_of(record)
-    wanted = [name for name in names or known if name not in without]
-    added = []
-    for name in wanted:
-        added.append(_click_option(known[name], prefix + name, shows_defaults))
-    return option_list(*added)
+    fields = options_of(record)
+    return option_list(
+        *(
+            _click_option(fields[name], prefix + name, shows_defaults)
+            for name in names or fields
+            if name not in without
+        )
+    )
 
 
-def given(options: Mapping[str, Any], record: type | None = None, prefix: str = "") -> dict[str, Any]:
-    """Return the options that were given: of a record, by the names of its fields, or all."""
-    found = {name: value for name, value in options.items() if value not in (None, ())}
-    if record is None:
-        return found
-    names = options_of(record)
-    return {name: found[prefix + name] for name in names if prefix + name in found}
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the user gave."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
+
+
+def take_limits(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `Gate` out of `options`, and return the given ones by the names of its fields."""
+    return given_options({name: options.pop(f"gate_{name}", None) for name in options_of(Gate)})
 
 
 # ---------------------------------------- options of several commands
@@ -585,10 +587,10 @@ setting_options = option_list(
         help="Times of the kernels on your machine (qprof measure-target), instead of the target's own.",
     ),
 )
-"""Add --as, --target, --config, --set and an option for each setting; `taken_recipe` takes what was given."""
+"""Add --as, --target, --config, --set and an option for each setting; `take_recipe` takes what was given."""
 
 
-def taken_recipe(options: dict[str, Any]) -> Recipe | None:
+def take_recipe(options: dict[str, Any]) -> Recipe | None:
     """Take the options of `setting_options` out of `options`, and return the recipe that they ask for; None
     when none was given.
 
@@ -598,7 +600,7 @@ def taken_recipe(options: dict[str, Any]) -> Recipe | None:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
     names = ("precision", "config", "lines", "costs", *options_of(QuantConfig))
-    asked = given({name: options.pop(name) for name in names if name in options})
+    asked = given_options({name: options.pop(name) for name in names if name in options})
     if not asked:
         return None
     from ..quantizer.targets.loading import load_recipe, parsed_lines

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -275,34 +275,29 @@ _ONE_OF: Any = Literal
 """Type checkers do not take words that are computed."""
 
 
-def _document(reader: str, record: type) -> Any:
-    """Return the record of a file: the keys of the recipe, its reader, and the built-in recipe below it."""
+def _recipe_document(reader: str, record: type) -> Any:
+    """Return the record of a recipe file: reader, built-in recipe below it, keys of the recipe, state."""
+    word = Annotated[_ONE_OF[(reader,)], Meta(description=f"{reader}: what it is for")]
+    built_in = tuple(name for name, recipe in BUILT_IN.items() if recipe["reader"] == reader)
+    keys: list[Any] = [("reader", word, field(default=reader))] if built_in else [("reader", word)]
+    if built_in:
+        about = Meta(description="a built-in recipe, whose keys hold where the file has none")
+        keys.append(("base", Annotated[_ONE_OF[built_in] | None, about], field(default=None)))
     hints = get_type_hints(record, include_extras=True)
-    names = tuple(name for name, recipe in BUILT_IN.items() if recipe["reader"] == reader)
-    told = Annotated[_ONE_OF[(reader,)], Meta(description=f"{reader}: what it is for")]
-    head: list[Any] = [("reader", told, field(default=reader))] if names else [("reader", told)]
-    below = Meta(description="a built-in recipe, whose keys hold where the file has none")
-    base = [("base", Annotated[_ONE_OF[names] | None, below], field(default=None))] if names else []
-    fed: list[Any] = [
-        ("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict))
-    ]
+    for entry in fields(record):
+        if entry.default_factory is not MISSING:
+            default: Any = field(default_factory=entry.default_factory)
+        else:
+            default = field(default=entry.default)
+        keys.append((entry.name, hints[entry.name], default))
+    keys.append(("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict)))
     if "constants" not in hints:  # what a state is at first
-        fed.append(("constants", Constants, field(default_factory=dict)))
-    body = [(entry.name, hints[entry.name], _default(entry)) for entry in fields(record)]
-    about = (record.__doc__ or "").partition("\n")[0]
-    return make_dataclass(
-        f"{reader.capitalize()}Recipe", [*head, *base, *body, *fed], namespace={"__doc__": about}
-    )
+        keys.append(("constants", Constants, field(default_factory=dict)))
+    doc = (record.__doc__ or "").partition("\n")[0]
+    return make_dataclass(f"{reader.capitalize()}Recipe", keys, namespace={"__doc__": doc})
 
 
-def _default(entry: Field[Any]) -> Any:
-    """Return what gives a key the default of a field."""
-    if entry.default_factory is not MISSING:
-        return field(default_factory=entry.default_factory)
-    return field(default=entry.default)
-
-
-RecipeDocument = reduce(or_, (_document(reader.takes[0], reader.recipe) for reader in READERS[:-1]))
+RecipeDocument = reduce(or_, (_recipe_document(reader.takes[0], reader.recipe) for reader in READERS[:-1]))
 """A recipe file, for any reader."""
 
 # ---------------------------------------- the schemas

@@ -15,11 +15,12 @@ from ..options import (
     NEW,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     model_argument,
     option,
     record_options,
+    take_limits,
 )
 from .evaluate import comparing_options, evaluation_text
 
@@ -80,8 +81,7 @@ def command(
     """
     from ...quantizer.api.card import card
 
-    gate = Gate(**given(options, Gate, "gate_"))
-    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
+    gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
         result = card(model, quantized, data, gate=gate, progress=shown, **asked)
     write_atomically(output, document("card", 1, result.to_dict()) + "\n")

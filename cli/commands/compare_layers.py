@@ -17,7 +17,7 @@ from ..options import (
     MODEL,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     model_argument,
     option,
@@ -66,19 +66,17 @@ def command(
     from ...quantizer.api.evaluate import compare_layers
 
     with progress("comparing") as shown:
-        result = compare_layers(model, quantized, data, progress=shown, **given(options))
+        result = compare_layers(model, quantized, data, progress=shown, **given_options(options))
     add_finding(doubtful=bool(result.doubts))
     layers = result.layers if worst is None else result.worst(worst)
-    echo(layers_json(result, layers) if as_json else layers_text(result, layers))
+    if as_json:
+        echo(document("layers", 1, replace(result, layers=tuple(layers))))
+    else:
+        echo(layers_text(result, layers))
 
 
 BAD_DROP, BAD_SQNR = 6.0, 30.0
 """A node is marked when it drops SQNR by at least the first (dB) and leaves less than the second."""
-
-
-def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
-    """Return some layers of a report as one JSON object, see `qprof schema layers`."""
-    return document("layers", 1, replace(report, layers=tuple(layers)))
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:

@@ -19,12 +19,12 @@ from ..options import (
     EXISTING,
     MODEL,
     GroupedCommand,
-    given,
+    given_options,
     json_option,
     option,
     record_options,
     report_option,
-    taken_recipe,
+    take_recipe,
 )
 
 if TYPE_CHECKING:
@@ -70,13 +70,17 @@ def command(
     """
     from ...quantizer.api.drift import diff
 
-    recipe = taken_recipe(options)
-    result = diff(old, new, target=recipe, **given(options))
+    recipe = take_recipe(options)
+    result = diff(old, new, target=recipe, **given_options(options))
     if report is not None:
         from ...quantizer.report.report import drift_report
 
         save_report(drift_report(result), report)
-    echo(drift_json(result, worst) if as_json else drift_text(result, worst or 10))
+    if as_json:
+        worst_tensors = replace(result.drift, tensors=tuple(result.worst(worst)))
+        echo(document("drift", 1, replace(result, drift=worst_tensors), passed=result.passed))
+    else:
+        echo(drift_text(result, worst or 10))
     if not result.passed:
         tensors = {tensor.tensor for tensor in result.drift.tensors}
         add_finding(drifted=next((f.where for f in result.failures if f.where in tensors), ""))
@@ -90,15 +94,6 @@ HEADER = [
 BASELINE = HEADER.index("baseline clipping")
 FEW = 3
 """Number of names that are listed where there may be many."""
-
-
-def drift_json(report: DriftReport, worst: int | None = None) -> str:
-    """Return the report with the N worst tensors (or all) as one JSON object, see `qprof schema drift`.
-
-    A measure that could not be taken is null, an infinite one the string "inf".
-    """
-    worst_tensors = replace(report.drift, tensors=tuple(report.worst(worst)))
-    return document("drift", 1, replace(report, drift=worst_tensors), passed=report.passed)
 
 
 def drift_text(report: DriftReport, worst: int) -> str:

@@ -16,7 +16,7 @@ from ..options import (
     FiniteNumber,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     model_argument,
     option,
@@ -135,9 +135,22 @@ def command(
     notes: list[str] = []
     with Stages() as stage:
         profile = dump_profile(
-            model, data, output, format=format, stage=stage, note=notes.append, **given(options)
+            model, data, output, format=format, stage=stage, note=notes.append, **given_options(options)
         )
-    echo(profiling_json(profile, output, notes)) if as_json else print_profiling(profile, output, notes)
+    if as_json:
+        record = {
+            "profile": str(output),
+            "tensors": len(profile),
+            "samples": profile.data.samples,
+            "runs": profile.runs,
+            "inputs": profile.input_checks(),
+            "hints": profile.hints(),
+            "outliers": profile.outliers(),
+            "notes": (*notes, *profile.notes),
+        }
+        echo(document("profiling", 1, record))
+    else:
+        print_profiling(profile, output, notes)
     if (failure := gate_failure(profile, max_non_finite)) is not None:
         tell(f"gate failed: {failure}")
         raise click.exceptions.Exit(1)
@@ -158,18 +171,3 @@ def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> Non
         tell(f"hint: {hint.text}")
     if len(hints) > 1 and not is_verbose():
         tell(f"hint: {len(hints) - 1} more with --verbose, and in the report of the model")
-
-
-def profiling_json(profile: Profile, output: Path, notes: Sequence[str]) -> str:
-    """Return the same as a document, see `qprof schema profiling`."""
-    made = {
-        "profile": str(output),
-        "tensors": len(profile),
-        "samples": profile.data.samples,
-        "runs": profile.runs,
-        "inputs": profile.input_checks(),
-        "hints": profile.hints(),
-        "outliers": profile.outliers(),
-        "notes": (*notes, *profile.notes),
-    }
-    return document("profiling", 1, made)

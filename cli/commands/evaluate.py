@@ -31,7 +31,7 @@ from ..options import (
     FiniteNumber,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     labels_option,
     model_argument,
@@ -40,6 +40,7 @@ from ..options import (
     option_list,
     record_options,
     report_option,
+    take_limits,
 )
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ def command(
     """
     from ...quantizer.api.evaluate import evaluate
 
-    gate = Gate(**given(options, Gate, "gate_"))
-    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
+    gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
         result = evaluate(model, quantized, data, gate=gate, progress=shown, **asked)
     if save_baseline is not None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..console import echo
 from ..options import EXISTING, MODEL, NEW, FileCommand, custom_ops_option
-
-if TYPE_CHECKING:
-    from ...quantizer.exchange.join import Joined
 
 
 @click.command("join", cls=FileCommand)
@@ -48,19 +44,16 @@ def command(
     """
     from ...quantizer.api.exchanging import join
 
-    result = join(models, output, functions=functions, connect=connect)
-    echo(joined_text(result, output))
-
-
-def joined_text(joined: Joined, output: Path) -> str:
-    """Return what `qprof join` joined: inputs with their readers, connections, outputs, functions."""
-    what = [f"{len(joined.parts)} parts"] if joined.parts else []
-    what += [f"{len(joined.functions)} functions put in"] if joined.functions else []
-    lines = [f"{output}: {', '.join(what) or 'nothing to join'}"]
-    lines += [f"function   {name}" for name in joined.functions]
-    lines += [
-        f"input      {name} -> {', '.join(readers)}" for name, readers in joined.inputs.items() if readers
-    ]
-    lines += [f"connected  {made} -> {reader}" for reader, made in joined.connections.items()]
-    lines += [f"output     {name}" for name in joined.outputs if joined.parts]
-    return "\n".join(lines)
+    joined = join(models, output, functions=functions, connect=connect)
+    counts = [f"{len(joined.parts)} parts"] if joined.parts else []
+    counts += [f"{len(joined.functions)} functions put in"] if joined.functions else []
+    echo(f"{output}: {', '.join(counts) or 'nothing to join'}")
+    for name in joined.functions:
+        echo(f"function   {name}")
+    for name, readers in joined.inputs.items():
+        if readers:
+            echo(f"input      {name} -> {', '.join(readers)}")
+    for reader, made in joined.connections.items():
+        echo(f"connected  {made} -> {reader}")
+    for name in joined.outputs if joined.parts else ():
+        echo(f"output     {name}")

@@ -29,7 +29,7 @@ from ..options import (
     EXISTING,
     NEW,
     GroupedCommand,
-    given,
+    given_options,
     json_option,
     model_argument,
     no_latency_option,
@@ -37,7 +37,8 @@ from ..options import (
     record_options,
     report_option,
     setting_options,
-    taken_recipe,
+    take_limits,
+    take_recipe,
 )
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ def command(
     from ...quantizer.search.options import SpeedCheckOptions
 
     is_mixed = options["precision"] == MIXED
-    recipe = taken_recipe(options)
-    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
-    limits = given(options, Gate, "gate_")
+    recipe = take_recipe(options)
+    limits = take_limits(options)
+    asked = given_options(options)
     judged = plan is None and data is not None
     if judged:
         asked["gate"] = Gate(**limits)
@@ -143,7 +144,9 @@ def command(
         save_report(page, report)
     add_finding(**findings(result))
     if as_json:
-        echo(document("quantization", 1, _record(result)))
+        from ..schemas import Quantization
+
+        echo(document("quantization", 1, Quantization.of(result)))
     else:
         echo(summary_text(result, arguments(), verbose=is_verbose()))
     if not result.passed:
@@ -175,12 +178,6 @@ def _check_purposes(asked: Mapping[str, Any], *, check_speed: bool) -> None:
                 f"{flag} is for --data{speed}, where the result is judged; give samples, or leave it out "
                 "and run qprof evaluate."
             )
-
-
-def _record(result: QuantizeResult) -> Any:
-    from ..schemas import Quantization
-
-    return Quantization.of(result)
 
 
 def findings(result: QuantizeResult) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from ..options import (
     MODEL,
     REPORT,
     GroupedCommand,
-    given,
+    given_options,
     model_argument,
     option,
     preprocess_option,
     record_options,
+    take_limits,
 )
 from .evaluate import comparing_options
 
@@ -81,8 +82,7 @@ def command(
     """
     from ...quantizer.report.report import report
 
-    gate = Gate(**given(options, Gate, "gate_"))
-    asked = {name: value for name, value in given(options).items() if not name.startswith("gate_")}
+    gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
         result = report(model, plan, profile, gate=gate, target=config, progress=shown, **asked)
     save_report(result, report_folder)

@@ -21,13 +21,13 @@ from ..options import (
     NEW,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     model_argument,
     option,
     record_options,
     setting_options,
-    taken_recipe,
+    take_recipe,
 )
 
 if TYPE_CHECKING:
@@ -38,19 +38,8 @@ if TYPE_CHECKING:
     "sensitivity",
     cls=GroupedCommand,
     everyday=(
-        *(
-            "profile",
-            "data",
-            "preprocess",
-            "limit",
-            "plan",
-            "worst",
-            "plot",
-            "target",
-            "schema",
-            "calibrator",
-        ),
-        *("keep_float", "config", "as_json"),
+        *("profile", "data", "preprocess", "limit", "plan", "worst", "plot", "target", "schema"),
+        *("calibrator", "keep_float", "config", "as_json"),
     ),
 )
 @model_argument
@@ -96,14 +85,19 @@ def command(
     """
     from ...quantizer.api.evaluate import sensitivity
 
-    check_plot(plot)
-    recipe = taken_recipe(options)
+    if plot is not None and plot.suffix.lower() not in (".svg", ".html"):
+        raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")
+    recipe = take_recipe(options)
     with progress("measuring") as shown:
-        result = sensitivity(model, profile, data, target=recipe, progress=shown, **given(options))
+        result = sensitivity(model, profile, data, target=recipe, progress=shown, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
     add_finding(keep_float_found=result.keep_float)
-    echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))
+    if as_json:
+        worst_nodes = replace(result, nodes=result.nodes[:worst])
+        echo(document("sensitivity", 1, worst_nodes, keep_float=result.keep_float))
+    else:
+        echo(sensitivity_text(result, worst))
 
 
 HEADERS = (
@@ -113,12 +107,6 @@ HEADERS = (
 ROW, LEFT, WIDTH = 18, 330, 560
 TOP_DB = 80.0
 """A bar of this many dB fills the width."""
-
-
-def sensitivity_json(result: Sensitivities, worst: int | None = None) -> str:
-    """Return the result, or its worst nodes, as one JSON object, see `qprof schema sensitivity`."""
-    worst_nodes = replace(result, nodes=result.nodes[:worst])
-    return document("sensitivity", 1, worst_nodes, keep_float=result.keep_float)
 
 
 def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
@@ -163,23 +151,12 @@ def _percent(effect: Effect) -> str:
     return "-" if effect.agreement is None else f"{100 * effect.agreement:.2f} %"
 
 
-def check_plot(path: Path | None) -> None:
-    """Refuse a plot of another format before the work starts.
-
-    Raises:
-        ConfigError: the name does not end in .svg or .html.
-    """
-    if path is not None and path.suffix.lower() not in (".svg", ".html"):
-        raise ConfigError(f"{path}: a plot is written as .svg or .html; choose a name that ends so")
-
-
 def write_plot(result: Sensitivities, path: Path, worst: int | None = None) -> None:
     """Write the ranking as a drawing: a bar for each node, short for a sensitive one.
 
     Raises:
-        ConfigError: the name does not end in .svg or .html, or the file cannot be written.
+        ConfigError: the file cannot be written.
     """
-    check_plot(path)
     drawing = ElementTree.tostring(_drawing(result, worst), encoding="unicode")
     if path.suffix.lower() == ".html":
         title = "qprof sensitivity"

@@ -49,23 +49,33 @@ def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool)
       qprof show profile.yaml --only outliers
       qprof show plan.yaml --tensor '/layer1/*' --json
     """
+    from ...profiles.base.strict_yaml import parse
+    from ...profiles.records.data_checks import KINDS
     from ...profiles.records.profile import Profile
     from ...quantizer.exchange.profiles import read_document
+    from ...quantizer.plan.store import dumps
 
-    found = read_document(file)
-    if isinstance(found, Profile):
-        tensors = of_kind(chosen(found.tensors, globs, file), only)
-        profile = replace(found, tensors=tensors)
-        named = bool(globs or only)
-        echo(profile_json(profile)) if as_json else print_profile(profile, named)
+    shown = read_document(file)
+    if isinstance(shown, Profile):
+        tensors = matching(shown.tensors, globs, file)
+        if only is not None:
+            tensors = {name: tensor for name, tensor in tensors.items() if KINDS[only](tensor)}
+        profile = replace(shown, tensors=tensors)
+        if as_json:
+            echo(profile_json(profile))
+        else:
+            print_profile(profile, with_samples=bool(globs or only))
     else:
         if only is not None:
             raise click.UsageError("--only is for profiles")
-        plan = replace(found, tensors=chosen(found.tensors, globs, file))
-        echo(plan_json(plan)) if as_json else print_plan(plan, with_nodes=not globs)
+        plan = replace(shown, tensors=matching(shown.tensors, globs, file))
+        if as_json:
+            echo(json.dumps(parse(dumps(plan)), indent=2))
+        else:
+            print_plan(plan, with_nodes=not globs)
 
 
-def chosen(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
+def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
     """Return the tensors whose name is, or matches, one of `globs`; all when there is none.
 
     Raises:
@@ -81,13 +91,6 @@ def chosen(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict
 
 def _matches(name: str, glob: str) -> bool:
     return name == glob or fnmatchcase(name, glob)
-
-
-def of_kind(tensors: Mapping[str, TensorProfile], kind: str | None) -> Mapping[str, TensorProfile]:
-    """Return the tensors of a kind of `data_checks`; all for None."""
-    from ...profiles.records.data_checks import KINDS
-
-    return {name: t for name, t in tensors.items() if kind is None or KINDS[kind](t)}
 
 
 def profile_json(profile: Profile) -> str:
@@ -117,16 +120,8 @@ def profile_json(profile: Profile) -> str:
     return document("shown-profile", 1, {"file_format": FORMAT, **shown})
 
 
-def plan_json(plan: QuantPlan) -> str:
-    """Return the plan in the words of its file, see `qprof schema plan`."""
-    from ...profiles.base.strict_yaml import parse
-    from ...quantizer.plan.store import dumps
-
-    return json.dumps(parse(dumps(plan)), indent=2)
-
-
-def print_profile(profile: Profile, named: bool = False) -> None:
-    """Print a heading and a row for each tensor, with the samples of its extremes where they are `named`."""
+def print_profile(profile: Profile, *, with_samples: bool) -> None:
+    """Print a heading and a row for each tensor, on request with the samples that hold its extremes."""
     from ...profiles.records.profile import describe, is_bound, source_of
 
     tensors = f"{len(profile)} tensors"
@@ -142,11 +137,11 @@ def print_profile(profile: Profile, named: bool = False) -> None:
         echo(f"note: {note}")
     odd = any(t.nan or t.inf for t in profile.values())
     ramp = ramp_of_terminal()
-    named = named and any(t.extremes for t in profile.values())
+    with_samples = with_samples and any(t.extremes for t in profile.values())
     headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
-    headers += ["histogram", *(["lowest in", "highest in"] if named else [])]
+    headers += ["histogram", *(["lowest in", "highest in"] if with_samples else [])]
     rows = [
-        [name, *_tensor_cells(t, odd, ramp), *(_sample_cells(t) if named else [])]
+        [name, *_tensor_cells(t, odd, ramp), *(_sample_cells(t) if with_samples else [])]
         for name, t in profile.items()
     ]
     numbers = ("minimum", "maximum", "zeros", "nan", "inf")
@@ -182,7 +177,7 @@ def _tensor_cells(tensor: TensorProfile, odd: bool, ramp: str) -> list[str]:
     ]
 
 
-def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
+def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
     """Print a heading, the nodes by kind with their reasons, and the parameters of each tensor."""
     from ...profiles.records.profile import describe
     from ...quantizer.plan.plan import Kind

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ...profiles.base.presentation import size_text
 from ..console import echo
 from ..options import EXISTING, FileCommand, FolderWritten, model_argument
-
-if TYPE_CHECKING:
-    from ...quantizer.exchange.split import PartFile
 
 
 @click.command("split", cls=FileCommand)
@@ -35,10 +30,5 @@ def command(model: Path, plan: Path, output: Path) -> None:
     """
     from ...quantizer.api.exchanging import split
 
-    result = split(model, plan, output)
-    echo(split_text(result))
-
-
-def split_text(parts: Sequence[PartFile]) -> str:
-    """Return the files that `qprof split` wrote, with their sizes."""
-    return "\n".join(f"{part.file}: {size_text(part.size)}" for part in parts)
+    for part in split(model, plan, output):
+        echo(f"{part.file}: {size_text(part.size)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions
 from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
@@ -18,14 +19,14 @@ from ..options import (
     NEW,
     GroupedCommand,
     data_option,
-    given,
+    given_options,
     json_option,
     model_argument,
     option,
     record_options,
     report_option,
     setting_options,
-    taken_recipe,
+    take_recipe,
 )
 
 if TYPE_CHECKING:
@@ -98,9 +99,8 @@ def command(
     """
     from ...quantizer.api.tune import tune
 
-    target = QualityTarget(**given(options, QualityTarget))
-
-    recipe = taken_recipe(options)
+    target = QualityTarget(**given_options({name: options[name] for name in options_of(QualityTarget)}))
+    recipe, asked = take_recipe(options), given_options(options)
     with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any, resumed: bool) -> None:
@@ -108,13 +108,17 @@ def command(
                 tell(trial_text(number, trial, resumed, target))
             counted(number, None)
 
-        result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **given(options))
+        result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **asked)
     if report is not None:
         from ...quantizer.report.report import tuning_report
 
         plan = None if options["save_plan"] is None else result.plan
         save_report(tuning_report(result, model, profile, plan), report)
-    echo(tune_json(result) if as_json else tune_text(result, output, verbose=is_verbose()))
+    if as_json:
+        names = [*(f.name for f in fields(result)), "target_met", "verified", "float_nodes", "limits"]
+        echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
+    else:
+        echo(tune_text(result, output, verbose=is_verbose()))
     if not result.target_met:
         raise click.exceptions.Exit(1)
 
@@ -158,15 +162,6 @@ def value_text(value: float, objective: Objective) -> str:
 def predicted_text(value: float, objective: Objective) -> str:
     """Return the predicted value of an objective."""
     return f"{value:.2f} {OBJECTIVES[objective]}, predicted"
-
-
-def tune_json(result: TuneResult) -> str:
-    """Return the result as one JSON object, see `qprof schema tuning`."""
-    from ...quantizer.search import tune as search
-
-    names = [field.name for field in fields(search.TuneResult)]
-    names += ["target_met", "verified", "float_nodes", "limits"]
-    return document("tuning", 1, {name: getattr(result, name) for name in names})
 
 
 def tune_text(result: TuneResult, written: Path | None = None, *, verbose: bool = True) -> str:

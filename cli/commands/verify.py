@@ -15,7 +15,7 @@ from ..options import (
     MODEL,
     GroupedCommand,
     custom_ops_option,
-    given,
+    given_options,
     json_option,
     labels_option,
     no_latency_option,
@@ -58,7 +58,7 @@ def command(card: Path, quantized: Path, *, as_json: bool, **options: Any) -> No
     from ...quantizer.api.card import verify
 
     with progress("evaluating") as shown:
-        result = verify(card, quantized, progress=shown, **given(options))
+        result = verify(card, quantized, progress=shown, **given_options(options))
     if as_json:
         echo(document("verification", 1, result, passed=result.passed))
     else:
