@@ -64,8 +64,8 @@ class TuningRun:
     float_session: ort.InferenceSession
     split: Split
     state: State
-    state_path: Path | None = None
-    deadline: float | None = None
+    state_path: Path | None
+    deadline: float | None
     on_trial: OnTrial | None = None
     trials_told: int = 0
     finished: bool = True

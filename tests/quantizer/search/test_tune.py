@@ -318,7 +318,7 @@ def tuning_run(profile: Path, settings=None) -> TuningRun:
     prepared, session = open_prepared(path), open_session(str(path), "model")
     samples = read_samples(session, prepared.model, TuningData(HELDOUT, LABELS))
     engine = Engine(path, prepared, load_profile(profile), load_recipe(None, settings or {}))
-    return TuningRun(engine, QualityTarget(), session, Split(samples, samples, ""), State({}))
+    return TuningRun(engine, QualityTarget(), session, Split(samples, samples, ""), State({}), None, None)
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
