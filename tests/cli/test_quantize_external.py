@@ -49,7 +49,7 @@ def test_an_output_never_takes_the_name_of_the_float_weights(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", 1000)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", 1000)
     saved(tmp_path, name="float.onnx")  # its weights are in m.onnx.data
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     command, *options = arguments

@@ -36,7 +36,7 @@ from pathlib import Path
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RUN = "from qprof_onnx.cli.entry import run; open('begun', 'w').close(); run()"
-SMALL_WEIGHTS = "from qprof_onnx.quantizer.model import saving; saving.KEEP_EXTERNAL = 1000; "
+SMALL_WEIGHTS = "from qprof_onnx.quantizer.model import saving; saving.MIN_EXTERNAL_MODEL_BYTES = 1000; "
 FILE_SIZE = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
 PROGRESS = ("profiling:", "checked ", "samples", "trial")
 

@@ -122,8 +122,8 @@ def test_weights_in_files_of_their_own_stay_in_such_files(
 ) -> None:
     files = with_external_data(tmp_path)
     monkeypatch.setattr(reading, "SMALL", 0)
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", 1)
-    monkeypatch.setattr(saving, "SMALLEST_EXTERNAL", 1)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", 1)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_BYTES", 1)
     join(files, tmp_path / "whole.onnx")
     assert len(list(tmp_path.glob("whole.onnx.*.data"))) == 1
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 16)  # in place of 2 GiB
@@ -137,7 +137,7 @@ def test_no_file_of_weights_is_left_where_a_part_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 16)
-    monkeypatch.setattr(saving, "SMALLEST_EXTERNAL", 1)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_BYTES", 1)
     join(with_external_data(tmp_path), tmp_path / "whole.onnx")
     plan = qprof.quantize(tmp_path / "whole.onnx", qprof.profile(tmp_path / "whole.onnx", samples())).plan
     move, moved = os.replace, list[str]()

@@ -90,7 +90,7 @@ def test_small_external_data_moves_into_the_file(tmp_path):
 
 
 def test_large_external_data_stays_outside(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", 10000)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", 10000)
     loaded = load_model(external(tmp_path))
     save_model(loaded, tmp_path / "out.onnx")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".data", ".onnx", ".onnx", ".weights"]
@@ -100,7 +100,7 @@ def test_large_external_data_stays_outside(tmp_path, monkeypatch):
 
 
 def test_what_is_made_of_large_external_data_goes_outside_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", 10000)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", 10000)
     loaded = load_model(external(tmp_path))
     assert has_external_data(loaded)
     in_memory = loaded.clone()
@@ -125,7 +125,7 @@ def test_weights_that_do_not_fit_one_file_go_outside(tmp_path, monkeypatch):
 
 
 def test_a_model_is_saved_over_the_file_it_came_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "KEEP_EXTERNAL", 10000)
+    monkeypatch.setattr(saving, "MIN_EXTERNAL_MODEL_BYTES", 10000)
     save_model(load_model(external(tmp_path)), tmp_path / "out.onnx")
     before = model_id(load_model(tmp_path / "out.onnx"), "")
     save_model(load_model(tmp_path / "out.onnx"), tmp_path / "out.onnx")
