@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import onnx
 import onnx.numpy_helper
 import pytest
@@ -209,6 +210,15 @@ def test_a_limit_that_is_missed_stands_on_the_card_and_is_verified_as_missed(
     done = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED[:4], "--no-latency")
     assert done.exit_code == 0
     assert re.search(r"^same +limit min_sqnr 90 +failed$", done.stdout, re.M)
+
+
+def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "true.npy", 9.0 * np.eye(10)[np.loadtxt(LABELS, int)])
+    scored = ("--data", DATA, "--metric", "rmse", "--labels", tmp_path / "true.npy", "--no-latency")
+    qprof("card", MODEL, MODEL, *scored, "--min-score", "1", "-o", tmp_path / "c.json")
+    done = qprof("verify", tmp_path / "c.json", MODEL, "--float", MODEL, *scored[:2], *scored[4:], "--json")
+    limit = next(check for check in json.loads(done.stdout)["checks"] if check["of"] == "limit min_score 1")
+    assert (limit["card"], limit["found"], limit["reason"]) == ("failed", "failed", "1.32 off")
 
 
 def test_no_code_is_run_because_of_a_card(folder: Path, tmp_path: Path) -> None:

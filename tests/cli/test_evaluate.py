@@ -59,6 +59,18 @@ def test_a_failed_gate_exits_with_one_and_says_by_how_much(files) -> None:
     assert "FAILED     --min-sqnr 20: output 'y': 17.27 dB, 2.73 dB off" in result.stdout
 
 
+def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(files) -> None:
+    np.save(files / "true.npy", np.array([[-3.0, 0.0, -4.0], [1.0, 0.0, 0.8]], np.float32))
+    scored = ("evaluate", files, "--no-latency", "--metric", "rmse", "--labels", str(files / "true.npy"))
+    result = run(*scored, "--min-score", "0.1", "--save-baseline", str(files / "b.json"))
+    why = "(the float model has 0; a lower score is better)"
+    assert f"FAILED     --min-score 0.1: 0.2887, 0.1887 off {why}\n" in result.stdout
+    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 1")), files / "b.onnx")
+    result = run(*scored, "--baseline", str(files / "b.json"))
+    earlier = "b.json has 0.288675; with its slack 0.288964"
+    assert f"FAILED     --baseline: score 0.57735, {earlier}\n" in result.stdout
+
+
 def test_a_failed_gate_counts_the_samples_of_another_shape(files) -> None:
     kept = """<ir_version: 8, opset_import: ["": 13]>
     agraph (float[N, 3] x) => (float[M] y) <float c = {{{c}}}, int64[1] flat = {{-1}}> {{
