@@ -26,7 +26,7 @@ from ..evaluation.card import (
     repeatable_gate,
 )
 from ..evaluation.evaluate import Evaluation
-from ..evaluation.metrics.table import MetricName, named_metric
+from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, Slack
 from ..evaluation.order import ModelFile
@@ -36,6 +36,7 @@ from ..plan.provenance import model_fingerprint
 from .evaluate import evaluate
 from .keywords import CardKeywords, VerifyKeywords, sorted_keywords
 from .results import QuantizedLike, quantized_file
+from .setting_keywords import MetricName
 from .sources import LabelsLike, samples_of
 
 

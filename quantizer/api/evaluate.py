@@ -19,7 +19,6 @@ from ..evaluation.baseline import compare_with_baseline, load_baseline
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
-from ..evaluation.metrics.table import MetricName
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
 from ..model.files import ModelLike, load_model, model_file
@@ -33,6 +32,7 @@ from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from .keywords import EvaluateKeywords, LayerKeywords, SensitivityKeywords, TargetLike, sorted_keywords
 from .results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
+from .setting_keywords import MetricName
 from .sources import LabelsLike, labels_file, samples_of
 
 

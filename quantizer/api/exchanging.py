@@ -25,9 +25,9 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, save_plan
 from ..prepare.prepare import ProfileLike, open_prepared
-from ..targets.forms import FormName
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .setting_keywords import FormName
 
 
 def import_profile(

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from ...profiles.base.errors import ConfigError, nearest
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .setting_keywords import Settings
+from .setting_keywords import MetricName, Settings
 
 if TYPE_CHECKING:  # a command does not wait for what others import
     from ...profiles.base.progress import Shown, Stage
     from ...profiles.samples.objects import DataSource
-    from ..evaluation.metrics.table import MetricName
     from ..evaluation.metrics.user_functions import MetricFunction
     from ..evaluation.options import Gate, RuntimeName
     from ..prepare.prepare import ProfileLike

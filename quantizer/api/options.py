@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.options import option
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
-from ..numerics.schemas import SchemaName
+from .setting_keywords import SchemaName
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage

@@ -1,9 +1,33 @@
-"""The settings as keywords, for type checkers and editors: printed from `QuantConfig` (CONTRIBUTING.md)."""
+"""The settings as keywords, and names of tables, for type checkers: printed from both (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Literal, TypedDict
+
+SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+MetricName = Literal[
+    "top-1",
+    "top-5",
+    "f1",
+    "map",
+    "map50",
+    "miou",
+    "recall@1",
+    "recall@5",
+    "recall@10",
+    "mrr",
+    "cosine",
+    "wer",
+    "cer",
+    "perplexity",
+    "psnr",
+    "ssim",
+    "rmse",
+    "mae",
+    "r2",
+]
 
 
 class Settings(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """Calibrators: which range of a tensor its quantized values should cover, from its profile.
 
-A calibrator is a pure function from a profile to a range. Adding one is adding its name to `CalibratorName`,
-a function, and its entry of `CALIBRATORS`. `--help` lists the names, so numpy is imported in the functions.
+A calibrator is a pure function from a profile to a range. Adding one is adding a function and its entry of
+`CALIBRATORS`. `--help` lists the names, so numpy is imported in the functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...profiles.base.errors import MalformedError, PlanError, ProfileError, not_one_of
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ...profiles.records.profile import TensorProfile
     from .affine import Floats, QuantType, UnaryFunction
     from .schemas import Schema
-
-CalibratorName = Literal["minmax", "percentile", "kl", "mse"]
-"""kl is what other tools call entropy."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,7 @@ class Calibrator:
     """A way to choose a range.
 
     Attributes:
+        summary: what `--help` says of it beside its name; "" where the name says it.
         choose: returns low and high, which are cut to the data and extended to 0 afterwards. Its last two
             arguments are the calibrator's parameter (NaN when it has none), and the following activation
             function or None.
@@ -70,6 +68,7 @@ class Calibrator:
         uses_function: whether the following activation function makes a difference.
     """
 
+    summary: str
     choose: Callable[[TensorProfile, Schema, QuantType, float, UnaryFunction | None], tuple[float, float]]
     parameter: Parameter | None = None
     uses_function: bool = False
@@ -115,7 +114,7 @@ def parse_calibrator(text: str) -> tuple[Calibrator, float]:
         MalformedError: with the nearest name, or the values that are allowed.
     """
     name, colon, number = text.partition(":")
-    calibrator = next((entry for known, entry in CALIBRATORS.items() if known == name), None)
+    calibrator = CALIBRATORS.get(name)
     if calibrator is None:
         raise not_one_of("calibrator", text, CALIBRATORS)
     parameter = calibrator.parameter
@@ -241,14 +240,15 @@ def _kl(
     return optimize_kl(counts, *wide, levels, symmetric)
 
 
-CALIBRATORS: Mapping[CalibratorName, Calibrator] = {
-    "minmax": Calibrator(_minmax),
+CALIBRATORS: Mapping[str, Calibrator] = {
+    "minmax": Calibrator("", _minmax),
     "percentile": Calibrator(
+        "or percentile:99.9",
         # The percentage of the elements on the inner side of each end.
         _percentile,
         Parameter(99.99, least=50.0, most=100.0, usual=(99.0, 99.9, 99.95, 99.99, 99.999)),
     ),
-    "kl": Calibrator(_kl),
-    "mse": Calibrator(_mse, uses_function=True),
+    "kl": Calibrator("entropy: least KL divergence", _kl),
+    "mse": Calibrator("least expected squared error", _mse, uses_function=True),
 }
 """The calibrators by the names that options and files use."""

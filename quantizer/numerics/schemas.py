@@ -1,7 +1,7 @@
 """Schemas: how a range of float values gives scale and zero point.
 
-Adding a schema is adding an entry of `SCHEMAS`, and its name above it. `--help` lists the names, so numpy is
-imported in the functions.
+Adding a schema is adding an entry of `SCHEMAS`. `--help` lists the names, so numpy is imported in the
+functions.
 
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
 except where Glow loses data. The deliberate differences, all of them:
@@ -43,8 +43,6 @@ FLOAT32_TINY = 2.0**-126
 ZERO_RANGE_SCALE = 0.1
 """Scale of a tensor of zeros (Glow SPEC D.2.6); any scale would do."""
 
-SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
-
 
 @dataclass(frozen=True)
 class Schema:
@@ -69,6 +67,13 @@ SCHEMAS: Mapping[str, Schema] = {
     "symmetric-power2": Schema(symmetric=True, power_of_two=True),
 }
 """The schemas by the names that options and files use."""
+
+if TYPE_CHECKING:  # no type checker takes the words from the table: they are printed from it
+    from ..api import setting_keywords
+
+    SchemaName = setting_keywords.SchemaName
+else:
+    SchemaName = Literal[tuple(SCHEMAS)]
 
 
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:

@@ -159,8 +159,9 @@ class QuantConfig:
         str,
         option(
             "Calibration and precision",
-            "Calibration method, from histogram to range: minmax, percentile (or percentile:99.9), kl "
-            "(entropy: least KL divergence), mse (least expected squared error).",
+            "Calibration method, from histogram to range: "
+            + ", ".join(f"{name} ({c.summary})" if c.summary else name for name, c in CALIBRATORS.items())
+            + ".",
             words=tuple(CALIBRATORS),
             check=parse_calibrator,
         ),

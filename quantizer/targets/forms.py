@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
-
-FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
-"""The names, for type checkers, help and JSON Schema; a test compares them with `FORMS`."""
+from typing import TYPE_CHECKING, Literal
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,14 @@ FORMS: Mapping[FormName, Form] = {
         dynamic_as_conv=True,
     ),
 }
-"""Adding a form is adding an entry here, its name above, and its module."""
+"""Adding a form is adding an entry here, and its module."""
+
+if TYPE_CHECKING:  # no type checker takes the words from the table: they are printed from it
+    from ..api import setting_keywords
+
+    FormName = setting_keywords.FormName
+else:
+    FormName = Literal[tuple(FORMS)]
 
 RUNTIME_FORMS = tuple(name for name, form in FORMS.items() if form.runtime_operators)
 """Forms that may hold operators of one runtime alone."""

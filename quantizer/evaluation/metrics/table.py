@@ -13,30 +13,6 @@ from typing import Literal
 from ....profiles.base.errors import ConfigError, nearest
 from ....profiles.base.extras import library
 
-MetricName = Literal[
-    "top-1",
-    "top-5",
-    "f1",
-    "map",
-    "map50",
-    "miou",
-    "recall@1",
-    "recall@5",
-    "recall@10",
-    "mrr",
-    "cosine",
-    "wer",
-    "cer",
-    "perplexity",
-    "psnr",
-    "ssim",
-    "rmse",
-    "mae",
-    "r2",
-]
-"""Names of metrics, for type checkers; a number after top- or recall@ may be another, and options may follow
-as in `map50:nms=0.6`."""
-
 Option = str | int | float | bool | None
 
 
@@ -58,6 +34,7 @@ class MetricKind:
             "bootstrap" over samples, of figures that are no mean.
         options: those that may follow the name, with their defaults; None for what follows from the model.
         library: the module that computes it, which the extra `metrics` installs; "" for none.
+        usual_numbers: those for K that editors offer; () where the name has none.
     """
 
     name: str
@@ -71,6 +48,7 @@ class MetricKind:
     interval: Literal["paired", "bootstrap"] = "paired"
     options: Mapping[str, Option] = field(default_factory=dict)
     library: str = ""
+    usual_numbers: tuple[int, ...] = ()
 
     @property
     def drop_unit(self) -> str:
@@ -116,6 +94,7 @@ KINDS: tuple[MetricKind, ...] = (
         "top-K accuracy",
         "classification:top_k",
         "class of each row: text, .npy, or a folder of pictures in a folder for each class",
+        usual_numbers=(1, 5),
     ),
     MetricKind(
         "f1",
@@ -161,6 +140,7 @@ KINDS: tuple[MetricKind, ...] = (
         "retrieval:recall",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
+        usual_numbers=(1, 5, 10),
     ),
     MetricKind(
         "mrr",

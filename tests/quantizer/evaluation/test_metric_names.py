@@ -5,9 +5,10 @@ from typing import get_args
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.quantizer.api.setting_keywords import MetricName
 from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of, of_sums
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
-from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, MetricName, check_metric, named_metric
+from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, check_metric, named_metric
 
 from .running import opened, rows, scored
 
@@ -21,7 +22,7 @@ def test_an_entry_names_a_function_and_says_what_it_needs(kind) -> None:
 
 
 def test_the_names_for_type_checkers_are_those_of_the_table() -> None:
-    names = get_args(MetricName)
+    names = get_args(MetricName)  # printed, see CONTRIBUTING.md
     assert {named_metric(name).kind.name for name in names} == {kind.name for kind in KINDS}
 
 

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from qprof_onnx.profiles.base.errors import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
-from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS, CalibratorName
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, SchemaName
+from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.targets.config import (
     ActivationType,
     QuantConfig,
@@ -17,15 +17,17 @@ from qprof_onnx.quantizer.targets.config import (
     config_from_mapping,
     settings,
 )
-from qprof_onnx.quantizer.targets.forms import FORMS, FormName
+from qprof_onnx.quantizer.targets.forms import FORMS
 
 
-def test_the_names_of_schemas_are_those_of_the_table() -> None:
-    assert get_args(SchemaName) == tuple(SCHEMAS)
+def test_the_words_of_settings_are_the_names_of_the_tables() -> None:
+    tables = {"schema": SCHEMAS, "weight_schema": SCHEMAS, "form": FORMS, "calibrator": CALIBRATORS}
+    assert {name: settings()[name].words for name in tables} == {n: tuple(t) for n, t in tables.items()}
 
 
-def test_the_names_of_calibrators_are_those_of_the_registry() -> None:
-    assert get_args(CalibratorName) == tuple(CALIBRATORS)
+def test_every_calibrator_and_form_is_described() -> None:
+    assert all(name in settings()["calibrator"].description for name in CALIBRATORS)
+    assert all(name in settings()["form"].description for name in FORMS)
 
 
 def test_the_integer_types_of_settings_are_quantized_types() -> None:
@@ -66,7 +68,3 @@ def test_what_is_malformed_is_named(mapping: object, sentence: str) -> None:
     with pytest.raises(MalformedError) as error:
         config_from_mapping(mapping, "config")
     assert sentence in str(error.value)
-
-
-def test_the_names_of_forms_are_those_of_the_table() -> None:
-    assert get_args(FormName) == tuple(FORMS)
