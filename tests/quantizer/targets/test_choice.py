@@ -101,9 +101,25 @@ def test_times_that_another_machine_or_version_was_measured_on_are_called_so(
     assert elsewhere_measured(MEASURED, here, Installed(version)) == said
 
 
-def test_the_packaged_times_name_runtime_and_processor_as_they_are_compared() -> None:
-    table = costs_of("onnxruntime-x86")
+def test_products_gain_less_from_int8_on_processors_without_vnni() -> None:
+    def share_of_float(target: str) -> float:
+        table = costs_of(target)
+        assert table is not None
+        times = [table.microseconds(f"MatMul:{kind}", (512, 512, 64)) for kind in ("integer", "float")]
+        integer, floating = times
+        assert integer is not None
+        assert floating is not None
+        return integer / floating
+
+    assert 0.2 < share_of_float("onnxruntime-x86") < 0.45
+    assert 0.45 < share_of_float("onnxruntime-x86-avx2") < 0.8
+
+
+@pytest.mark.parametrize("target", ["onnxruntime-x86", "onnxruntime-x86-avx2"])
+def test_the_packaged_times_name_runtime_and_processor_as_they_are_compared(target: str) -> None:
+    table = costs_of(target)
     assert table is not None
+    assert table.conditions.target == target
     told = f"{table.conditions.runtime}, 1 thread, {table.conditions.processor}"
     features = tuple(word for word in told.split() if word in FEATURES)
     version = table.conditions.runtime.split()[1]
