@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.schemas import schema_of
 
+from ..quantizer.int8_kernels import WEIGHT_TYPE
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
 LABELS = DATA / "labels.txt"
@@ -31,7 +33,8 @@ def qprof(*words: object) -> Result:
 def folder(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a quantized model and its card; not to be changed."""
     made = tmp_path_factory.mktemp("card")
-    assert qprof("quantize", MODEL, "--profile", profile, "-o", made / "q.onnx").exit_code == 0
+    weights = ("--weight-type", WEIGHT_TYPE)
+    assert qprof("quantize", MODEL, "--profile", profile, *weights, "-o", made / "q.onnx").exit_code == 0
     words = ("--min-sqnr", "30", "--task", "image-classification", "--base-model", "someone/digits")
     files = ("-o", made / "c.json", "--markdown", made / "README.md")
     done = qprof("card", MODEL, made / "q.onnx", *JUDGED, "--no-latency", *words, *files)
