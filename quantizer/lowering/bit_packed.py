@@ -25,12 +25,13 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ..model.graph import constant_of
 from ..numerics.affine import QuantParams
 from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import unblocked_size
 from ..targets.config import FEWEST_IN_BLOCK
-from .emitter import become, constant_array, constant_shape
+from .emitter import become, constant_shape
 from .writers import Task
 
 Array = npt.NDArray[Any]
@@ -96,7 +97,7 @@ def _product(task: Task) -> bool:
 
 def _gather(task: Task) -> bool:
     node, table = task.node, task.node.inputs[0]
-    array = None if table is None else constant_array(table)
+    array = constant_of(table)
     params = None if array is None else task.params(0)
     if table is None or array is None or params is None or params.block_size is None:
         raise _misfit(task)

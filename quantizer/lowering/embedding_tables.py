@@ -28,10 +28,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import name_of
+from ..model.graph import constant_of, name_of
 from ..operators.table import MICROSOFT
 from ..plan.plan import Kind, NodePlan
-from .emitter import Array, Emitter, become, constant_array, integer_type, new_value
+from .emitter import Array, Emitter, become, integer_type, new_value
 from .products import as_float
 from .writers import Task
 
@@ -51,7 +51,7 @@ def gather_quantized(task: Task) -> bool:
         raise task.error(
             "a quantized embedding table is for Gather from a constant; plan this node otherwise"
         )
-    array = constant_array(table)
+    array = constant_of(table)
     shape = (
         array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
     )
@@ -93,7 +93,7 @@ def share_tied_tables(graph: ir.Graph, entries: Mapping[str, NodePlan], emitter:
 
 def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
     table = node.inputs[0]
-    array = None if table is None else constant_array(table)
+    array = constant_of(table)
     if table is None or array is None:
         return
     for weight, packed, product in _weights(products, array.nbytes):
@@ -107,7 +107,7 @@ def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> N
 
 
 def _is_equal(one: ir.Value, other: ir.Value) -> bool:
-    first, second = constant_array(one), constant_array(other)
+    first, second = constant_of(one), constant_of(other)
     return first is not None and second is not None and np.array_equal(first, second)
 
 
@@ -121,8 +121,8 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
     table, row_scales = rows.inputs[0], scale_rows.inputs[0]
     if graph is None or table is None:
         return
-    array = constant_array(table)
-    scale = None if row_scales is None else constant_array(row_scales)
+    array = constant_of(table)
+    scale = constant_of(row_scales)
     if array is None or scale is None or array.ndim != 2 or array.dtype != np.int8:
         return
     for other in list(graph.initializers.values()):
@@ -131,7 +131,7 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
     unsigned = (array.astype(np.int16) + 128).astype(np.uint8)
     for weight, packed, product in _weights(products, array.nbytes):
         scales = product.inputs[2]
-        known = None if scales is None else constant_array(scales)
+        known = constant_of(scales)
         has_points = len(product.inputs) > 3 and product.inputs[3] is not None
         if known is None or has_points or product.attributes.get_int("bits", 4) != 8:
             continue
@@ -146,7 +146,7 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
 
 
 def _is_transposed(value: ir.Value, table: Array) -> bool:
-    other = constant_array(value)
+    other = constant_of(value)
     return other is not None and other.shape == table.shape[::-1] and np.array_equal(other.T, table)
 
 
@@ -163,7 +163,7 @@ def _weights(products: list[ir.Node], nbytes: int) -> Iterator[tuple[ir.Value, A
     for product in products:
         weight = product.inputs[1]
         tensor = None if weight is None else weight.const_value
-        packed = constant_array(weight) if weight is not None and tensor and tensor.nbytes == nbytes else None
+        packed = constant_of(weight) if weight is not None and tensor and tensor.nbytes == nbytes else None
         if weight is not None and packed is not None:
             yield weight, packed, product
 

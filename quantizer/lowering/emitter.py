@@ -33,7 +33,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..model.editing import free_name
-from ..model.graph import name_of
+from ..model.graph import constant_of, name_of
 from ..numerics.affine import INT32, QuantParams, quantize
 from .lowered import Written, WrittenNames
 
@@ -194,7 +194,7 @@ class Emitter:
     def quantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the form of a tensor that is quantized with the given parameters."""
         emitter, place = self._home(value, before)
-        forms, constant = emitter._of(value), constant_array(value)
+        forms, constant = emitter._of(value), constant_of(value)
         if constant is not None and params.qtype == INT32:
             # One bias for each node: onnxruntime copies a shared one, under a name that may be taken.
             return emitter._quantized_constant(value, constant, params)
@@ -213,7 +213,7 @@ class Emitter:
     def dequantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the float values that a tensor quantized with the given parameters stands for."""
         forms, name = self._of(value), self.name(value)
-        unshared = params.qtype == INT32 and constant_array(value) is not None
+        unshared = params.qtype == INT32 and constant_of(value) is not None
         if unshared or params not in forms.dequantized:
             output = name if forms.stored == params else self._free(f"{name}_dequantized")
             quantized = self.quantized(value, params, before)
@@ -492,13 +492,6 @@ def _axis(params: QuantParams) -> dict[str, int]:
 
 def _sizes(value: ir.Value) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else 0 for d in value.shape) if value.shape is not None else ()
-
-
-def constant_array(value: ir.Value) -> Array | None:
-    """Return the elements of an initialiser, None for any other tensor."""
-    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
-        return value.const_value.numpy()
-    return None
 
 
 def constant_shape(value: ir.Value) -> tuple[int, ...] | None:

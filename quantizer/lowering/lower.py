@@ -35,8 +35,8 @@ from .borders import write_borders, write_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
 from .lowered import Lowered, with_record, write_equalization
-from .padded_channels import padded_channels
-from .sub_pixel import write_as_convolutions
+from .padded_channels import pad_channels
+from .sub_pixel import in_prepared_names, write_as_convolutions
 from .writers import Task, Writer, Writers
 
 OLDEST_OPSET = 13
@@ -92,9 +92,9 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
         raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
     lower_model: Callable[[ir.Model, QuantPlan], Lowered]
     lower_model = import_module(f".forms.{form}", __package__).lower_model
-    padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
-    rewritten = write_as_convolutions(padded, padded_plan)
-    lowered = rewritten.in_original_names(lower_model(rewritten.model, rewritten.plan))
+    padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
+    rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
+    lowered = in_prepared_names(lower_model(rewritten, rewritten_plan), padded, owners)
     write_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered

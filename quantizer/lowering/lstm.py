@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..model.graph import constant_of
 from ..numerics.affine import QuantParams, quantize
 from ..operators.table import MICROSOFT
-from .emitter import become, constant_array
+from .emitter import become
 from .writers import Task
 
 STANDARD_INPUTS = 8
@@ -41,7 +42,7 @@ def dynamic_lstm(task: Task) -> bool:
     ]
     inputs += [None] * (STANDARD_INPUTS - len(inputs))
     for index, params in zip((1, 2), weights, strict=True):
-        array = None if (value := node.inputs[index]) is None else constant_array(value)
+        array = constant_of(value := node.inputs[index])
         if value is None or array is None or params is None or not _fits(params):
             raise task.error(
                 "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "

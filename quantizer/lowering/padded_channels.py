@@ -6,23 +6,22 @@ See `plan.channel_groups` for why the results stay the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.graph import constant_of
+from ..model.graph import constant_of, name_of
 from ..numerics.affine import QuantParams
-from ..operators.graph import Graph, index
-from ..plan.channel_groups import CHANNELS, ChannelGroup, PaddedConstant, channel_groups
+from ..operators.graph import index
+from ..plan.channel_groups import CHANNELS, ChannelGroup, channel_groups
 from ..plan.plan import QuantPlan
 from .lowered import PADDED
 
 
-def padded_channels(model: ir.Model, plan: QuantPlan, *, whole: bool = True) -> tuple[ir.Model, QuantPlan]:
-    """Return a float model and its plan with padded channels; the given ones where the plan pads none.
+def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.Model, QuantPlan]:
+    """Return a float model and its plan with padded channels; the arguments where the plan pads none.
 
     Args:
         model: with the adjustments of the plan that change values; left as it was.
@@ -36,31 +35,9 @@ def padded_channels(model: ir.Model, plan: QuantPlan, *, whole: bool = True) -> 
     wanted = plan.adjustments.padded_channels
     if not wanted:
         return model, plan
-    work = model.clone()
-    graph = index(work)
-    chosen = list(_chosen(graph, plan, wanted))
-    unknown = wanted.keys() - {name for group, _ in chosen for name in group.tensors}
-    if unknown and whole:
-        raise PlanError(
-            f"plan: adjustments: padded_channels of '{min(unknown)}': the nodes around it cannot take more "
-            "channels; remove the entry"
-        )
-    params: dict[str, QuantParams] = {}
-    nodes = {node.name: node for node in graph.nodes}
-    for group, channels in chosen:
-        _pad_group(group, channels, graph)
-        for constant in group.constants:
-            name = nodes[constant.node].inputs[constant.index]
-            known = params.get(name, plan.tensors.get(name))
-            if known is not None:
-                params[name] = _params(known, constant, channels - group.channels)
-    sizes = {name: group.channels for group, _ in chosen for name in group.tensors}
-    work.metadata_props[PADDED] = json.dumps(sizes, separators=(",", ":"), ensure_ascii=False)
-    return work, replace(plan, tensors={**plan.tensors, **params})
-
-
-def _chosen(graph: Graph, plan: QuantPlan, wanted: Mapping[str, int]) -> Iterator[tuple[ChannelGroup, int]]:
-    """Yield the groups that are padded, each with the channels that it gets."""
+    model = model.clone()
+    graph = index(model)
+    padded_groups: list[tuple[ChannelGroup, int]] = []
     for group in channel_groups(graph, plan):
         sizes = {wanted.get(name, group.channels) for name in group.tensors}
         if sizes == {group.channels}:
@@ -70,31 +47,39 @@ def _chosen(graph: Graph, plan: QuantPlan, wanted: Mapping[str, int]) -> Iterato
                 f"plan: adjustments: padded_channels of '{group.tensors[0]}': it and what it is tied to need "
                 f"one number of at least {group.channels}; correct the entries"
             )
-        yield group, next(iter(sizes))
-
-
-def _pad_group(group: ChannelGroup, channels: int, graph: Graph) -> None:
-    for name in group.tensors:
-        shape = graph.values[name].shape
-        assert shape is not None
-        graph.values[name].shape = ir.Shape(
-            [channels if axis == CHANNELS else dim for axis, dim in enumerate(shape)]
+        padded_groups.append((group, sizes.pop()))
+    float_channels = {name: group.channels for group, _ in padded_groups for name in group.tensors}
+    unknown = wanted.keys() - float_channels.keys()
+    if unknown and whole:
+        raise PlanError(
+            f"plan: adjustments: padded_channels of '{min(unknown)}': the nodes around it cannot take more "
+            "channels; remove the entry"
         )
-    for name in group.depthwise:
-        graph.node(name).attributes["group"] = ir.AttrInt64("group", channels)
-    for constant in group.constants:
-        value = graph.node(constant.node).ir_node.inputs[constant.index]
-        array = constant_of(value)
-        assert value is not None
-        assert array is not None
-        more = [(0, channels - group.channels if axis == constant.axis else 0) for axis in range(array.ndim)]
-        new = np.pad(array, more)
-        value.const_value, value.shape = ir.Tensor(new, name=value.name), ir.Shape(new.shape)
 
-
-def _params(params: QuantParams, constant: PaddedConstant, more: int) -> QuantParams:
-    """Return the parameters of a constant with more channels: those of the last one for each."""
-    if params.axis != constant.axis:
-        return params
-    scale, zero_point = np.pad(params.scale, (0, more), "edge"), np.pad(params.zero_point, (0, more), "edge")
-    return QuantParams(scale, zero_point, params.qtype, params.axis, params.block_size)
+    params = dict(plan.tensors)
+    for group, channels in padded_groups:
+        more = channels - group.channels
+        for name in group.tensors:
+            sizes_of_tensor = graph.values[name].shape
+            assert sizes_of_tensor is not None
+            graph.values[name].shape = ir.Shape(
+                [channels if axis == CHANNELS else size for axis, size in enumerate(sizes_of_tensor)]
+            )
+        for name in group.depthwise:
+            graph.node(name).attributes["group"] = ir.AttrInt64("group", channels)
+        for constant in group.constants:
+            value = graph.node(constant.node).ir_node.inputs[constant.index]
+            array = constant_of(value)
+            assert value is not None
+            assert array is not None
+            widths = [(0, more if axis == constant.axis else 0) for axis in range(array.ndim)]
+            padded = np.pad(array, widths)
+            value.const_value, value.shape = ir.Tensor(padded, name=value.name), ir.Shape(padded.shape)
+            known = params.get(name_of(value))
+            if known is not None and known.axis == constant.axis:  # the added ones have those of the last
+                scale, zero_point = (np.pad(n, (0, more), "edge") for n in (known.scale, known.zero_point))
+                params[name_of(value)] = QuantParams(
+                    scale, zero_point, known.qtype, known.axis, known.block_size
+                )
+    model.metadata_props[PADDED] = json.dumps(float_channels, separators=(",", ":"), ensure_ascii=False)
+    return model, replace(plan, tensors=params)

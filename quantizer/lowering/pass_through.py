@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..model.graph import constant_of
 from ..numerics.affine import QuantParams, quantize
 from ..operators.conditions import Fill, FillSource
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
-from .emitter import Array, Attributes, constant_array, integer_type, new_value
+from .emitter import Array, Attributes, integer_type, new_value
 from .writers import Task, between_conversions, data_inputs, unsigned
 
 Step = tuple[str, Attributes, tuple[Array, ...]]
@@ -177,7 +178,7 @@ def _whole_factors(node: ir.Node) -> list[tuple[int, int]] | None:
     """Return size and factor of each axis after batch and channels, None where one is not whole or known."""
     value, output = node.inputs[0], node.outputs[0]
     scales = node.inputs[2] if len(node.inputs) > 2 else None
-    given = None if scales is None else constant_array(scales)
+    given = constant_of(scales)
     if value is None or value.shape is None or output.shape is None or (scales is not None and given is None):
         return None
     if {"axes", "keep_aspect_ratio_policy"} & set(node.attributes) or value.shape[:2] != output.shape[:2]:
@@ -269,7 +270,7 @@ def _clip_range(task: Task) -> tuple[float, float] | None:
     bounds = [-np.inf, np.inf]
     for index, value in enumerate(node.inputs[1:3]):
         if value is not None:
-            array = constant_array(value)
+            array = constant_of(value)
             if array is None or array.size != 1:
                 return None
             bounds[index] = float(array.reshape(()))

@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..model.graph import constant_of
 from ..numerics.affine import INT32, QuantParams
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
-from .emitter import Emitter, become, constant_array, new_value
+from .emitter import Emitter, become, new_value
 from .writers import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
@@ -178,7 +179,7 @@ def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
     values = as_float(emitter, operand.quantized, before)
     if operand.zero_point is None:
         return values
-    constant = constant_array(operand.zero_point)
+    constant = constant_of(operand.zero_point)
     if constant is None:
         zero_point = as_float(emitter, operand.zero_point, before)
     else:
@@ -228,7 +229,7 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
     shape = _shape_beside_result(task, -1)
     if shape == (-1,):
         return bias
-    emitter, array = task.emitter, constant_array(bias)
+    emitter, array = task.emitter, constant_of(bias)
     if array is not None:
         return emitter.constant(f"{emitter.name(task.node.outputs[0])}_bias", array.reshape(shape))
     target = emitter.constant("bias_shape", np.array(shape, np.int64))
@@ -239,7 +240,7 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
 def _transposed(task: Task, quantized: ir.Value, attribute: str) -> ir.Value:
     if not attribute or not task.node.attributes.get_int(attribute, 0):
         return quantized
-    array, name = constant_array(quantized), f"{quantized.name}_transposed"
+    array, name = constant_of(quantized), f"{quantized.name}_transposed"
     if array is not None:
         return task.emitter.constant(name, np.ascontiguousarray(array.T))
     made = ir.Value(name=name, type=quantized.type)

@@ -20,7 +20,7 @@ channels: 0.05 ms for 64 channels of 112 x 112, where DepthToSpace takes 0.65 an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,252 +34,219 @@ from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
-from .emitter import become, constant_array
+from .emitter import become, constant_shape
 from .lowered import Lowered, WrittenNames, with_record
 
-END = np.iinfo(np.int64).max
-"""Of a Slice, beyond every tensor."""
-
-Attributes = Mapping[str, Sequence[int] | int]
-Dims = Sequence[int | None]
+SLICE_TO_END = np.iinfo(np.int64).max
+"""End of a Slice, beyond every tensor."""
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """A model and plan in which ConvTranspose is Conv and nodes that move values.
-
-    Attributes:
-        model, plan: to be given to a form.
-        nodes: node of the prepared model -> the nodes that were added for it, besides itself.
-        tensors: what was added between them.
-    """
-
-    model: ir.Model
-    plan: QuantPlan
-    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    tensors: frozenset[str] = frozenset()
-
-    def in_original_names(self, lowered: Lowered) -> Lowered:
-        """Return what a form has written, with the names of the prepared model alone."""
-        if not self.nodes:
-            return lowered
-        added = {name for names in self.nodes.values() for name in names}
-        written = lowered.names.nodes
-        nodes = {
-            name: (*names, *(part for other in self.nodes.get(name, ()) for part in written[other]))
-            for name, names in written.items()
-            if name not in added
-        }
-        tensors = {name: forms for name, forms in lowered.names.tensors.items() if name not in self.tensors}
-        return with_record(replace(lowered, names=WrittenNames(tensors, nodes)))
-
-
-def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> Rewritten:
-    """Return the model with a Conv for each ConvTranspose that is planned so; the arguments are left alone.
+def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
+    """Return the model and its plan with a Conv for each ConvTranspose that is planned so.
 
     Args:
-        model: nodes of the prepared model, with the adjustments of the plan.
+        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
         plan: with entries for these nodes and perhaps more.
+
+    Returns:
+        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
     """
-    if not any(_is_planned_so(node, plan) for node in model.graph):
-        return Rewritten(model, plan)
+
+    def is_planned_so(node: ir.Node) -> bool:
+        entry = plan.nodes.get(name_of(node))
+        return entry is not None and entry.implementation == SUB_PIXEL
+
+    if not any(map(is_planned_so, model.graph)):
+        return model, plan, {}
     model = model.clone()
     names = FreeNames(value_names(model) | {name_of(node) for node in model.graph.all_nodes()})
-    writers = [_Writer(model.graph, node, plan, names) for node in model.graph if _is_planned_so(node, plan)]
-    for writer in writers:
-        writer.write()
-    tensors = {name: params for writer in writers for name, params in writer.tensors.items()}
-    nodes = {name: entry for writer in writers for name, entry in writer.nodes.items()}
-    return Rewritten(
-        model,
-        replace(plan, tensors={**plan.tensors, **tensors}, nodes={**plan.nodes, **nodes}),
-        {writer.name: tuple(name for name in writer.nodes if name != writer.name) for writer in writers},
-        frozenset(name for writer in writers for name in writer.added),
-    )
+    tensors, nodes, owners = dict(plan.tensors), dict(plan.nodes), dict[str, str]()
+    for node in filter(is_planned_so, list(model.graph)):
+        new_tensors, new_nodes = _write_as_convolution(model.graph, node, plan, names)
+        tensors |= new_tensors
+        nodes |= new_nodes
+        owners |= {name: name_of(node) for name in new_nodes if name != name_of(node)}
+    return model, replace(plan, tensors=tensors, nodes=nodes), owners
 
 
-def _is_planned_so(node: ir.Node, plan: QuantPlan) -> bool:
-    entry = plan.nodes.get(name_of(node))
-    return entry is not None and entry.implementation == SUB_PIXEL
+def in_prepared_names(lowered: Lowered, prepared: ir.Model, owners: Mapping[str, str]) -> Lowered:
+    """Return what a form has written, with the names of the prepared model alone.
+
+    Args:
+        lowered: the written form of a model that `write_as_convolutions` has returned.
+        prepared: the model before.
+        owners: added node -> node of the prepared model.
+    """
+    if not owners:
+        return lowered
+    written, tensors = lowered.names, value_names(prepared)
+    nodes = {name: parts for name, parts in written.nodes.items() if name not in owners}
+    for added, owner in owners.items():
+        nodes[owner] = (*nodes[owner], *written.nodes[added])
+    names = WrittenNames({name: t for name, t in written.tensors.items() if name in tensors}, nodes)
+    return with_record(replace(lowered, names=names))
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One node.
+    """One node of those that replace a ConvTranspose.
 
     Attributes:
         op_type, attributes: the operator.
-        others: its inputs besides the result of the step before.
         shape: of its result, None for a size that is not known.
+        operands: its inputs besides the result of the step before.
     """
 
     op_type: str
-    shape: Dims
-    others: Sequence[ir.Value | None] = ()
-    attributes: Attributes = field(default_factory=dict)
+    shape: Sequence[int | None]
+    operands: Sequence[ir.Value | None] = ()
+    attributes: Mapping[str, Sequence[int] | int] = field(default_factory=dict)
+
+    def inputs(self, previous: ir.Value | None) -> list[ir.Value | None]:
+        return [*([] if previous is None else [previous]), *self.operands]
 
 
-class _Writer:
-    """Writes one ConvTranspose, whose node becomes the last of those that replace it.
+def _write_as_convolution(
+    graph: ir.Graph, node: ir.Node, plan: QuantPlan, names: FreeNames
+) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
+    """Write one ConvTranspose, whose node becomes the last of those that replace it.
 
-    Attributes:
-        name: of the node.
-        nodes, tensors: entries of the plan for what was written.
-        added: names of the new tensors.
+    Returns:
+        Entries of the plan for the new tensors and nodes, and for the node itself.
     """
+    name, data, weight = name_of(node), node.inputs[0], node.inputs[1]
+    entry, result = plan.nodes[name], plan.tensors.get(name_of(node.outputs[0]))
+    assert data is not None
+    assert weight is not None
+    weight_shape = constant_shape(weight)
+    assert weight_shape is not None
+    form = sub_pixel_of(node, weight_shape)
+    channels, rank = form.groups * form.channels, len(form.axes) + 2
+    tensors: dict[str, QuantParams] = {}
+    nodes: dict[str, NodePlan] = {}
 
-    def __init__(self, graph: ir.Graph, node: ir.Node, plan: QuantPlan, names: FreeNames) -> None:
-        self.name = name_of(node)
-        self.nodes: dict[str, NodePlan] = {}
-        self.tensors: dict[str, QuantParams] = {}
-        self.added: list[str] = []
-        self._graph, self._node, self._plan, self._names = graph, node, plan, names
-        self._entry = plan.nodes[self.name]
-        self._result = plan.tensors.get(name_of(node.outputs[0]))
-        weight = constant_array(_given(node.inputs[1]))
-        assert weight is not None
-        self._form = sub_pixel_of(node, weight.shape)
+    def constant(suffix: str, array: npt.NDArray[Any]) -> ir.Value:
+        return add_initializer(graph, names.take(f"{name}_{suffix}"), array)
 
-    def write(self) -> None:
-        """Replace the node."""
-        *steps, last = self._steps()
-        value: ir.Value | None = None
-        for step in steps:
-            value = self._add(step, value)
-            if self._result is not None:
-                self.tensors[name_of(value)] = self._result
-        become(self._node, last.op_type, _inputs(last, value), last.attributes)
-        self.nodes[self.name] = self._planned(last)
+    def planned(step: _Step) -> NodePlan:
+        if step.op_type != "Conv":
+            return NodePlan(Kind.PASS_THROUGH if result is not None else Kind.FLOAT)
+        # The Conv's constants have parameters of their own.
+        data_params = {index: params for index, params in entry.inputs.items() if index == 0}
+        return replace(entry, inputs=data_params, implementation="")
 
-    def _steps(self) -> Iterator[_Step]:
-        """Yield what is written, each node reading the result of the one before."""
-        form, data = self._form, _given(self._node.inputs[0])
-        count, channels = len(form.axes), form.groups * form.channels
-        batch, _, *before = [None] * (count + 2) if data.shape is None else _dims(data.shape)
-        sizes = [None if n is None else n + axis.growth for n, axis in zip(before, form.axes, strict=True)]
-        conv: Attributes = {"kernel_shape": form.kernel, "pads": form.pads, "group": form.groups}
-        yield _Step("Conv", [batch, channels * form.phases, *sizes], self._operands(), conv)
-        if form.phases == 1 and not form.crops:
-            return
-        last = {"perm": [0, *range(2, count + 2), 1]}
-        yield _Step("Transpose", [batch, *sizes, channels * form.phases], (), last)
-        shape = self._interleaved_shape(sizes)
-        if form.groups > 1 or count > 1:
-            yield from self._phases_beside_sizes([batch, *sizes])
-        sizes = [None if n is None else n * s for n, s in zip(sizes, form.strides, strict=True)]
-        yield _Step("Reshape", [batch, *sizes, channels], [shape])
-        if form.crops:
-            crops = [axis.crop for axis in form.axes]
-            sizes = [None if n is None else n - sum(crop) for n, crop in zip(sizes, crops, strict=True)]
-            yield _Step("Slice", [batch, *sizes, channels], self._bounds(crops))
-        first = {"perm": [0, count + 1, *range(1, count + 1)]}
-        yield _Step("Transpose", [batch, channels, *sizes], (), first)
-
-    def _phases_beside_sizes(self, sizes: Dims) -> Iterator[_Step]:
-        """Yield what moves each phase behind its axis, in runs of elements that are as long as can be."""
-        form, count = self._form, len(self._form.axes)
-        if form.groups > 1:
-            split = [form.groups, *form.strides, form.channels]
-            order = [count + 1, 2 * count + 2]
-        else:  # the last phase and the channels are side by side before and after
-            split = [*form.strides[:-1], form.strides[-1] * form.channels]
-            order = []
-        phases = range(count + 1 + len(order) // 2, 2 * count + 1 + len(order) // 2)
-        perm = [0, *(axis for pair in zip(range(1, count + 1), phases, strict=True) for axis in pair), *order]
-        shape = self._constant("split", np.array([0] * (count + 1) + split, np.int64))
-        before = [*sizes, *split]
-        yield _Step("Reshape", before, [shape])
-        yield _Step("Transpose", [before[axis] for axis in perm], (), {"perm": perm})
-
-    def _operands(self) -> list[ir.Value | None]:
-        """Return the inputs of the Conv, which are given the parameters that those of the node have."""
-        operands: list[ir.Value | None] = [self._node.inputs[0]]
-        for index, value in enumerate(self._node.inputs[1:3], start=1):
-            array = None if value is None else constant_array(value)
-            if value is None or array is None:
-                operands.append(value)
-                continue
-            params = self._plan.params_read(self.name, index, name_of(value))
-            made = self._form.weight(array) if index == 1 else self._form.per_phase(array)
-            constant = self._constant("weight" if index == 1 else "bias", made)
-            if params is not None:
-                self.tensors[name_of(constant)] = _per_phase(self._form, params)
-            operands.append(constant)
-        return operands
-
-    def _bounds(self, crops: Sequence[tuple[int, int]]) -> list[ir.Value]:
-        starts = np.array([before for before, _ in crops], np.int64)
-        ends = np.array([-after if after else END for _, after in crops], np.int64)
-        axes = np.arange(1, len(crops) + 1, dtype=np.int64)
-        return [self._constant(n, a) for n, a in (("starts", starts), ("ends", ends), ("axes", axes))]
-
-    def _interleaved_shape(self, sizes: Dims) -> ir.Value:
-        """Return the shape before cropping, computed at run time where several sizes are not known."""
-        form = self._form
-        channels = form.groups * form.channels
-        if sum(size is None for size in sizes) <= 1:
-            whole = [-1 if n is None else n * s for n, s in zip(sizes, form.strides, strict=True)]
-            return self._constant("shape", np.array([0, *whole, channels], np.int64))
-        order = [0, *range(2, len(sizes) + 2), 1]
-        factors = [1, *form.strides, 0]
-        terms = [0, *(axis.stride * axis.growth for axis in form.axes), channels]
-        shape = self._shape_step("Shape", self._node.inputs[0])
-        shape = self._shape_step("Gather", shape, order)
-        return self._shape_step("Add", self._shape_step("Mul", shape, factors), terms)
-
-    def _shape_step(self, op_type: str, value: ir.Value | None, constant: Sequence[int] = ()) -> ir.Value:
-        """Add a node that computes a shape from another and a constant."""
-        others = [self._constant("sizes", np.array(constant, np.int64))] if constant else []
-        made = self._add(_Step(op_type, [len(self._form.axes) + 2], others), value)
-        made.type = ir.TensorType(ir.DataType.INT64)
-        self.nodes[name_of(made.producer())] = NodePlan(Kind.FLOAT, because(ReasonCode.SHAPE_ARITHMETIC))
-        return made
-
-    def _constant(self, what: str, array: npt.NDArray[Any]) -> ir.Value:
-        name = self._names.take(f"{self.name}_{what}")
-        self.added.append(name)
-        return add_initializer(self._graph, name, array)
-
-    def _add(self, step: _Step, value: ir.Value | None) -> ir.Value:
-        name = self._names.take(f"{self.name}_{step.op_type}")
+    def add(step: _Step, previous: ir.Value | None, plan_entry: NodePlan) -> ir.Value:
+        step_name = names.take(f"{name}_{step.op_type}")
         output = ir.Value(
-            name=self._names.take(f"{name}_output"),
+            name=names.take(f"{step_name}_output"),
             type=ir.TensorType(ir.DataType.FLOAT),
             shape=ir.Shape(step.shape),
         )
-        self.added.append(name_of(output))
-        node = ir.node(step.op_type, _inputs(step, value), dict(step.attributes), outputs=[output], name=name)
-        self._graph.insert_before(self._node, [node])
-        self.nodes[name] = self._planned(step)
+        attributes = dict(step.attributes)
+        new = ir.node(step.op_type, step.inputs(previous), attributes, outputs=[output], name=step_name)
+        graph.insert_before(node, [new])
+        nodes[step_name] = plan_entry
         return output
 
-    def _planned(self, step: _Step) -> NodePlan:
-        """Return the entry of a node; the Conv's constants have parameters of their own."""
-        if step.op_type != "Conv":
-            return NodePlan(Kind.PASS_THROUGH if self._result is not None else Kind.FLOAT)
-        data = {index: params for index, params in self._entry.inputs.items() if index == 0}
-        return replace(self._entry, inputs=data, implementation="")
+    # 1. The Conv, its weight and bias repeated for each phase.
+    operands: list[ir.Value | None] = [data]
+    for index, value in enumerate(node.inputs[1:3], start=1):
+        if value is None or constant_shape(value) is None:
+            operands.append(value)
+            continue
+        assert value.const_value is not None
+        array = value.const_value.numpy()
+        params = plan.params_read(name, index, name_of(value))
+        if index == 1:
+            operand = constant("weight", form.weight(array))
+        else:
+            operand = constant("bias", form.per_phase(array))
+        if params is not None:
+            tensors[name_of(operand)] = _params_per_phase(form, params)
+        operands.append(operand)
+    shape = [None] * rank if data.shape is None else [d if isinstance(d, int) else None for d in data.shape]
+    batch, sizes = shape[0], shape[2:]
+    sizes = [None if n is None else n + axis.growth for n, axis in zip(sizes, form.axes, strict=True)]
+    conv: Mapping[str, Sequence[int] | int] = {
+        "kernel_shape": form.kernel,
+        "pads": form.pads,
+        "group": form.groups,
+    }
+    steps = [_Step("Conv", [batch, channels * form.phases, *sizes], operands, conv)]
+    if form.phases > 1 or form.crops:
+        # 2. The shape that the phases are interleaved to, computed at run time where several
+        # sizes are unknown.
+        if sizes.count(None) <= 1:
+            whole = [-1 if n is None else n * s for n, s in zip(sizes, form.strides, strict=True)]
+            interleaved = constant("shape", np.array([0, *whole, channels], np.int64))
+        else:
+            interleaved = data
+            for op_type, numbers in (
+                ("Shape", []),
+                ("Gather", [0, *range(2, rank), 1]),
+                ("Mul", [1, *form.strides, 0]),
+                ("Add", [0, *(axis.stride * axis.growth for axis in form.axes), channels]),
+            ):
+                others = [constant("sizes", np.array(numbers, np.int64))] if numbers else []
+                reason = because(ReasonCode.SHAPE_ARITHMETIC)
+                interleaved = add(_Step(op_type, [rank], others), interleaved, NodePlan(Kind.FLOAT, reason))
+                interleaved.type = ir.TensorType(ir.DataType.INT64)
+        # 3. Channels last; each phase behind its axis.
+        channels_last = {"perm": [0, *range(2, rank), 1]}
+        steps.append(_Step("Transpose", [batch, *sizes, channels * form.phases], (), channels_last))
+        if form.groups > 1 or len(form.axes) > 1:
+            split, perm = _phases_beside_sizes(form)
+            before = [batch, *sizes, *split]
+            split_shape = constant("split", np.array([0] * (rank - 1) + split, np.int64))
+            steps.append(_Step("Reshape", before, [split_shape]))
+            steps.append(_Step("Transpose", [before[axis] for axis in perm], (), {"perm": perm}))
+        sizes = [None if n is None else n * s for n, s in zip(sizes, form.strides, strict=True)]
+        steps.append(_Step("Reshape", [batch, *sizes, channels], [interleaved]))
+        # 4. The sizes of the result; channels first.
+        if form.crops:
+            crops = [axis.crop for axis in form.axes]
+            sizes = [None if n is None else n - sum(crop) for n, crop in zip(sizes, crops, strict=True)]
+            bounds = [
+                constant("starts", np.array([start for start, _ in crops], np.int64)),
+                constant("ends", np.array([-end if end else SLICE_TO_END for _, end in crops], np.int64)),
+                constant("axes", np.arange(1, rank - 1, dtype=np.int64)),
+            ]
+            steps.append(_Step("Slice", [batch, *sizes, channels], bounds))
+        channels_first = {"perm": [0, rank - 1, *range(1, rank - 1)]}
+        steps.append(_Step("Transpose", [batch, channels, *sizes], (), channels_first))
+
+    value = None
+    for step in steps[:-1]:
+        value = add(step, value, planned(step))
+        if result is not None:
+            tensors[name_of(value)] = result
+    become(node, steps[-1].op_type, steps[-1].inputs(value), steps[-1].attributes)
+    nodes[name] = planned(steps[-1])
+    return tensors, nodes
 
 
-def _inputs(step: _Step, value: ir.Value | None) -> list[ir.Value | None]:
-    return [*([] if value is None else [value]), *step.others]
+def _phases_beside_sizes(form: SubPixel) -> tuple[list[int], list[int]]:
+    """Return how the Conv's channels are split, and the permutation that puts each phase behind its axis.
+
+    Runs of elements that are moved together are as long as can be.
+    """
+    count = len(form.axes)
+    if form.groups > 1:
+        split = [form.groups, *form.strides, form.channels]
+        order = [count + 1, 2 * count + 2]
+    else:  # the last phase and the channels are side by side before and after
+        split = [*form.strides[:-1], form.strides[-1] * form.channels]
+        order = []
+    phases = range(count + 1 + len(order) // 2, 2 * count + 1 + len(order) // 2)
+    interleaved = (axis for pair in zip(range(1, count + 1), phases, strict=True) for axis in pair)
+    return split, [0, *interleaved, *order]
 
 
-def _per_phase(form: SubPixel, params: QuantParams) -> QuantParams:
+def _params_per_phase(form: SubPixel, params: QuantParams) -> QuantParams:
     """Return the parameters of a weight or bias of the Conv."""
     if params.axis is None:
         return params
-    channels = form.groups * form.channels
-    repeats = channels // len(params.scale)  # a weight of several groups has its channels anew in each
+    repeats = form.groups * form.channels // len(params.scale)  # each group of a weight has its channels anew
     scale = form.per_phase(np.tile(params.scale, repeats))
     zero_point = form.per_phase(np.tile(params.zero_point, repeats))
     return QuantParams(scale, zero_point, params.qtype, 0, params.block_size)
-
-
-def _dims(shape: ir.Shape) -> list[int | None]:
-    return [dim if isinstance(dim, int) else None for dim in shape]
-
-
-def _given(value: ir.Value | None) -> ir.Value:
-    assert value is not None
-    return value

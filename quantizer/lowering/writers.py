@@ -15,13 +15,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..costs.spellings import MAX_EXPONENT
-from ..model.graph import name_of, subgraphs
+from ..model.graph import constant_of, name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
 from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
-from .emitter import Emitter, become, constant_array, integer_type, new_value
+from .emitter import Emitter, become, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
 """The first opset in which ReduceMax reads its axes as a tensor."""
@@ -79,7 +79,7 @@ def between_conversions(task: Task, *, folded: bool = False) -> bool:
         params = task.params(index) if index in data else None
         if params is None:
             form = emitter.floating(value, node)
-        elif folded and constant_array(value) is not None:
+        elif folded and constant_of(value) is not None:
             form = emitter.folded(value, params, node)
         else:
             form = emitter.dequantized(value, params, node)
@@ -185,7 +185,7 @@ def weight_only(task: Task) -> bool:
         params = task.params(index)
         if value is None or params is None:
             continue
-        if constant_array(value) is not None or task.emitter.stored(value) == params:
+        if constant_of(value) is not None or task.emitter.stored(value) == params:
             task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
     return float_node(task)
 
@@ -197,7 +197,7 @@ def folded_weight(task: Task) -> bool:
     """
     for index, value in enumerate(task.node.inputs):
         params = task.params(index)
-        if value is not None and params is not None and constant_array(value) is not None:
+        if value is not None and params is not None and constant_of(value) is not None:
             task.node.replace_input_with(index, task.emitter.folded(value, params, task.node))
     return float_node(task)
 
@@ -349,7 +349,7 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
         return together and task.tensors.get(task.emitter.name(value)) is None
 
     nodes, sources = nodes_between(
-        task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
+        task.node.outputs[0], is_part, lambda value: constant_of(value) is not None
     )
     reads = {
         replace(task, node=node, entry=task.entries[name_of(node)]).params(index)
@@ -384,6 +384,6 @@ def data_inputs(task: Task) -> Sequence[int]:
     """
     if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)
-        return [index for index, v in values if v is not None and constant_array(v) is None]
+        return [index for index, v in values if v is not None and constant_of(v) is None]
     one = task.entry.kind is Kind.PASS_THROUGH or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))

@@ -19,10 +19,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ...model.editing import free_name
-from ...model.graph import name_of, output_name, subgraphs
+from ...model.graph import constant_of, name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ..emitter import Emitter, become, constant_array, integer_type
+from ..emitter import Emitter, become, integer_type
 from ..lower import (
     WIDE_OPSET,
     checked_opset,
@@ -239,7 +239,7 @@ def _copied(
     """Return the copy of a tensor of the model inside the function."""
     if (value, None) in draft.values:
         return draft.values[value, None]
-    constant, home = constant_array(value), emitter.stored(value)
+    constant, home = constant_of(value), emitter.stored(value)
     key = (value, params if constant is not None else None)
     if key in draft.values:
         return draft.values[key]
