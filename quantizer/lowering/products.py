@@ -29,107 +29,24 @@ from ..numerics.affine import INT32, QuantParams
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel
 from .emitter import Emitter, become, new_value
-from .writers import Task, between_conversions
+from .writers import Task
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A quantized tensor and its zero point: a tensor of the same type without dimensions, None for 0."""
+class Factor:
+    """A quantized tensor that is multiplied, and its zero point: a scalar of the same type, None for 0."""
 
     quantized: ir.Value
     zero_point: ir.Value | None
 
 
-Sums = Callable[[Task, Operand, Operand, ir.Value | None], ir.Value]
+WriteSums = Callable[[Task, Factor, Factor, ir.Value | None], ir.Value]
 """Adds the nodes that compute the sums: task, data, weight, int32 bias -> sums, int32 or float32."""
 
 
-def static_product(task: Task, sums: Sums) -> bool:
-    """Write a product with static parameters; between conversions where it does not fit."""
-    if not fits(task):
-        return between_conversions(task)
-    node, emitter = task.node, task.emitter
-    data, weight, result = task.params(0), task.params(1), task.result()
-    assert data is not None
-    assert weight is not None
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    bias_params = task.params(2) if bias is not None else None
-    quantized_bias = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
-    made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), quantized_bias)
-    scale = product_scale(data, weight)
-    if result is not None:
-        scale = scale / result.scale_array
-    name = emitter.name(node.outputs[0])
-    multiplier = emitter.constant(f"{name}_multiplier", _beside_result(task, scale))
-    become(node, "Mul", [as_float(emitter, made, node), multiplier])
-    if result is not None:
-        unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
-        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
-    return False
-
-
-def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
-    """Write a product whose data has dynamic quantization parameters; the result is float.
-
-    Raises:
-        PlanError: the node is not a product of data and a weight in 8 bits.
-    """
-    node, emitter = task.node, task.emitter
-    layout = product_layout(node)
-    weight = None if layout is None else task.params(layout.index)
-    if weight is None or not _weight_fits(task, weight):
-        raise task.error(
-            "dynamic parameters are for Conv, ConvTranspose, Gemm (alpha = beta = 1) and MatMul with a "
-            "weight of 8 bits; plan this node otherwise"
-        )
-    value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
-    assert value is not None
-    data = emitter.dynamic(value, node)
-    if layout is not None and layout.kernel is Kernel.SCATTERS:
-        sums = float_sums
-    made = (sums or integer_sums)(
-        task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
-    )
-    name, output = emitter.name(node.outputs[0]), node.outputs[0]
-    weight_scale = emitter.constant(f"{name}_weight_scale", _beside_result(task, weight.scale_array))
-    multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
-    emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
-    unscaled_sums = as_float(emitter, made, node)
-    if bias is None:
-        become(node, "Mul", [unscaled_sums, multiplier])
-        return False
-    scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
-    emitter.add("Mul", [unscaled_sums, multiplier], scaled, node)
-    become(node, "Add", [scaled, _spread_bias(task, emitter.floating(bias, node))])
-    return False
-
-
-def fits(task: Task) -> bool:
-    """Whether every scale of a product can be taken out of its sums, and all is quantized to 8 bits."""
-    node = task.node
-    if product_layout(node) is None:
-        return False
-    data, weight, result = task.params(0), task.params(1), task.result()
-    if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
-        return False
-    if not _weight_fits(task, weight) or (result is not None and result.axis is not None):
-        return False
-    if len(node.inputs) < 3 or node.inputs[2] is None:
-        return True
-    bias = task.params(2)
-    if bias is None or bias.qtype != INT32 or bias.zero_point.any():
-        return False
-    return bool(np.array_equal(bias.scale_array.reshape(-1), product_scale(data, weight).reshape(-1)))
-
-
-def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
-    """Return scale(x) * scale(w), rounded to float32: the scale of the sums, and of the bias."""
-    return np.asarray(data.scale_array * weight.scale_array, np.float32)
-
-
-def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+def integer_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) -> ir.Value:
     """Write the sums with ConvInteger or MatMulInteger, and the bias with an Add of int32."""
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
@@ -143,61 +60,117 @@ def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | No
     while inputs[-1] is None:
         inputs.pop()
     output, name = node.outputs[0], emitter.name(node.outputs[0])
-    made = new_value(f"{name}_sums", ir.DataType.INT32, output)
+    sums = new_value(f"{name}_sums", ir.DataType.INT32, output)
     if layout.kernel is Kernel.GATHERS:
-        emitter.add("ConvInteger", inputs, made, node, dict(node.attributes))
+        emitter.add("ConvInteger", inputs, sums, node, dict(node.attributes))
     else:
-        emitter.add("MatMulInteger", inputs, made, node)
+        emitter.add("MatMulInteger", inputs, sums, node)
     if bias is None:
-        return made
+        return sums
     biased = new_value(f"{name}_biased", ir.DataType.INT32, output)
-    return emitter.add("Add", [made, _spread_bias(task, bias)], biased, node)
+    return emitter.add("Add", [sums, _spread_bias(task, bias)], biased, node)
 
 
-def float_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+def float_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) -> ir.Value:
     """Write the sums with the float operator on quantized values without their zero points.
 
     Sums are exact as long as none exceeds 2 ** 24, whatever the order of adding.
     """
     node, emitter = task.node, task.emitter
-    inputs = [_centred(emitter, data, node), _centred(emitter, weight, node)]
+    inputs = []
+    for factor in (data, weight):
+        values, zero_point = as_float(emitter, factor.quantized, node), factor.zero_point
+        if zero_point is not None:
+            constant = constant_of(zero_point)
+            if constant is None:
+                subtrahend = as_float(emitter, zero_point, node)
+            else:
+                subtrahend = emitter.constant(f"{zero_point.name}_float", constant.astype(np.float32))
+            centred = new_value(f"{factor.quantized.name}_centred", ir.DataType.FLOAT, factor.quantized)
+            values = emitter.add("Sub", [values, subtrahend], centred, node)
+        inputs.append(values)
     if bias is not None:
         inputs.append(as_float(emitter, bias, node))
-    made = new_value(f"{emitter.name(node.outputs[0])}_sums", ir.DataType.FLOAT, node.outputs[0])
-    return emitter.add(node.op_type, inputs, made, node, dict(node.attributes))
+    sums = new_value(f"{emitter.name(node.outputs[0])}_sums", ir.DataType.FLOAT, node.outputs[0])
+    return emitter.add(node.op_type, inputs, sums, node, dict(node.attributes))
 
 
-def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
-    """Return the integers of a tensor as float32."""
-    if value.dtype == ir.DataType.FLOAT:
-        return value
-    cast = new_value(f"{value.name}_float", ir.DataType.FLOAT, value)
-    return emitter.add("Cast", [value], cast, before, {"to": int(ir.DataType.FLOAT)})
+def static_product(task: Task, write_sums: WriteSums) -> bool:
+    """Write a product with static parameters, of which `is_integer_product` holds."""
+    node, emitter = task.node, task.emitter
+    data, weight, result = task.params(0), task.params(1), task.result()
+    assert data is not None
+    assert weight is not None
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    bias_params = task.params(2) if bias is not None else None
+    quantized_bias = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
+    sums = write_sums(task, _factor(task, 0, data), _factor(task, 1, weight), quantized_bias)
+    scale = product_scale(data, weight)
+    if result is not None:
+        scale = scale / result.scale_array
+    name = emitter.name(node.outputs[0])
+    multiplier = emitter.constant(f"{name}_multiplier", _beside_result(task, scale))
+    become(node, "Mul", [as_float(emitter, sums, node), multiplier])
+    if result is not None:
+        unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
+        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
+    return False
 
 
-def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
-    values = as_float(emitter, operand.quantized, before)
-    if operand.zero_point is None:
-        return values
-    constant = constant_of(operand.zero_point)
-    if constant is None:
-        zero_point = as_float(emitter, operand.zero_point, before)
-    else:
-        zero_point = emitter.constant(f"{operand.zero_point.name}_float", constant.astype(np.float32))
-    centred = new_value(f"{operand.quantized.name}_centred", ir.DataType.FLOAT, operand.quantized)
-    return emitter.add("Sub", [values, zero_point], centred, before)
+def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
+    """Write a product whose data has dynamic quantization parameters; the result is float.
 
-
-def _operand(task: Task, index: int, params: QuantParams) -> Operand:
-    value = task.node.inputs[index]
+    Raises:
+        PlanError: the node is not a product of data and a weight in 8 bits.
+    """
+    node, emitter = task.node, task.emitter
+    layout = product_layout(node)
+    weight = None if layout is None else task.params(layout.index)
+    if layout is None or weight is None or not _is_integer_weight(task, weight):
+        raise task.error(
+            "dynamic parameters are for Conv, ConvTranspose, Gemm (alpha = beta = 1) and MatMul with a "
+            "weight of 8 bits; plan this node otherwise"
+        )
+    value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
-    quantized = task.emitter.quantized(value, params, task.node)
-    if not params.zero_point.any():
-        return Operand(quantized, None)
-    return Operand(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
+    data = emitter.dynamic(value, node)
+    if layout.kernel is Kernel.SCATTERS:  # ConvTranspose
+        write_sums = float_sums
+    sums = write_sums(task, Factor(data.quantized, data.zero_point), _factor(task, 1, weight), None)
+    name, output = emitter.name(node.outputs[0]), node.outputs[0]
+    weight_scale = emitter.constant(f"{name}_weight_scale", _beside_result(task, weight.scale_array))
+    multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
+    emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
+    unscaled_sums = as_float(emitter, sums, node)
+    if bias is None:
+        become(node, "Mul", [unscaled_sums, multiplier])
+        return False
+    scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
+    emitter.add("Mul", [unscaled_sums, multiplier], scaled, node)
+    become(node, "Add", [scaled, _spread_bias(task, emitter.floating(bias, node))])
+    return False
 
 
-def _weight_fits(task: Task, weight: QuantParams) -> bool:
+def is_integer_product(task: Task) -> bool:
+    """Return whether all is quantized to 8 bits, and every scale can be taken out of the sums."""
+    node = task.node
+    if product_layout(node) is None:
+        return False
+    data, weight, result = task.params(0), task.params(1), task.result()
+    if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
+        return False
+    if not _is_integer_weight(task, weight) or (result is not None and result.axis is not None):
+        return False
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return True
+    bias = task.params(2)
+    if bias is None or bias.qtype != INT32 or bias.zero_point.any():
+        return False
+    return bool(np.array_equal(bias.scale_array.reshape(-1), product_scale(data, weight).reshape(-1)))
+
+
+def _is_integer_weight(task: Task, weight: QuantParams) -> bool:
+    """Return whether the weight has 8 bits, and one scale or one for each output channel."""
     node, value = task.node, task.node.inputs[1]
     if any(node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
         return False
@@ -209,6 +182,28 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
         return False
     layout = product_layout(node)
     return layout is not None and weight.axis == layout.axis(node, len(value.shape))
+
+
+def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
+    """Return scale(x) * scale(w), rounded to float32: the scale of the sums, and of the bias."""
+    return np.asarray(data.scale_array * weight.scale_array, np.float32)
+
+
+def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
+    """Return the integers of a tensor as float32."""
+    if value.dtype == ir.DataType.FLOAT:
+        return value
+    cast = new_value(f"{value.name}_float", ir.DataType.FLOAT, value)
+    return emitter.add("Cast", [value], cast, before, {"to": int(ir.DataType.FLOAT)})
+
+
+def _factor(task: Task, index: int, params: QuantParams) -> Factor:
+    value = task.node.inputs[index]
+    assert value is not None
+    quantized = task.emitter.quantized(value, params, task.node)
+    if not params.zero_point.any():
+        return Factor(quantized, None)
+    return Factor(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
 
 
 def _beside_result(task: Task, numbers: Floats) -> Floats:
@@ -243,5 +238,5 @@ def _transposed(task: Task, quantized: ir.Value, attribute: str) -> ir.Value:
     array, name = constant_of(quantized), f"{quantized.name}_transposed"
     if array is not None:
         return task.emitter.constant(name, np.ascontiguousarray(array.T))
-    made = ir.Value(name=name, type=quantized.type)
-    return task.emitter.add("Transpose", [quantized], made, task.node, {"perm": [1, 0]})
+    transposed = ir.Value(name=name, type=quantized.type)
+    return task.emitter.add("Transpose", [quantized], transposed, task.node, {"perm": [1, 0]})

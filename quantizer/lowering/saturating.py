@@ -32,9 +32,9 @@ class Operand:
     """A quantized tensor and how it is read.
 
     Attributes:
-        name: for what is made of it.
+        name: of the tensor, from which those of the nodes that read it are formed.
         quantized: the tensor.
-        params: as the reader takes it, which may be another scale or zero point than it was made with.
+        params: in which it is read: scale or zero point may differ from those of its quantization.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Operand:
 
 
 Binary = Callable[[Task, str, tuple[Operand, Operand], QuantParams, str], Operand]
-"""Writes Add or Mul for a task, given the operator, what it reads, parameters and name of the result."""
+"""Writes Add or Mul: task, operator, operands, parameters and name of the result -> the result."""
 
 
 def between_conversions_binary(
@@ -91,23 +91,32 @@ def hard_function(
         raise task.error("needs parameters of input and output; add them, or make the node float")
     name, data = task.emitter.name(node.outputs[0]), _input(task)
     if node.op_type == "HardSwish":
-        gate = _line(task, (GATE_ALPHA, GATE_BETA), binary, gate_params(source.qtype), f"{name}_gate")
+        gate = _linear(
+            task,
+            GATE_ALPHA,
+            GATE_BETA,
+            binary=binary,
+            result=gate_params(source.qtype),
+            name=f"{name}_gate",
+        )
         written = binary(task, "Mul", (data, gate), result, name)
     else:
         alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
         if alpha <= 0.0 or not saturates_to_unit(result):
             return otherwise(task)
-        written = _line(task, (alpha, beta), binary, result, name)
+        written = _linear(task, alpha, beta, binary=binary, result=result, name=name)
     task.emitter.store(node.outputs[0], written.quantized, result)
     return True
 
 
-def _line(task: Task, line: tuple[float, float], binary: Binary, result: QuantParams, name: str) -> Operand:
+def _linear(
+    task: Task, alpha: float, beta: float, *, binary: Binary, result: QuantParams, name: str
+) -> Operand:
     """Write alpha x + beta."""
-    (alpha, beta), data = line, _input(task)
+    data = _input(task)
     scale = np.array([data.params.tensor_scale * alpha], np.float32)
     scaled = Operand(f"{data.name}_scaled", data.quantized, replace(data.params, scale=scale))
-    return binary(task, "Add", (scaled, _number(task, beta, data.params)), result, name)
+    return binary(task, "Add", (scaled, _constant(task, beta, data.params)), result, name)
 
 
 def prelu(
@@ -122,20 +131,20 @@ def prelu(
     """
     node, emitter, result = task.node, task.emitter, task.result()
     source, slope, value = task.params(0), task.params(1), node.inputs[1]
-    found = None if source is None or slope is None else correction_of(source, slope)
-    if found is None or value is None or source is None or slope is None or result is None:
+    correction = None if source is None or slope is None else correction_of(source, slope)
+    if correction is None or value is None or source is None or slope is None or result is None:
         return otherwise(task)
     name, data = emitter.name(node.outputs[0]), _input(task)
     less_one = Operand(
-        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), found.less_one
+        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), correction.less_one
     )
     negative = data
-    if not found.one_sign:
+    if not correction.one_sign:
         below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
-        one = _number(task, 1.0, source)
+        one = _constant(task, 1.0, source)
         negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
-    correction = binary(task, "Mul", (negative, less_one), found.params, f"{name}_correction")
-    emitter.store(node.outputs[0], binary(task, "Add", (data, correction), result, name).quantized, result)
+    added = binary(task, "Mul", (negative, less_one), correction.params, f"{name}_correction")
+    emitter.store(node.outputs[0], binary(task, "Add", (data, added), result, name).quantized, result)
     return True
 
 
@@ -148,8 +157,8 @@ def _input(task: Task) -> Operand:
     return Operand(name, task.emitter.quantized(value, params, task.node), params)
 
 
-def _number(task: Task, number: float, like: QuantParams) -> Operand:
-    """Return a constant that has a scale of its own, so that it is exact to float32."""
+def _constant(task: Task, number: float, like: QuantParams) -> Operand:
+    """Return a constant in the type of `like`, with a scale of its own, so that it is exact to float32."""
     step = float(np.float32(abs(number))) or 1.0
     params = QuantParams((step,), (like.qtype.low + 1,), like.qtype)
     name = f"{task.emitter.name(task.node.outputs[0])}_number"

@@ -28,7 +28,7 @@ from ..emitter import Emitter
 from ..lower import write
 from ..lowered import Lowered
 from ..pass_through import direct, direct_or_cast
-from ..products import dynamic_product, fits, integer_sums, static_product
+from ..products import dynamic_product, integer_sums, is_integer_product, static_product
 from ..saturating import hard_function, prelu
 from ..writers import (
     Task,
@@ -46,7 +46,7 @@ from ..writers import (
 def _integer(task: Task) -> bool:
     if task.node.op_type == "ConvTranspose":
         return between_conversions(task)
-    return static_product(task, integer_sums) if fits(task) else direct(task)
+    return static_product(task, integer_sums) if is_integer_product(task) else direct(task)
 
 
 WRITERS: Writers = {

@@ -26,7 +26,7 @@ from ..emitter import Dynamic, Emitter, integer_type, new_value
 from ..lower import write
 from ..lowered import Lowered
 from ..pass_through import direct
-from ..products import dynamic_product, fits, float_sums, static_product
+from ..products import dynamic_product, float_sums, is_integer_product, static_product
 from ..writers import Task, Writers
 from .integer import WRITERS as INTEGER_WRITERS
 
@@ -82,13 +82,13 @@ class PrimitiveEmitter(Emitter):
 
 
 def _integer(task: Task) -> bool:
-    return static_product(task, float_sums) if fits(task) else direct(task)
+    return static_product(task, float_sums) if is_integer_product(task) else direct(task)
 
 
 WRITERS: Writers = {
     **INTEGER_WRITERS,
     (Kind.QUANTIZED, ""): _integer,
-    (Kind.DYNAMIC, ""): partial(dynamic_product, sums=float_sums),
+    (Kind.DYNAMIC, ""): partial(dynamic_product, write_sums=float_sums),
 }
 """Every way to write a node, by kind and implementation."""
 

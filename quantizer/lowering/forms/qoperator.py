@@ -25,7 +25,7 @@ from ..lower import write
 from ..lowered import Lowered
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, direct
-from ..products import dynamic_product, fits
+from ..products import dynamic_product, is_integer_product
 from ..saturating import hard_function, prelu, qlinear_binary
 from ..writers import (
     Task,
@@ -155,7 +155,7 @@ def _takes(task: Task, counterpart: QLinear) -> bool:
         return False
     if product_layout(node) is not None:
         weight = given.pop(1)
-        if not fits(task) or weight.qtype not in (INT7, INT8, given[0].qtype):
+        if not is_integer_product(task) or weight.qtype not in (INT7, INT8, given[0].qtype):
             return False
         if node.op_type == "Conv" and result is None:
             return False
