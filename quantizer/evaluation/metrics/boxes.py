@@ -28,7 +28,7 @@ class Boxes:
     scores: Floats
     crowd: npt.NDArray[np.bool_]
 
-    def picked(self, which: npt.NDArray[np.generic]) -> Boxes:
+    def subset(self, which: npt.NDArray[np.generic]) -> Boxes:
         """Return some of the boxes, by a mask or by their places."""
         return Boxes(self.corners[which], self.classes[which], self.scores[which], self.crowd[which])
 
@@ -49,7 +49,7 @@ def overlaps(some: Floats, others: Floats) -> Floats:
     return np.asarray(shared / np.maximum(sizes[0] + sizes[1] - shared, 1e-12), np.float64)
 
 
-def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
+def non_max_suppression(boxes: Boxes, limit: float, most: int) -> Boxes:
     """Return the boxes that no better one of their class overlaps by more than the limit, best first.
 
     Greedy, as onnx's NonMaxSuppression and OpenCV do it.
@@ -60,7 +60,7 @@ def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
         most: boxes that are returned at most, of all classes together.
     """
     order = np.argsort(-boxes.scores, kind="stable")
-    ranked = boxes.picked(order)
+    ranked = boxes.subset(order)
     kept: list[int] = []
     left = np.arange(len(order))
     while left.size and len(kept) < most:
@@ -68,7 +68,7 @@ def suppressed(boxes: Boxes, limit: float, most: int) -> Boxes:
         kept.append(int(best))
         covered = overlaps(ranked.corners[best : best + 1], ranked.corners[others])[0] > limit
         left = others[~(covered & (ranked.classes[others] == ranked.classes[best]))]
-    return ranked.picked(np.array(kept, np.int64))
+    return ranked.subset(np.array(kept, np.int64))
 
 
 def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
@@ -93,7 +93,7 @@ def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
 
 def in_crowds(detected: Boxes, true: Boxes, min_share: float) -> npt.NDArray[np.bool_]:
     """Return which boxes lie in a crowd of their class, by the share of the box that is in it."""
-    crowd = true.picked(true.crowd)
+    crowd = true.subset(true.crowd)
     if not len(crowd.scores):
         return np.zeros(len(detected.scores), np.bool_)
     a, b = detected.corners[:, None, :], crowd.corners[None, :, :]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compare import ClassAxis, class_axes, class_count, classes_of, is_float
-from .metric import Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .metric import Metric, MetricSource, Outputs, mean_of
 from .score_shift import Rows, confidences, shift_of_rows
 from .truth import Place, load_labels
 
@@ -20,7 +20,7 @@ def top_k(source: MetricSource) -> Metric:
         ConfigError: no labels, or no such class axis. DataError: the labels cannot be read. ModelError, when
             it is used: the output has no classes.
     """
-    labels = load_labels(source.labels or required(source))
+    labels = load_labels(source.labels or source.required_truth())
     output, k = source.output_name, source.metric.number
     axis = class_axes(source.model, output, source.class_axis)[output]
     where = f"output '{output}'"
@@ -36,15 +36,13 @@ def top_k(source: MetricSource) -> Metric:
             return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes, None)
         return rows
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title} of output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title} of output '{output}'",
+        reading=f"{output} {source.class_axis}",
         truth=truth,
         scored=scored,
         figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
-        digest=digest_of(source, f"{output} {source.class_axis}"),
         shift=shift_of_rows,
     )
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
 from .detector_outputs import head_of
-from .metric import Figures, Metric, MetricSource, Outputs, digest_of, of_sums
+from .metric import Figures, Metric, MetricSource, Outputs, of_sums
 from .score_shift import Answers, ScoreShift, score_shift
 from .true_boxes import true_boxes
 from .truth import Place
@@ -45,7 +45,7 @@ def f1(source: MetricSource) -> Metric:
     def figures(pictures: Sequence[Pair]) -> Figures:
         counts = []
         for true, detected in pictures:
-            boxes = detected.picked(~in_crowds(detected, true, min_iou))
+            boxes = detected.subset(~in_crowds(detected, true, min_iou))
             right = int((matches(boxes, true, min_iou) >= 0).sum())
             counts.append((right, len(boxes.scores), int((~true.crowd).sum())))
         return of_sums(np.array(counts, np.float64), figure)
@@ -73,13 +73,13 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         float_boxes = head.boxes(floats)
         if file is None:
-            return [boxes.picked(boxes.scores >= MIN_TRUTH_SCORE) for boxes in float_boxes], 0
+            return [boxes.subset(boxes.scores >= MIN_TRUTH_SCORE) for boxes in float_boxes], 0
         pictures = len(float_boxes)
         if head.form in ("rows7", "ssd-output"):  # rows of boxes name only pictures with a box
             pictures = max(1, pictures)
-        true = file.of(place, pictures)
+        true = file.of_sample(place, pictures)
         if head.classes:
-            true = [boxes.picked(np.isin(boxes.classes, head.classes)) for boxes in true]
+            true = [boxes.subset(np.isin(boxes.classes, head.classes)) for boxes in true]
         if head.agnostic:
             true = [replace(boxes, classes=np.zeros_like(boxes.classes)) for boxes in true]
         return true, pictures
@@ -95,7 +95,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 
     def figures_of(kept: Sequence[Sequence[Pair]]) -> Figures:
         pairs = [pair for pairs in kept for pair in pairs]
-        return figures([(true, boxes.picked(boxes.scores >= head.confidence)) for true, boxes in pairs])
+        return figures([(true, boxes.subset(boxes.scores >= head.confidence)) for true, boxes in pairs])
 
     def shift(floats: Sequence[Any], quantized: Sequence[Any]) -> ScoreShift | None:
         a, b = (answers([pair for pairs in kept for pair in pairs]) for kept in (floats, quantized))
@@ -104,16 +104,14 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 
     metric = source.metric
     assumed = f"the boxes of the float model with a score of {MIN_TRUTH_SCORE:g} or more are the truth"
-    return Metric(
-        name=metric.text,
-        title=metric.title + (", all classes as one" if head.agnostic else ""),
-        kind=metric.kind,
+    return source.opened_metric(
+        metric.title + (", all classes as one" if head.agnostic else ""),
+        reading=repr(head),
         truth=truth,
         scored=scored,
         figures=figures_of,
-        finish=(lambda rows, cut: None) if file is None else file.check,
-        digest=digest_of(source, repr(head)),
-        assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.note}"),
+        finish=None if file is None else file.check_rows,
+        assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
         shift=shift,
     )
 
@@ -127,7 +125,7 @@ def answers(pictures: Sequence[Pair]) -> Answers:
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
     unit, scores, item, wanted, boxes_before = [], [], [], [], 0
     for picture, (true, detected) in enumerate(pictures):
-        boxes = detected.picked(~in_crowds(detected, true, 0.5) & np.isin(detected.classes, labelled))
+        boxes = detected.subset(~in_crowds(detected, true, 0.5) & np.isin(detected.classes, labelled))
         matched = matches(boxes, true, 0.5)
         unit.append(np.full(len(matched), picture, np.int64))
         scores.append(boxes.scores)

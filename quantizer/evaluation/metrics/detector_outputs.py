@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, ModelError
-from .boxes import Boxes, boxes_of, suppressed
+from .boxes import Boxes, boxes_of, non_max_suppression
 from .metric import MetricSource, Outputs
 
 Array = npt.NDArray[Any]
@@ -69,11 +69,11 @@ class Head:
         likely = (boxes.scores >= self.confidence) & np.isfinite(boxes.corners).all(axis=1)
         if self.classes:
             likely &= np.isin(boxes.classes, self.classes)
-        boxes = boxes.picked(likely)
-        boxes = boxes.picked(np.argsort(-boxes.scores, kind="stable")[:MAX_CANDIDATES])
+        boxes = boxes.subset(likely)
+        boxes = boxes.subset(np.argsort(-boxes.scores, kind="stable")[:MAX_CANDIDATES])
         if self.agnostic:
             boxes = boxes_of(boxes.corners, np.zeros_like(boxes.classes), boxes.scores)
-        return suppressed(boxes, self.nms if before_nms else 2.0, self.most)  # no IoU is above 1
+        return non_max_suppression(boxes, self.nms if before_nms else 2.0, self.most)  # no IoU is above 1
 
     def pixels(self, values: Array) -> npt.NDArray[np.float64]:
         """Return boxes [boxes, 4] as corners in pixels."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .metric import Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .metric import Floats, Metric, MetricSource, Outputs, mean_of
 from .truth import Place, array_truth, read_npy, read_picture
 
 MAX_DECIBELS = 100.0
@@ -71,7 +71,7 @@ def _blurred(picture: Picture) -> Picture:
 
 
 def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], float]) -> Metric:
-    file, output = required(source), source.output_name
+    file, output = source.required_truth(), source.output_name
     pictures = array_truth(file, {".npy": read_npy, ".png": read_picture})
     peak = _peak(source)
 
@@ -82,9 +82,9 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
                 f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
                 "width]; choose another with --output"
             )
-        picture, used = pictures.of(place, shape[0])
+        picture, rows = pictures.of_sample(place, shape[0])
         scale = peak / np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1.0
-        return _as_shape(picture.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), used
+        return _as_shape(picture.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), rows
 
     def scored(true: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
         values = np.clip(outputs[output].astype(np.float64), 0.0, peak)
@@ -94,15 +94,13 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         return np.array([score(a, b, peak) for a, b in zip(true, values, strict=True)])
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title} of output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title} of output '{output}'",
+        reading=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),
         finish=pictures.check_rows,
-        digest=digest_of(source, output),
         assumed=(f"{source.metric.kind.name}: values of output '{output}' are taken as 0 to {peak:g}",),
     )
 

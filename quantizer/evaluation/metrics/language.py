@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.samples.text import usual_role
 from ....profiles.samples.values import Sample
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from .truth import Place
 
 POSITIONS_AT_ONCE = 64
@@ -55,14 +54,12 @@ def perplexity(source: MetricSource) -> Metric:
         # A model that knows nothing of the text gives every token the same probability.
         return np.array([begins, lost, len(truths), len(truths) * np.log(values.shape[-1])])
 
-    return Metric(
-        name=metric.text,
-        title=f"{metric.title} of output '{output}'",
-        kind=metric.kind,
+    return source.opened_metric(
+        f"{metric.title} of output '{output}'",
+        reading=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: _figures(kept, 1, output),
-        digest=digest_of(replace(source, truth=None, labels=None), output),
         at_random=lambda kept: _figures(kept, 3, output),
     )
 

@@ -164,36 +164,63 @@ class MetricSource:
         """The output that is scored."""
         return next(iter(self.first)) if self.output is None else self.output
 
+    def required_truth(self) -> str:
+        """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
+        if self.truth is None:
+            raise ConfigError(
+                f"metric '{self.metric.text}': needs the truth: {self.metric.kind.truth}; "
+                "give it with --labels (labels= in Python)"
+            )
+        return self.truth
 
-def required(source: MetricSource) -> str:
-    """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
-    if source.truth is None:
-        raise ConfigError(
-            f"metric '{source.metric.text}': needs the truth: {source.metric.kind.truth}; "
-            "give it with --labels (labels= in Python)"
+    def opened_metric(
+        self,
+        title: str,
+        *,
+        reading: str,
+        truth: Callable[[Place, Outputs], tuple[Any, int]],
+        scored: Callable[[Any, Outputs], Any],
+        figures: Callable[[Sequence[Any]], Figures],
+        finish: Callable[[int, bool], None] | None = None,
+        assumed: tuple[str, ...] = (),
+        at_random: Callable[[Sequence[Any]], Figures] | None = None,
+        shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None,
+    ) -> Metric:
+        """Return the metric that this source opens, with its name, kind and digest.
+
+        The digest is that of name, options and `reading`, and of the bytes of the truth (a file, a folder or
+        labels) where the metric reads one.
+
+        Args:
+            title: for people.
+            reading: how the metric reads the outputs.
+            truth, scored, figures, finish, assumed, at_random, shift: as in `Metric`; `finish` is None where
+                any number of rows fits.
+        """
+        named = self.metric
+        digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())
+        digest.update(reading.encode())
+        if named.kind.truth != "none" and self.labels is not None:
+            digest.update(self.labels.classes.tobytes())
+        if named.kind.truth != "none" and self.truth is not None:
+            path = Path(self.truth)
+            if is_data_yaml(self.truth):
+                files = [boxes for _, boxes in box_files(self.truth).values() if boxes.is_file()]
+            else:
+                files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+            for file in sorted(files):
+                digest.update(file.name.encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return Metric(
+            name=named.text,
+            title=title,
+            kind=named.kind,
+            truth=truth,
+            scored=scored,
+            figures=figures,
+            finish=finish or (lambda rows, cut: None),
+            digest=digest.hexdigest()[:16],
+            assumed=assumed,
+            at_random=at_random,
+            shift=shift,
         )
-    return source.truth
-
-
-def digest_of(source: MetricSource, reading: str = "") -> str:
-    """Return a digest of a metric: name, options, and the bytes of its truth: a file, a folder or labels.
-
-    Args:
-        source: what the metric was opened with.
-        reading: how it reads the outputs, which is part of the digest.
-    """
-    metric = source.metric
-    digest = hashlib.sha256(repr((metric.kind.name, metric.number, sorted(metric.options.items()))).encode())
-    digest.update(reading.encode())
-    if source.labels is not None:
-        digest.update(source.labels.classes.tobytes())
-    if source.truth is not None:
-        path = Path(source.truth)
-        if is_data_yaml(source.truth):
-            files = [boxes for _, boxes in box_files(source.truth).values() if boxes.is_file()]
-        else:
-            files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-        for file in sorted(files):
-            digest.update(file.name.encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]

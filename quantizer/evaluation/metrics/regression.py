@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, ModelError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums, required
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from .truth import Place, array_truth, read_npy
 
 
@@ -36,19 +36,18 @@ def r2(source: MetricSource) -> Metric:
 
 
 def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
-    file, output = required(source), source.output_name
+    file, output = source.required_truth(), source.output_name
     values = array_truth(file, {".npy": read_npy, ".csv": read_table, ".txt": read_table})
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         shape = floats[output].shape
-        rows = shape[0] if shape else 1
-        true, used = values.of(place, rows)
+        true, rows = values.of_sample(place, shape[0] if shape else 1)
         if true.size != floats[output].size:
             raise DataError(
                 f"{file}, sample {place.name}: {list(true.shape)} true numbers for output '{output}' of "
                 f"shape {list(shape)}; give one for each element"
             )
-        return true.reshape(shape).astype(np.float64), used
+        return true.reshape(shape).astype(np.float64), rows
 
     def scored(true: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
         """Return sums for each row: elements, square error, absolute error; mean and spread of the truth."""
@@ -77,15 +76,13 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
         sums = np.column_stack([sums[:, :3], count * away, sums[:, 4] + count * away**2])
         return of_sums(sums, figure)
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title} of output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title} of output '{output}'",
+        reading=output,
         truth=truth,
         scored=scored,
         figures=figures,
         finish=values.check_rows,
-        digest=digest_of(source, output),
     )
 
 

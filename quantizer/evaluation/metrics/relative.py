@@ -22,7 +22,6 @@ import numpy.typing as npt
 from ..compare import ClassAxis, OutputSums, Sums, answers, common_part, is_float, sums_along
 from .metric import Figures, Floats, Metric, Outputs, mean_of
 from .table import AGREEMENT, CORRELATION
-from .truth import Place
 
 ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """One output on one sample, of the float and of the quantized model."""
@@ -36,10 +35,6 @@ def relative_metric(first: Outputs, axes: Mapping[str, ClassAxis]) -> Metric:
         axes: where each output has its classes.
     """
     return agreement_metric(axes) if are_answers(first, axes) else correlation_metric(axes)
-
-
-def _float_outputs(place: Place, floats: Outputs) -> tuple[Any, int]:
-    return floats, 0
 
 
 def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
@@ -61,7 +56,7 @@ def agreement_metric(axes: Mapping[str, ClassAxis]) -> Metric:
         name=AGREEMENT.name,
         title=AGREEMENT.title,
         kind=AGREEMENT,
-        truth=_float_outputs,
+        truth=lambda place, floats: (floats, 0),
         scored=lambda floats, outputs: _agreement_of_rows(floats, outputs, axes),
         figures=lambda shares: mean_of(100.0 * np.concatenate(list(shares))),
     )
@@ -111,7 +106,7 @@ def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
         name=CORRELATION.name,
         title=f"{CORRELATION.title} (0.5 is an SQNR of 20 dB)",
         kind=CORRELATION,
-        truth=_float_outputs,
+        truth=lambda place, floats: (floats, 0),
         scored=lambda floats, outputs: (floats, outputs),
         figures=figures,
     )

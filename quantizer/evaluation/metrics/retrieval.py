@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, mean_of, required
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, mean_of
 from .truth import Place, load_labels
 
 
@@ -38,14 +37,12 @@ def cosine(source: MetricSource) -> Metric:
             return np.zeros(len(float_rows))
         return np.asarray(100.0 * np.nan_to_num((float_rows * rows).sum(axis=1)), np.float64)
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title}, output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title}, output '{output}'",
+        reading=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),
-        digest=digest_of(replace(source, truth=None, labels=None), output),
     )
 
 
@@ -59,7 +56,7 @@ def _unit_rows(values: npt.NDArray[Any]) -> Floats:
 
 def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
     """Return a metric of the rank of the first document of each query."""
-    file, output, among = required(source), source.output_name, source.metric.options["among"]
+    file, output, among = source.required_truth(), source.output_name, source.metric.options["among"]
     if among is not None and (not str(among).isdigit() or int(among) < 2):
         raise ConfigError(
             f"metric '{source.metric.text}': among={among} is no number of documents; give 2 or more"
@@ -80,15 +77,13 @@ def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
         rows = np.concatenate([rows for _, rows in kept])
         return mean_of(score(_ranks(numbers, rows, among, file, of_next)))
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title}, output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title}, output '{output}'",
+        reading=output,
         truth=truth,
         scored=scored,
         figures=figures,
         finish=lambda rows, cut: pairs.check_rows(rows, cut=cut),
-        digest=digest_of(source, output),
         at_random=lambda kept: figures(kept, of_next=True),
     )
 

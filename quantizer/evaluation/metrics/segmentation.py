@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
 from ..compare import class_axes, is_float
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from .truth import Place, array_truth, read_npy, read_picture
 
 Masks = npt.NDArray[np.int64]
@@ -41,14 +41,14 @@ def mean_iou(source: MetricSource) -> Metric:
         float_masks = masks(floats)
         if files is None:
             return float_masks, 0
-        true, used = files.of(place, len(float_masks))
+        true, rows = files.of_sample(place, len(float_masks))
         true = true[None] if true.ndim == float_masks.ndim - 1 else true
         if true.shape != float_masks.shape:
             raise DataError(
                 f"{source.truth}, sample {place.name}: its mask has shape {list(true.shape)}, the output's "
                 f"{list(float_masks.shape)}; give masks of the output's size"
             )
-        return true.astype(np.int64), used
+        return true.astype(np.int64), rows
 
     def scored(true: Masks, outputs: Outputs) -> list[tuple[Floats, Floats]]:
         predicted = masks(outputs)
@@ -56,15 +56,13 @@ def mean_iou(source: MetricSource) -> Metric:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         return [_overlap(a, b, ignore) for a, b in zip(true, predicted, strict=True)]
 
-    return Metric(
-        name=source.metric.text,
-        title=f"{source.metric.title} of output '{output}'",
-        kind=source.metric.kind,
+    return source.opened_metric(
+        f"{source.metric.title} of output '{output}'",
+        reading=f"{output} {source.class_axis}",
         truth=truth,
         scored=scored,
         figures=_figures,
-        finish=(lambda rows, cut: None) if files is None else files.check_rows,
-        digest=digest_of(source, f"{output} {source.class_axis}"),
+        finish=None if files is None else files.check_rows,
         assumed=assumed,
     )
 

@@ -220,7 +220,9 @@ AGREEMENT = MetricKind("agreement", "top-1 agreement with the float model", "", 
 CORRELATION = MetricKind(
     "correlation", "correlation with the float model's outputs", "", "none", "the float model"
 )
-OWN = MetricKind("file.py:function", "a function of one's own", "", "what the function reads", unit="")
+USER_FUNCTION = MetricKind(
+    "file.py:function", "a function of one's own", "", "what the function reads", unit=""
+)
 """Metrics without a name in the table."""
 
 _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, digest_of, of_sums
+from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from .table import NamedMetric
 from .truth import Place, read_text
 
@@ -122,15 +122,13 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
                 "each"
             )
 
-    return Metric(
-        name=metric.text,
-        title=f"{metric.title} of output '{reader.output}'",
-        kind=metric.kind,
+    return source.opened_metric(
+        f"{metric.title} of output '{reader.output}'",
+        reading=repr(reader),
         truth=truth,
         scored=scored,
         figures=figures,
         finish=finish,
-        digest=digest_of(source, repr(reader)),
         assumed=assumed,
     )
 

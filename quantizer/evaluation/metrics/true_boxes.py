@@ -18,7 +18,7 @@ from ....profiles.samples.preprocessing import load_preprocessing
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
 from .metric import MetricSource
-from .truth import Place, by_stem, read_text, stem_of, stems
+from .truth import Place, files_by_stem, read_text, stem_of, unique_stems
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
@@ -30,14 +30,15 @@ class TrueBoxes:
     """The true boxes of all pictures.
 
     Attributes:
-        of: place of a sample and number of its pictures -> the boxes of each.
-        check: called with the number of all pictures and whether samples were left out (`Metric.finish`).
-        note: what was assumed.
+        of_sample: place of a sample and number of its pictures -> the boxes of each.
+        check_rows: called with the number of all pictures, and whether samples were left out, as
+            `Metric.finish`.
+        assumed: how the boxes were put into the model's input.
     """
 
-    of: Callable[[Place, int], list[Boxes]]
-    check: Callable[[int, bool], None]
-    note: str
+    of_sample: Callable[[Place, int], list[Boxes]]
+    check_rows: Callable[[int, bool], None]
+    assumed: str
 
 
 def true_boxes(source: MetricSource) -> TrueBoxes:
@@ -48,12 +49,13 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
     """
     assert source.truth is not None
     path = Path(source.truth)
-    given = source.metric.options["placement"]
-    if given is not None and given not in PLACEMENTS:
+    placement = source.metric.options["placement"]
+    if placement is not None and placement not in PLACEMENTS:
         raise ConfigError(
-            f"metric '{source.metric.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
+            f"metric '{source.metric.text}': placement={placement} is none of {', '.join(PLACEMENTS)}; "
+            "correct it"
         )
-    placement = _placement_of_recipe(source.data) if given is None else str(given)
+    placement = _placement_of_recipe(source.data) if placement is None else str(placement)
     if path.is_dir() or is_data_yaml(str(path)):
         return _yolo(source, path, placement)
     if path.suffix.lower() == ".json":
@@ -76,7 +78,7 @@ def _placement_of_recipe(data: DataLike | None) -> str | None:
     return "stretch" if settings.get("resize") == "exact" else None
 
 
-def placed(
+def boxes_in_input(
     corners: npt.NDArray[np.float64], size: tuple[float, float], target: tuple[int, int], how: str
 ) -> npt.NDArray[np.float64]:
     """Return boxes of a picture where the model's input has them.
@@ -135,57 +137,60 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
             f"{path}: is no COCO file of boxes ({error}); it needs images with id, width and height, and "
             "annotations with image_id, category_id and bbox"
         ) from error
-    listed: dict[int | str, list[_Annotation]] = {image.id: [] for image in record.images}
+    annotations: dict[int | str, list[_Annotation]] = {image.id: [] for image in record.images}
     for entry in record.annotations:
-        if entry.image_id not in listed:
+        if entry.image_id not in annotations:
             raise DataError(f"{path}: a box is of image {entry.image_id}, which is not listed; list it")
-        listed[entry.image_id].append(entry)
-    if len(listed) < len(record.images):
+        annotations[entry.image_id].append(entry)
+    if len(annotations) < len(record.images):
         raise DataError(f"{path}: two images have one id; give each its own")
-    kinds = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
-    own = bool(source.metric.options["ids"])
-    classes = {kind: kind if own else at for at, kind in enumerate(kinds)}
+    ids = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
+    classes = {id_: id_ if source.metric.options["ids"] else at for at, id_ in enumerate(ids)}
     sizes = [(image.width, image.height) for image in record.images]
     target = input_size(source)
     if placement is None:
         placement = "input" if all(size == target for size in sizes) else "letterbox"
     boxes = []
-    for entries, size in zip(listed.values(), sizes, strict=True):
+    for entries, size in zip(annotations.values(), sizes, strict=True):
         corners = np.array([entry.bbox for entry in entries], np.float64).reshape(-1, 4)
         corners[:, 2:] += corners[:, :2]
         numbers = np.array([classes[entry.category_id] for entry in entries], np.int64)
         crowd = np.array([bool(entry.iscrowd) for entry in entries], np.bool_)
-        boxes.append(replace(boxes_of(placed(corners, size, target, placement), numbers), crowd=crowd))
-    listed_names = [image.file_name or str(image.id) for image in record.images]
+        corners = boxes_in_input(corners, size, target, placement)
+        boxes.append(replace(boxes_of(corners, numbers), crowd=crowd))
+    picture_names = [image.file_name or str(image.id) for image in record.images]
     return _by_name_or_order(
-        str(path), boxes, listed_names, f"true boxes of pictures in placement {placement}"
+        str(path), boxes, picture_names, f"true boxes of pictures in placement {placement}"
     )
 
 
-def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], note: str) -> TrueBoxes:
+def _by_name_or_order(
+    path: str, boxes: Sequence[Boxes], picture_names: Sequence[str], assumed: str
+) -> TrueBoxes:
     """Return boxes that samples find by their names where they have those of the pictures, else by order.
 
     Args:
         path: of the truth, for messages.
         boxes: of each picture.
-        listed: names of the pictures.
-        note: what was assumed.
+        picture_names: names of the pictures.
+        assumed: as in `TrueBoxes`.
     """
-    names = {stem_of(name): at for at, name in enumerate(listed)}
-    stem_once, ways = stems(path), dict[bool, str]()
+    names = {stem_of(name): at for at, name in enumerate(picture_names)}
+    unique_stem, found_by_name = unique_stems(path), dict[bool, str]()
 
-    def of(place: Place, rows: int) -> list[Boxes]:
+    def of_sample(place: Place, rows: int) -> list[Boxes]:
         at = names.get(stem_of(place.name)) if rows == 1 else None
-        ways.setdefault(at is not None, place.name)
-        if len(ways) == 2:
+        found_by_name.setdefault(at is not None, place.name)
+        if len(found_by_name) == 2:
             raise DataError(
-                f"{path}: lists the picture of sample {ways[True]}, but none of the name of {ways[False]}; "
-                "list all pictures, those without boxes too, or leave that sample out"
+                f"{path}: lists the picture of sample {found_by_name[True]}, but none of the name of "
+                f"{found_by_name[False]}; list all pictures, those without boxes too, or leave that sample "
+                "out"
             )
         if at is not None:
-            if len(names) < len(listed):
+            if len(names) < len(picture_names):
                 raise DataError(f"{path}: two pictures have one name; give each its own, in any folder")
-            stem_once(place.name)
+            unique_stem(place.name)
             return [boxes[at]]
         if place.row + rows > len(boxes):
             raise DataError(
@@ -194,36 +199,35 @@ def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], 
             )
         return list(boxes[place.row : place.row + rows])
 
-    def check(rows: int, cut: bool) -> None:
+    def check_rows(rows: int, cut: bool) -> None:
         if rows < len(boxes) and not cut:
             raise DataError(
                 f"{path}: has {len(boxes)} pictures, but the samples {rows}; give one for each, or --limit"
             )
 
-    return TrueBoxes(of, check, note)
+    return TrueBoxes(of_sample, check_rows, assumed)
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
-    where = source.metric.options["images"]
+    pictures_folder = source.metric.options["images"]
     if is_data_yaml(str(folder)):
-        both = box_files(str(folder))
-        files = {name: boxes for name, (_, boxes) in both.items() if boxes.is_file()}
+        pictures_and_boxes = box_files(str(folder))
+        files = {name: boxes for name, (_, boxes) in pictures_and_boxes.items() if boxes.is_file()}
         if not files:
-            raise DataError(
-                f"{folder}: no picture has a file of boxes; that of {next(iter(both.values()))[0]} would be "
-                f"{next(iter(both.values()))[1]}"
-            )
-        pictures = {name: picture for name, (picture, _) in both.items()}
+            picture, boxes = next(iter(pictures_and_boxes.values()))
+            raise DataError(f"{folder}: no picture has a file of boxes; that of {picture} would be {boxes}")
+        pictures = {name: picture for name, (picture, _) in pictures_and_boxes.items()}
         key_of: Callable[[str], str] = str  # samples are named as the pictures of the data set
         advice = f"take the samples from it too, as --data {folder}"
     else:
-        files = by_stem(folder, (".txt",))
-        if where is None and isinstance(source.data, PreprocessedData) and Path(source.data.source).is_dir():
-            where = source.data.source
-        pictures, key_of = {}, stems(str(folder))
+        files = files_by_stem(folder, (".txt",))
+        data = source.data
+        if pictures_folder is None and isinstance(data, PreprocessedData) and Path(data.source).is_dir():
+            pictures_folder = data.source
+        pictures, key_of = {}, unique_stems(str(folder))
         advice = f"name each after its sample, as in {next(iter(files))}.txt"
-    if where is not None:
-        images = Path(str(where))
+    if pictures_folder is not None:
+        images = Path(str(pictures_folder))
         if not images.is_dir():
             raise DataError(f"{images}: no such folder of pictures; check the path")
         pictures = {f.stem: f for f in sorted(images.iterdir()) if f.suffix.lower() in SUFFIXES}
@@ -236,7 +240,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         )
     samples_with_boxes = 0
 
-    def of(place: Place, rows: int) -> list[Boxes]:
+    def of_sample(place: Place, rows: int) -> list[Boxes]:
         if rows != 1:
             raise DataError(f"{folder}: sample {place.name} holds {rows} pictures; give one picture a sample")
         key = key_of(place.name)
@@ -246,14 +250,14 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         samples_with_boxes += 1
         size = target if placement in ("stretch", "input") else _picture_size(pictures, key)
         shares = _read_yolo(files[key])
-        corners = placed(shares.corners * np.tile(size, 2), size, target, placement or "stretch")
+        corners = boxes_in_input(shares.corners * np.tile(size, 2), size, target, placement or "stretch")
         return [replace(shares, corners=corners)]
 
-    def check(rows: int, cut: bool) -> None:
+    def check_rows(rows: int, cut: bool) -> None:
         if not samples_with_boxes:
             raise DataError(f"{folder}: no file has the name of a sample; {advice}")
 
-    return TrueBoxes(of, check, f"true boxes are shares of pictures in placement {placement}")
+    return TrueBoxes(of_sample, check_rows, f"true boxes are shares of pictures in placement {placement}")
 
 
 def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:

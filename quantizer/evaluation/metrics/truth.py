@@ -239,12 +239,13 @@ class ArrayTruth:
 
     Attributes:
         path: file or folder.
-        of: place of a sample and how many rows it has -> its array, and how many rows of the file it used.
+        of_sample: place of a sample and how many rows it has -> its array, and how many rows of the file it
+            used.
         rows: of the one array; None for a folder.
     """
 
     path: str
-    of: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
+    of_sample: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
     rows: int | None
 
     def check_rows(self, rows: int, cut: bool) -> None:
@@ -270,10 +271,10 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
     if not place.is_dir():
         whole = _read(place, readers)
         return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
-    files, stem_once = by_stem(place, tuple(readers)), stems(path)
+    files, unique_stem = files_by_stem(place, tuple(readers)), unique_stems(path)
 
-    def of(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
-        file = files.get(stem_once(at.name))
+    def of_sample(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
+        file = files.get(unique_stem(at.name))
         if file is None:
             raise DataError(
                 f"{path}: has no file for sample {at.name}; name each after its sample, as in "
@@ -281,10 +282,10 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
             )
         return _read(file, readers), 0
 
-    return ArrayTruth(path, of, None)
+    return ArrayTruth(path, of_sample, None)
 
 
-def by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
+def files_by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """Return the files of a folder by their names without suffix; raise DataError where there is none."""
     files = {f.stem: f for f in sorted(folder.iterdir()) if f.suffix.lower() in suffixes}
     if not files:
@@ -297,7 +298,7 @@ def stem_of(name: str) -> str:
     return Path(os.fspath(name)).stem
 
 
-def stems(path: str) -> Callable[[str], str]:
+def unique_stems(path: str) -> Callable[[str], str]:
     """Return a function that gives the stem of a sample's name, and refuses that of another sample.
 
     Args:

@@ -9,15 +9,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.samples.functions import load_function, user_code
 from .metric import Figures, Metric, Outputs, mean_of
-from .table import OWN
-from .truth import Place
+from .table import USER_FUNCTION
 
 MetricFunction: TypeAlias = Callable[[Sequence[Outputs], Sequence[int]], object]
 """Takes the outputs of a model (a dict by name for each sample) and the indices of the samples in the data;
@@ -34,7 +33,7 @@ def user_metric(metric: str | MetricFunction) -> Metric:
         ConfigError: the text names no function. DataError: there is no such function. When it is used: it
             raises, or returns something else than a score for each sample.
     """
-    name = function_name(metric)
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
     if isinstance(metric, str) and ":" not in metric:
         raise ConfigError(f"--metric {name}: names no function; name one as module:function")
     function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
@@ -59,23 +58,15 @@ def user_metric(metric: str | MetricFunction) -> Metric:
             )
         return mean_of(values)
 
-    def truth(place: Place, outputs: Outputs) -> tuple[Any, int]:
-        return place.index, 0
-
     return Metric(
         name=name,
         title=f"metric {name}",
-        kind=OWN,
-        truth=truth,
+        kind=USER_FUNCTION,
+        truth=lambda place, floats: (place.index, 0),
         scored=lambda index, outputs: (index, outputs),
         figures=figures,
         digest=hashlib.sha256(_code(function)).hexdigest()[:16],
     )
-
-
-def function_name(metric: str | MetricFunction) -> str:
-    """Return what messages call a metric: "module:function", or the name of the function."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
 
 
 def _code(function: Callable[..., object]) -> bytes:

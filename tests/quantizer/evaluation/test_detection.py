@@ -7,9 +7,15 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
-from qprof_onnx.quantizer.evaluation.metrics.boxes import boxes_of, in_crowds, matches, overlaps, suppressed
+from qprof_onnx.quantizer.evaluation.metrics.boxes import (
+    boxes_of,
+    in_crowds,
+    matches,
+    non_max_suppression,
+    overlaps,
+)
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
-from qprof_onnx.quantizer.evaluation.metrics.true_boxes import placed
+from qprof_onnx.quantizer.evaluation.metrics.true_boxes import boxes_in_input
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
 from .running import model_of, opened, scored
@@ -41,13 +47,13 @@ def test_suppression_is_that_of_onnxs_operator(limit) -> None:
     session = ort.InferenceSession(parser.parse_model(text).SerializeToString())
     inputs = {"b": corners[None], "s": scores[None, None], "m": np.int64(60), "i": np.float32(limit)}
     (wanted,) = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
-    found = suppressed(boxes_of(corners, np.zeros(60), scores.astype(np.float64)), limit, 100)
+    found = non_max_suppression(boxes_of(corners, np.zeros(60), scores.astype(np.float64)), limit, 100)
     assert np.array_equal(found.scores, scores[wanted[:, 2]].astype(np.float64))
 
 
 def test_boxes_of_other_classes_do_not_suppress_one_another() -> None:
     box = np.array([[0.0, 0.0, 10.0, 10.0]] * 2)
-    assert len(suppressed(boxes_of(box, np.array([0, 1]), np.array([0.9, 0.8])), 0.5, 9).scores) == 2
+    assert len(non_max_suppression(boxes_of(box, np.array([0, 1]), np.array([0.9, 0.8])), 0.5, 9).scores) == 2
     assert overlaps(box[:1], np.array([[0.0, 0.0, 10.0, 5.0]]))[0, 0] == 0.5
 
 
@@ -331,8 +337,8 @@ def test_classes_may_be_chosen_and_counted_as_one(tmp_path) -> None:
 def test_boxes_go_where_the_letterbox_puts_the_picture(tmp_path) -> None:
     # 128 x 64 in 64 x 64: half the size, borders of 16 above and below
     corners = np.array([[10.0, 20.0, 50.0, 60.0]])
-    assert placed(corners, (128.0, 64.0), (64, 64), "letterbox").tolist() == [[5.0, 26.0, 25.0, 46.0]]
-    assert placed(corners, (128.0, 64.0), (64, 64), "stretch").tolist() == [[5.0, 20.0, 25.0, 60.0]]
+    assert boxes_in_input(corners, (128.0, 64.0), (64, 64), "letterbox").tolist() == [[5.0, 26.0, 25.0, 46.0]]
+    assert boxes_in_input(corners, (128.0, 64.0), (64, 64), "stretch").tolist() == [[5.0, 20.0, 25.0, 60.0]]
     (tmp_path / "labels").mkdir()
     (tmp_path / "images").mkdir()
     Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
@@ -354,7 +360,9 @@ def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
         for source in (data, ChosenSamples(data, (0,))):
             metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=source)
             assert scored(metric, [output], [output]).float_score == 100.0
-    assert placed(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [[0.0, 0.0, 0.0, 0.0]]
+    assert boxes_in_input(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [
+        [0.0, 0.0, 0.0, 0.0]
+    ]
 
 
 def test_a_data_yaml_has_the_boxes_and_the_sizes_of_its_pictures(tmp_path) -> None:
