@@ -16,7 +16,7 @@ from record import make_data
 
 
 def __getattr__(name: str) -> Callable[[Sequence[Mapping[str, np.ndarray]], Sequence[int]], list[float]]:
-    known = {model.replace("-", "_"): model for model in models.FILES}
+    known = {model.replace("-", "_"): model for model in models.REAL}
     if name not in known:
         raise AttributeError(f"no model {name}; models are {', '.join(known)}")
     model = models.load(known[name])

@@ -16,12 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from frame import write_atomically
 
 Feed = Mapping[str, np.ndarray]
 Outputs = Sequence[np.ndarray]
 Label = Any
+Rng = np.random.Generator
+Counts = tuple[Any, ...]
+"""What a feed contributes to the score."""
+Count = Callable[[Iterable[Outputs], Sequence[Label]], np.ndarray]
+Splits = Mapping[str, tuple[Any, ...]]
 SCORING_THREADS = 2
 
 
@@ -39,10 +45,45 @@ def share(totals: np.ndarray) -> Scores:
     return Scores(float(right / count), {"samples": float(count)})
 
 
-def classified(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Rows of each batch whose class has the largest logit, of how many."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([((values[0].argmax(axis=1) == batch).sum(), len(batch)) for values, batch in pairs])
+def per_feed(row: Callable[[Outputs, Any], Counts]) -> Count:
+    """Return the counts of all feeds, given what one feed contributes: its outputs and its label -> a row."""
+
+    def count(outputs: Iterable[Outputs], labels: Sequence[Label]) -> np.ndarray:
+        return np.array([row(values, label) for values, label in zip(outputs, labels, strict=True)])
+
+    return count
+
+
+@per_feed
+def classified(values: Outputs, classes: int | Sequence[int]) -> Counts:
+    """Places of a feed whose class has the largest logit, along the last axis, of how many."""
+    best, told = values[0].argmax(axis=-1).ravel(), np.atleast_1d(classes)
+    return (best == told).sum(), len(told)
+
+
+def by_name(seed: int, calibration: int, tuning: int, evaluation: int) -> Splits:
+    """Return splits of a model whose samples are made of a seed, the name of the split, and a count."""
+    counts = {"calibration": calibration, "tuning": tuning, "evaluation": evaluation}
+    return {name: (seed + place, name, count) for place, (name, count) in enumerate(counts.items())}
+
+
+def split_remainders(training: int, calibration: int, tuning: int, evaluation: int) -> Mapping[str, range]:
+    """Return the remainders of each split, in this order; each number is the one behind a split's last."""
+    return {
+        "training": range(training),
+        "calibration": range(training, calibration),
+        "tuning": range(calibration, tuning),
+        "evaluation": range(tuning, evaluation),
+    }
+
+
+def written_once(file: Path, write: Callable[[], onnx.ModelProto]) -> Path:
+    """Write a model unless it is there, and return its file."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(write(), file.with_suffix(".part"))
+        file.with_suffix(".part").replace(file)
+    return file
 
 
 @dataclass(frozen=True)
@@ -74,8 +115,8 @@ class RealModel:
     task: str
     path: Callable[[Path], Path]
     samples: Callable[..., Iterator[tuple[Feed, Label]]]
-    splits: Mapping[str, tuple[Any, ...]]
-    count: Callable[[Iterable[Outputs], Sequence[Label]], np.ndarray] | None
+    splits: Splits
+    count: Count | None
     score: Callable[[np.ndarray], Scores] = share
     profiling: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from frame import WORK
+from record import RealModel
 
 
-def trained_file(folder: Path, script: str) -> Path:
-    """Return the file that a script of `training/` wrote into the work folder.
+def trained_model(name: str, data: str, helpers: tuple[str, ...] = (), **facts: Any) -> RealModel:
+    """Return the record of a model that the script of its name in `training/` wrote into the work folder.
 
-    Raises:
-        SystemExit: the script has not been run.
+    Args:
+        name: of the model.
+        data: what it was trained on, for the table.
+        helpers: as those of the record, beside this module.
+        facts: the record's other fields.
     """
-    file = folder.parent / "trained" / f"{script}.onnx"
-    if not file.exists():
-        raise SystemExit(
-            f"{file.name} is missing: run tests/benchmarks/training/{script}.py --work DIR first"
-        )
-    return file
+    script = name.replace("-", "_")
+
+    def path(folder: Path) -> Path:
+        file = folder.parent / "trained" / f"{script}.onnx"
+        if not file.exists():
+            raise SystemExit(
+                f"{file.name} is missing: run tests/benchmarks/training/{script}.py --work DIR first"
+            )
+        return file
+
+    return RealModel(name, f"training/{script}.py, {data}", path=path, helpers=("trained", *helpers), **facts)
 
 
 def archive(pattern: str) -> Path:

@@ -8,14 +8,13 @@ largest of them changes with little noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Feed, Rng, classified
+from trained import trained_model
 
-Rng = np.random.Generator
 RESIDUES, SHARP = 20, 2.6  # how much the law prefers some residues
 BOND = 3.8  # angstrom between neighbours of the chain
 # Angle of the bond and torsion, in degrees, of the places of a helix, a strand and a turn; how far they vary.
@@ -100,20 +99,12 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[int]]]:
         yield {"places": places[None]}, residues.tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Residues of each chain that have the largest probability, of how many."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([((v[0][0].argmax(axis=1) == np.array(told)).sum(), len(told)) for v, told in pairs])
-
-
-MODEL = RealModel(
+MODEL = trained_model(
     name="backbone",
-    source="training/backbone.py, made chains",
+    data="made chains",
     kind="graph network, log-probabilities (ProteinMPNN)",
     task="300 made backbones of 60 to 140 residues: share of the residues that are told right",
-    path=lambda folder: trained_file(folder, "backbone"),
     samples=_pairs,
     splits={"calibration": (531, 48), "tuning": (532, 150), "evaluation": (533, 300)},
-    count=count,
-    helpers=("trained",),
+    count=classified,
 )

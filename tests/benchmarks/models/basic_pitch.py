@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tones
 from boxes import f1
-from record import Feed, Outputs, RealModel, package_folder
+from record import Counts, Feed, Outputs, RealModel, package_folder, per_feed
 
 RATE, HOP, SAMPLES, FRAMES, LOWEST = 22050, 256, 43844, 172, 27.5
 NAMES = ("StatefulPartitionedCall:2", "StatefulPartitionedCall:1", "StatefulPartitionedCall:0")
@@ -36,16 +36,14 @@ def _clips(seed: int, count: int, split: str) -> Iterator[tuple[Feed, list[list[
         yield {"serving_default_input_2:0": sound.astype(np.float32)[None, :, None]}, notes
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, notes: Sequence[Sequence[int]]) -> Counts:
     """Notes in the frames of each clip: told rightly, told (the package's threshold is 0.3), there."""
-    rows = []
-    for values, notes in zip(outputs, labels, strict=True):
-        truth = np.zeros((FRAMES, 88), bool)
-        for note, first, last in notes:
-            truth[first:last, note] = True
-        told = values[NAMES.index("StatefulPartitionedCall:1")][0] >= 0.3
-        rows.append(((told & truth).sum(), told.sum(), truth.sum()))
-    return np.array(rows)
+    truth = np.zeros((FRAMES, 88), bool)
+    for note, first, last in notes:
+        truth[first:last, note] = True
+    told = values[NAMES.index("StatefulPartitionedCall:1")][0] >= 0.3
+    return (told & truth).sum(), told.sum(), truth.sum()
 
 
 MODEL = RealModel(

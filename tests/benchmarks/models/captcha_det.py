@@ -5,14 +5,14 @@ The last Concat joins centres, sizes and two scores of 3549 places; boxes are wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import cv2
 import numpy as np
 import text
 from boxes import f1, matched, overlaps, suppressed
 from PIL import Image, ImageDraw, ImageFont
-from record import Feed, Outputs, RealModel, package_folder
+from record import Counts, Feed, Outputs, RealModel, package_folder, per_feed
 
 SIDE, STRIDES = 416, (8, 16, 32)
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghkmnpqrstuy23456789"
@@ -92,14 +92,11 @@ def boxes_of(output: np.ndarray) -> np.ndarray:
     return found[suppressed(found, score[likely], 0.45)]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, boxes: Sequence[Sequence[float]]) -> Counts:
     """Characters found, boxes given and characters there are; found is an overlap (IoU) of 0.5."""
-    rows = []
-    for values, truth in zip(outputs, labels, strict=True):
-        found = boxes_of(values[0][0].astype(np.float64))
-        wanted = np.array(truth).reshape(-1, 4)
-        rows.append((matched(overlaps(found, wanted), 0.5), len(found), len(wanted)))
-    return np.array(rows)
+    found, wanted = boxes_of(values[0][0].astype(np.float64)), np.array(boxes).reshape(-1, 4)
+    return matched(overlaps(found, wanted), 0.5), len(found), len(wanted)
 
 
 MODEL = RealModel(

@@ -7,14 +7,13 @@ and their captions go in together; each differs from another in a word or two. N
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, by_name, per_feed, split_remainders
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE, TOKENS, GROUP = 64, 18, 8
 SHAPES = ("circle", "square", "triangle", "diamond", "ring", "cross", "star", "bar")
 COLOURS = {
@@ -41,12 +40,7 @@ WORDS = (
     *OTHERS,
     "end",
 )  # the end has the largest number
-PARTS = {
-    "training": range(11),
-    "calibration": range(11, 13),
-    "tuning": range(13, 16),
-    "evaluation": range(16, 20),
-}
+PARTS = split_remainders(11, 13, 16, 20)
 PLACES = (np.mgrid[:SIDE, :SIDE] + 0.5)[::-1]
 
 
@@ -170,29 +164,22 @@ def _groups(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"pictures": pictures, "captions": captions}, GROUP
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, size: int) -> Counts:
     """Pictures of each group whose own caption is the nearest of eight, of how many."""
-    rows = []
-    for (pictures, captions), size in zip(outputs, labels, strict=True):
-        near = pictures @ captions.T
-        # Ties count against the model: an encoder that says the same of everything finds nothing.
-        right = (near >= np.diagonal(near)[:, None]).sum(axis=1) == 1
-        rows.append((right.sum(), size))
-    return np.array(rows)
+    pictures, captions = values
+    near = pictures @ captions.T
+    # Ties count against the model: an encoder that says the same of everything finds nothing.
+    right = (near >= np.diagonal(near)[:, None]).sum(axis=1) == 1
+    return right.sum(), size
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="captions",
-    source="training/captions.py, made pictures",
+    data="made pictures",
     kind="vision-language encoder (CLIP)",
     task="250 groups of 8 made pictures: share whose caption is found among the eight, a word apart",
-    path=lambda folder: trained_file(folder, "captions"),
     samples=_groups,
-    splits={
-        "calibration": (351, "calibration", 32),
-        "tuning": (352, "tuning", 100),
-        "evaluation": (353, "evaluation", 250),
-    },
+    splits=by_name(351, 32, 100, 250),
     count=count,
-    helpers=("trained",),
 )

@@ -10,26 +10,21 @@ import os
 import re
 import sysconfig
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from cached_decoder import CachedDecoder
 from frame import WORK
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Feed, classified, split_remainders
+from trained import trained_model
 
 LETTERS = "\n" + "".join(map(chr, range(32, 127)))
 LAYERS, HEADS, KEY_HEADS, HEAD_WIDTH = 4, 8, 2, 16
 PLACES = 160  # positions that the model was trained for
 DECODER = CachedDecoder("letters", LAYERS, KEY_HEADS, HEAD_WIDTH, PLACES, new=(64, 24, 1))
-PARTS = {
-    "training": range(17),
-    "calibration": range(17, 18),
-    "tuning": range(18, 20),
-    "evaluation": range(20, 23),
-}
+PARTS = split_remainders(17, 18, 20, 23)
 """Files of Python's library by split: the remainder of their names' checksums by 23."""
 
 
@@ -60,32 +55,21 @@ def _parsed(file: Path) -> ast.AST:
 
 def runs(seed: int, part: str, count: int, mixture: Sequence[float]) -> Iterator[tuple[Feed, list[int]]]:
     """Yield runs from the start of a passage, or inside of it with the float model's caches."""
-    file = path(Path(os.environ[WORK]) / MODEL.name)
+    file = MODEL.path(Path(os.environ[WORK]) / MODEL.name)
     return DECODER.runs(seed, file, texts(part), count, mixture)
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "char_decoder")
-
-
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Characters of each run that were the most likely ones, of how many."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([((values[0][0].argmax(axis=1) == run).sum(), len(run)) for values, run in pairs])
-
-
-MODEL = RealModel(
+MODEL = trained_model(
     name="char-decoder",
-    source="training/char_decoder.py, docstrings of Python's library",
+    data="docstrings of Python's library",
     kind="decoder transformer with a key/value cache",
     task="400 runs of 1 to 64 characters of docstrings, most with a cache: share of next characters told",
-    path=path,
     samples=runs,
     splits={
         "calibration": (401, "calibration", 48, (0.3, 0.4, 0.3)),
         "tuning": (402, "tuning", 200, (0.2, 0.7, 0.1)),
         "evaluation": (403, "evaluation", 400, (0.2, 0.7, 0.1)),
     },
-    count=count,
-    helpers=("trained", "cached_decoder"),
+    count=classified,
+    helpers=("cached_decoder",),
 )

@@ -6,13 +6,12 @@ than its neighbours do (an embedded atom), so that the energy is not a sum of pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from record import Feed, Outputs, RealModel, Scores
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, Scores, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 KINDS, REACH = 4, 5.0  # of atoms; angstrom
 _LAW = np.random.default_rng(30)
 DEPTH, RADIUS = _LAW.uniform(0.3, 1.2, (KINDS, KINDS)), _LAW.uniform(1.3, 2.0, (KINDS, KINDS))
@@ -55,10 +54,11 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[float]]]:
         yield {"kinds": kinds[None], "places": places[None]}, [told, mean * len(kinds)]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[tuple[float, float]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, energies: tuple[float, float]) -> Counts:
     """How far each energy is off, and how far the mean energy of an atom, times the atoms, would be."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([(abs(float(v[0].sum()) - told), abs(mean - told)) for v, (told, mean) in pairs])
+    told, mean = energies
+    return abs(float(values[0].sum()) - told), abs(mean - told)
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -66,15 +66,13 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(1 - totals[0] / totals[1]), {"error": float(totals[0])})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="clusters",
-    source="training/clusters.py, made clusters",
+    data="made clusters",
     kind="chemistry, continuous filters (SchNet)",
     task="300 made clusters of 8 to 20 atoms: one less the error of the energy over that of the mean",
-    path=lambda folder: trained_file(folder, "clusters"),
     samples=_pairs,
     splits={"calibration": (631, 64), "tuning": (632, 150), "evaluation": (633, 300)},
     count=count,
     score=score,
-    helpers=("trained",),
 )

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from record import Feed, RealModel, classified, package_folder
-from trained import trained_file
+from record import Feed, by_name, classified, package_folder, split_remainders
+from trained import trained_model
 
 PACKAGES = ("std", "numpy", "scipy", "sklearn", "skimage", "sympy", "onnx")
 BUCKETS, BATCH = 512, 32
@@ -25,12 +25,7 @@ COUNTED = (
     *(ast.Call, ast.Attribute, ast.Subscript, ast.Compare, ast.BinOp, ast.BoolOp, ast.Lambda, ast.ListComp),
     *(ast.Dict, ast.List, ast.Tuple, ast.JoinedStr, ast.Constant, ast.Name, ast.Starred, ast.Assert),
 )
-PARTS = {
-    "training": range(14),
-    "calibration": range(14, 15),
-    "tuning": range(15, 17),
-    "evaluation": range(17, 20),
-}
+PARTS = split_remainders(14, 15, 17, 20)
 FILES = 300  # of one package, at most
 
 
@@ -109,18 +104,12 @@ def _batches(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]
         yield {"numbers": numbers, "names": names}, labels.tolist()
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="code-table",
-    source="training/code_table.py, Python's library and packages",
+    data="Python's library and packages",
     kind="tabular network, embeddings",
     task="120 batches of 32 functions of 7 packages: share whose package is told right from a table's row",
-    path=lambda folder: trained_file(folder, "code_table"),
     samples=_batches,
-    splits={
-        "calibration": (341, "calibration", 24),
-        "tuning": (342, "tuning", 60),
-        "evaluation": (343, "evaluation", 120),
-    },
+    splits=by_name(341, 24, 60, 120),
     count=classified,
-    helpers=("trained",),
 )

@@ -6,17 +6,16 @@ What is scored is a peak search after the Softmax, so ties and small shifts of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from boxes import f1
 from PIL import Image, ImageDraw
-from record import Feed, Outputs, RealModel
+from record import Counts, Feed, Outputs, Rng, per_feed
 from scipy.ndimage import gaussian_filter, maximum_filter
 from scipy.optimize import linear_sum_assignment
-from trained import trained_file
+from trained import trained_model
 
-Rng = np.random.Generator
 HEIGHT, WIDTH, CELL, LARGER = 120, 160, 8, 3
 NEAR, APART, LEAST = 2.5, 4, 0.1  # pixels: a hit, the reach of a peak; the probability of one
 
@@ -116,26 +115,23 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[list[float]]]]:
         yield {"image": (grey / 255).astype(np.float32)[None, None]}, corners.round(2).tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, corners: Sequence[Sequence[float]]) -> Counts:
     """Corners found within NEAR pixels, peaks given and corners there are."""
-    rows = []
-    for values, truth in zip(outputs, labels, strict=True):
-        found, wanted = peaks(values[0][0].astype(np.float64)), np.array(truth).reshape(-1, 2)
-        near = np.hypot(*(found[:, None] - wanted[None]).transpose(2, 0, 1)) <= NEAR
-        pairs = linear_sum_assignment(near, maximize=True)
-        rows.append((near[pairs].sum(), len(found), len(wanted)))
-    return np.array(rows)
+    found, wanted = peaks(values[0][0].astype(np.float64)), np.array(corners).reshape(-1, 2)
+    near = np.hypot(*(found[:, None] - wanted[None]).transpose(2, 0, 1)) <= NEAR
+    pairs = linear_sum_assignment(near, maximize=True)
+    return near[pairs].sum(), len(found), len(wanted)
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="corners",
-    source="training/corners.py, drawn shapes",
+    data="drawn shapes",
     kind="keypoints, 65 logits a cell (SuperPoint)",
     task="300 noisy drawings: F1 of the corners found within 2.5 pixels",
-    path=lambda folder: trained_file(folder, "corners"),
     samples=_pairs,
     splits={"calibration": (511, 32), "tuning": (512, 150), "evaluation": (513, 300)},
     count=count,
     score=f1,
-    helpers=("trained", "boxes"),
+    helpers=("boxes",),
 )

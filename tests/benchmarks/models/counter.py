@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-from record import Feed, Outputs, RealModel, Scores
+from record import Counts, Feed, Outputs, Rng, Scores, per_feed
 from scipy.ndimage import gaussian_filter
-from trained import trained_file
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE, RATIO = 128, 4  # pixels of a picture, and of a cell of the map
 
 
@@ -56,9 +55,10 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"picture": (picture / 255).astype(np.float32)[None, None]}, len(middles)
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, cells: int) -> Counts:
     """By how much each count is wrong, and how many there are."""
-    return np.array([(abs(float(v[1].sum()) - told), told) for v, told in zip(outputs, labels, strict=True)])
+    return abs(float(values[1].sum()) - cells), cells
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -66,15 +66,13 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(1 - totals[0] / totals[1]), {"cells": float(totals[1])})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="counter",
-    source="training/counter.py, drawn cells",
+    data="drawn cells",
     kind="counter, dilated convolutions (CSRNet)",
     task="300 pictures of 6 to 150 cells: one less the error of the count, as a share of it",
-    path=lambda folder: trained_file(folder, "counter"),
     samples=_pairs,
     splits={"calibration": (611, 32), "tuning": (612, 100), "evaluation": (613, 300)},
     count=count,
     score=score,
-    helpers=("trained",),
 )

@@ -6,23 +6,17 @@ is the digit that the estimate leaves: whether its nearest clean digit is of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-from record import Feed, Outputs, RealModel
+from record import Counts, Feed, Outputs, by_name, per_feed, split_remainders
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
-from trained import trained_file
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE, TIMES = 16, 1000
-PARTS = {
-    "training": range(12),
-    "calibration": range(12, 14),
-    "tuning": range(14, 16),
-    "evaluation": range(16, 20),
-}
+PARTS = split_remainders(12, 14, 16, 20)
 """Digits by split: the remainder of their place by 20."""
 
 
@@ -52,30 +46,24 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]]]
         yield feed, [int(kinds[place]), time, *np.round(noisy.ravel() * 1000).astype(int).tolist()]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, label: Sequence[int]) -> Counts:
     """Whether the nearest of the clean training digits is of the same kind."""
     clean, kinds = digits("training")
-    known, rows = clean.reshape(len(clean), -1), []
-    for values, (kind, time, *noisy) in zip(outputs, labels, strict=True):
-        share = float(kept(time))
-        left = np.array(noisy) / 1000 - (1 - share) ** 0.5 * values[0].ravel().astype(np.float64)
-        guess = np.clip(left / share**0.5, -1, 1)
-        rows.append((kinds[((known - guess) ** 2).sum(axis=1).argmin()] == kind, 1))
-    return np.array(rows)
+    kind, time, *noisy = label
+    share = float(kept(time))
+    left = np.array(noisy) / 1000 - (1 - share) ** 0.5 * values[0].ravel().astype(np.float64)
+    guess = np.clip(left / share**0.5, -1, 1)
+    nearest = ((clean.reshape(len(clean), -1) - guess) ** 2).sum(axis=1).argmin()
+    return kinds[nearest] == kind, 1
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="denoise-step",
-    source="training/denoise_step.py, scikit-learn's digits",
+    data="scikit-learn's digits",
     kind="diffusion step, U-Net with attention",
     task="500 digits in noise: share whose nearest clean digit, once the noise is taken off, is the same",
-    path=lambda folder: trained_file(folder, "denoise_step"),
     samples=_pairs,
-    splits={
-        "calibration": (641, "calibration", 64),
-        "tuning": (642, "tuning", 200),
-        "evaluation": (643, "evaluation", 500),
-    },
+    splits=by_name(641, 64, 200, 500),
     count=count,
-    helpers=("trained",),
 )

@@ -6,16 +6,15 @@ of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
-from record import Feed, Outputs, RealModel, Scores
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, Scores, per_feed
+from trained import trained_model
 
 from models import pose
 
-Rng = np.random.Generator
 SIDE = pose.SIDE * pose.LARGER
 
 
@@ -57,13 +56,11 @@ def _mask(runs: Sequence[int]) -> np.ndarray:
     return steps.cumsum()[:-1].reshape(SIDE, SIDE) > 0
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, runs: Sequence[int]) -> Counts:
     """The overlap (IoU) of each map at a probability of 0.5 with the figure."""
-    rows = []
-    for values, runs in zip(outputs, labels, strict=True):
-        found, truth = values[0].reshape(SIDE, SIDE) > 0.5, _mask(runs)
-        rows.append(((found & truth).sum() / max(1, (found | truth).sum()), 1))
-    return np.array(rows)
+    found, truth = values[0].reshape(SIDE, SIDE) > 0.5, _mask(runs)
+    return (found & truth).sum() / max(1, (found | truth).sum()), 1
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -71,15 +68,14 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(totals[0] / totals[1]), {"pictures": float(totals[1])})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="figure-mask",
-    source="training/figure_mask.py, drawn figures",
+    data="drawn figures",
     kind="segmentation, depthwise with HardSwish (LR-ASPP)",
     task="240 drawn figures among shapes: mean overlap (IoU) of the map with the figure",
-    path=lambda folder: trained_file(folder, "figure_mask"),
     samples=_pairs,
     splits={"calibration": (551, 32), "tuning": (552, 120), "evaluation": (553, 240)},
     count=count,
     score=score,
-    helpers=("trained", "models.pose"),
+    helpers=("models.pose",),
 )

@@ -6,16 +6,15 @@ with profiles of the day and the week, weather, noise and a level of their own; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from record import Feed, Outputs, RealModel, Scores
+from record import Counts, Feed, Outputs, Rng, Scores, per_feed
 from scipy.signal import lfilter
-from trained import trained_file
+from trained import trained_model
 
 WINDOW, HORIZON, BATCH = 168, 24, 16
 LENGTH = WINDOW + HORIZON
-Rng = np.random.Generator
 
 
 def _drift(rng: Rng, keep: float) -> np.ndarray:
@@ -81,14 +80,12 @@ def _batches(seed: int, count: int) -> Iterator[tuple[Feed, list[list[float]]]]:
         yield {"past": past}, truth.astype(np.float64).round(5).tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, rows: Sequence[Sequence[float]]) -> Counts:
     """Absolute errors of each batch, over the level, and those of a forecast that repeats the last day."""
-    rows = []
-    for values, batch in zip(outputs, labels, strict=True):
-        truth = np.array(batch)
-        wanted, scale, naive = truth[:, :HORIZON], truth[:, HORIZON : HORIZON + 1], truth[:, -1]
-        rows.append((np.abs(values[0] / scale - wanted).sum(), naive.sum()))
-    return np.array(rows)
+    truth = np.array(rows)
+    wanted, scale, naive = truth[:, :HORIZON], truth[:, HORIZON : HORIZON + 1], truth[:, -1]
+    return np.abs(values[0] / scale - wanted).sum(), naive.sum()
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -97,12 +94,11 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(1 - ratio, {"error over naive": ratio})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="forecast",
-    source="training/forecast.py, made series",
+    data="made series",
     kind="forecaster of time series (N-BEATS)",
     task="250 batches of 16 hourly series: 1 minus the next day's error over that of repeating the last day",
-    path=lambda folder: trained_file(folder, "forecast"),
     samples=_batches,
     splits={
         "calibration": (331, 32),
@@ -111,5 +107,4 @@ MODEL = RealModel(
     },
     count=count,
     score=score,
-    helpers=("trained",),
 )

@@ -10,14 +10,13 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 import text
 from onnx import TensorProto, helper, numpy_helper
-from record import Feed, Outputs, RealModel, Scores
+from record import Counts, Feed, Outputs, RealModel, Scores, per_feed, written_once
 from trained import archive
 
 LETTERS = ("<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz")
@@ -36,19 +35,6 @@ START, END, STEPS = SOUNDS.index("<s>"), SOUNDS.index("</s>"), 20
 def _member(name: str) -> bytes:
     with zipfile.ZipFile(archive("g2p_en-*.whl")) as wheel:
         return wheel.read(f"g2p_en/{name}")
-
-
-def path(folder: Path) -> Path:
-    """Write the model once, from the weights in the package."""
-    file = folder / "g2p.onnx"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with np.load(io.BytesIO(_member("checkpoint20.npz"))) as weights:
-            model = speller(dict(weights))
-        onnx.checker.check_model(model)
-        onnx.save(model, file.with_suffix(".part"))
-        file.with_suffix(".part").replace(file)
-    return file
 
 
 def _gates(stacked: np.ndarray) -> np.ndarray:
@@ -88,9 +74,10 @@ def _gru(part: str, letters: str, state: str, to: str) -> list[onnx.NodeProto]:
     ]
 
 
-def speller(weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def speller() -> onnx.ModelProto:
     """Write the graph down: letters, int64 (n,) -> scores of the sounds, float32 (STEPS, 1, sounds)."""
-    constants = _constants(weights)
+    with np.load(io.BytesIO(_member("checkpoint20.npz"))) as weights:
+        constants = _constants(weights)
     width, value = constants["zero"].shape[2], helper.make_tensor_value_info
     step = helper.make_graph(
         [
@@ -125,7 +112,9 @@ def speller(weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         [value("scores", TensorProto.FLOAT, [STEPS, 1, len(SOUNDS)])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
 
 
 def _feed(word: str) -> Feed:
@@ -169,15 +158,13 @@ def _distance(first: Sequence[str], second: Sequence[str]) -> int:
     return row[-1]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[str]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, ways: Sequence[str]) -> Counts:
     """Wrong sounds of each word against the nearer way to say it, of how many; whether there is none; 1."""
-    rows = []
-    for values, ways in zip(outputs, labels, strict=True):
-        best = values[0][:, 0].argmax(axis=1).tolist()
-        said = [SOUNDS[sound] for sound in (best[: best.index(END)] if END in best else best)]
-        wrong, size = min((_distance(said, way.split(" ")), len(way.split(" "))) for way in ways)
-        rows.append((wrong, size, wrong == 0, 1))
-    return np.array(rows)
+    best = values[0][:, 0].argmax(axis=1).tolist()
+    said = [SOUNDS[sound] for sound in (best[: best.index(END)] if END in best else best)]
+    wrong, size = min((_distance(said, way.split(" ")), len(way.split(" "))) for way in ways)
+    return wrong, size, wrong == 0, 1
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -191,7 +178,7 @@ MODEL = RealModel(
     source="g2p_en",
     kind="GRU encoder and decoder, a loop",
     task="289 English homographs: one minus the share of wrong sounds, in either way to say the word",
-    path=path,
+    path=lambda folder: written_once(folder / "g2p.onnx", speller),
     samples=_words,
     splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,

@@ -6,13 +6,12 @@ Loop that ends when it points at "end". The outputs are the log-probabilities of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 MOST = 16  # steps of the loop
 
 
@@ -49,23 +48,19 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[int]]]:
         yield {"points": points[None]}, found
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, corners: Sequence[int]) -> Counts:
     """Whether all of a cloud's choices are right."""
-    rows = []
-    for values, told in zip(outputs, labels, strict=True):
-        chosen = values[1].ravel().tolist()
-        rows.append((chosen[: len(told)] == list(told) and len(chosen) == len(told) + 1, 1))
-    return np.array(rows)
+    chosen = values[1].ravel().tolist()
+    return chosen[: len(corners)] == list(corners) and len(chosen) == len(corners) + 1, 1
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="hull-pointer",
-    source="training/hull_pointer.py, made points",
+    data="made points",
     kind="pointer network, a Loop with its own end",
     task="500 clouds of 10 to 24 points: share whose convex hull is told without an error",
-    path=lambda folder: trained_file(folder, "hull_pointer"),
     samples=_pairs,
     splits={"calibration": (681, 64), "tuning": (682, 200), "evaluation": (683, 500)},
     count=count,
-    helpers=("trained",),
 )

@@ -6,13 +6,13 @@ through a microphone of some response, in noise. Two of the 22 stand for any oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
 import tones
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Feed, by_name, classified
+from trained import trained_model
 
 from models import silero
 
@@ -102,25 +102,13 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
     return (({"mel": mel[None]}, place) for mel, place in samples(np.random.default_rng(seed), part, count))
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
-    """Whether each clip's word has the largest logit."""
-    return np.array(
-        [(values[0][0].argmax() == label, 1) for values, label in zip(outputs, labels, strict=True)]
-    )
-
-
-MODEL = RealModel(
+MODEL = trained_model(
     name="keywords",
-    source="training/keywords.py, espeak-ng's voices",
+    data="espeak-ng's voices",
     kind="convolutions and GRU, keywords",
     task="500 seconds of sound, 14 synthetic voices in noise: share whose word of 22 is told right",
-    path=lambda folder: trained_file(folder, "keywords"),
     samples=_pairs,
-    splits={
-        "calibration": (311, "calibration", 64),
-        "tuning": (312, "tuning", 300),
-        "evaluation": (313, "evaluation", 500),
-    },
-    count=count,
-    helpers=("trained", "tones", "models.silero"),
+    splits=by_name(311, 64, 300, 500),
+    count=classified,
+    helpers=("tones", "models.silero"),
 )

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
-from record import Feed, RealModel, classified
-from trained import archive, trained_file
+from record import Feed, by_name, classified, split_remainders
+from trained import archive, trained_model
 
 LANGUAGES = (
     *("af", "nl", "de", "da", "nb", "nn", "sv", "is", "fr", "es", "pt", "gl", "ca", "it", "ro", "cs", "sk"),
@@ -22,12 +22,7 @@ LANGUAGES = (
 )
 LENGTH = 48  # bytes, with zeros at the end
 BATCH = 4  # texts of one run
-PARTS = {
-    "training": range(14),
-    "calibration": range(14, 15),
-    "tuning": range(15, 17),
-    "evaluation": range(17, 20),
-}
+PARTS = split_remainders(14, 15, 17, 20)
 ENTRY = re.compile(r'^msgid ((?:"[^\n]*"\n)+)msgstr ((?:"[^\n]*"\n)+)', re.MULTILINE)
 
 
@@ -79,18 +74,12 @@ def _batches(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]
         yield {"bytes": np.stack(rows)}, list(places)
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="langid",
-    source="training/langid.py, Django's translations",
+    data="Django's translations",
     kind="byte transformer, languages",
     task="2000 pieces of text, 12 to 24 letters, in 33 languages (Django's translations): share told right",
-    path=lambda folder: trained_file(folder, "langid"),
     samples=_batches,
-    splits={
-        "calibration": (301, "calibration", 32),
-        "tuning": (302, "tuning", 150),
-        "evaluation": (303, "evaluation", 500),
-    },
+    splits=by_name(301, 32, 150, 500),
     count=classified,
-    helpers=("trained",),
 )

@@ -7,12 +7,12 @@ Ceil is summed up, and decides how many frames there are and which phoneme each 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import speech
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, per_feed
+from trained import trained_model
 
 VOICE, HOP, SIZE, BANDS = "en-us", 256, 1024, 40
 AROUND = 2  # frames: a duration may be off by as much before what follows is wrong
@@ -64,27 +64,24 @@ def _pairs(part: str, count: int, longest: int) -> Iterator[tuple[Feed, list[str
         yield {"phonemes": phonemes[None]}, base64.b64encode(label.tobytes()).decode()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, label: str) -> Counts:
     """Frames of each sentence within NEAR dB of what is said up to AROUND frames off, of the longer one's."""
-    rows = []
-    for values, label in zip(outputs, labels, strict=True):
-        told = values[0][0]
-        truth = np.frombuffer(base64.b64decode(label), np.uint8).reshape(-1, BANDS) * STEP + FLOOR
-        right = np.zeros(len(told), bool)
-        for shift in range(-AROUND, AROUND + 1):
-            first, last = max(0, -shift), min(len(told), len(truth) - shift)
-            there = truth[first + shift : last + shift]
-            right[first:last] |= np.abs(told[first:last] - there).mean(axis=1) <= NEAR
-        rows.append((right.sum(), max(len(told), len(truth))))
-    return np.array(rows)
+    told = values[0][0]
+    truth = np.frombuffer(base64.b64decode(label), np.uint8).reshape(-1, BANDS) * STEP + FLOOR
+    right = np.zeros(len(told), bool)
+    for shift in range(-AROUND, AROUND + 1):
+        first, last = max(0, -shift), min(len(told), len(truth) - shift)
+        there = truth[first + shift : last + shift]
+        right[first:last] |= np.abs(told[first:last] - there).mean(axis=1) <= NEAR
+    return right.sum(), max(len(told), len(truth))
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="length-regulator",
-    source="training/length_regulator.py, espeak-ng's voice",
+    data="espeak-ng's voice",
     kind="text to speech, durations through Ceil",
     task="240 sentences: share of the mel spectrum's frames within 6 dB of what is said 32 ms around",
-    path=lambda folder: trained_file(folder, "length_regulator"),
     samples=_pairs,
     splits={
         "calibration": ("calibration", 48, 90),
@@ -92,5 +89,5 @@ MODEL = RealModel(
         "evaluation": ("evaluation", 240, 120),
     },
     count=count,
-    helpers=("trained", "speech", "text"),
+    helpers=("speech", "text"),
 )

@@ -290,8 +290,8 @@ def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
     """Whether each file's type has the highest probability."""
     config = path(Path()).with_name("config.min.json")
     types = json.loads(config.read_text(encoding="utf-8"))["target_labels_space"]
-    right = [types[int(values[0][0].argmax())] == kind for values, kind in zip(outputs, labels, strict=True)]
-    return np.array([(told, 1) for told in right])
+    pairs = zip(outputs, labels, strict=True)
+    return np.array([(types[int(values[0][0].argmax())] == kind, 1) for values, kind in pairs])
 
 
 MODEL = RealModel(

@@ -6,24 +6,18 @@ BiasGelu, FusedMatMul of com.microsoft stand in it, as in files that users bring
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
 import text
-from record import Feed, Outputs, RealModel, Scores
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, Scores, by_name, per_feed, split_remainders
+from trained import trained_model
 
-Rng = np.random.Generator
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789 "
 NOTHING, COMMA, STOP, OTHER, CAPITAL = range(5)
 """What is told of each letter: what stood behind it, or that it was a capital."""
-PARTS = {
-    "training": range(13),
-    "calibration": range(13, 14),
-    "tuning": range(14, 16),
-    "evaluation": range(16, 20),
-}
+PARTS = split_remainders(13, 14, 16, 20)
 
 
 @cache
@@ -57,13 +51,11 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[int]]]
         yield {"letters": letters[None]}, marks.tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, marks: Sequence[int]) -> Counts:
     """Marks told right, marks told, and marks there are."""
-    rows = []
-    for values, told in zip(outputs, labels, strict=True):
-        found, truth = values[0][0].argmax(axis=1), np.array(told)
-        rows.append((((found == truth) & (truth > 0)).sum(), (found > 0).sum(), (truth > 0).sum()))
-    return np.array(rows)
+    found, truth = values[0][0].argmax(axis=1), np.array(marks)
+    return ((found == truth) & (truth > 0)).sum(), (found > 0).sum(), (truth > 0).sum()
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -73,19 +65,14 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(2 * hits / max(found + there, 1)), parts)
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="marks",
-    source="training/marks.py, Python's manual",
+    data="Python's manual",
     kind="transformer in fused operators (com.microsoft)",
     task="300 passages of Python's manual, in small letters: F1 of capitals and marks",
-    path=lambda folder: trained_file(folder, "marks"),
     samples=_pairs,
-    splits={
-        "calibration": (701, "calibration", 48),
-        "tuning": (702, "tuning", 120),
-        "evaluation": (703, "evaluation", 300),
-    },
+    splits=by_name(701, 48, 120, 300),
     count=count,
     score=score,
-    helpers=("trained", "text"),
+    helpers=("text",),
 )

@@ -6,14 +6,13 @@ output has a row and a column for "nobody": its exponentials, not it, are what a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from boxes import f1
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 WIDTH, KINDS, LEAST = 32, 10, 0.2  # of a descriptor; kinds of surroundings; the probability of a pair
 
 
@@ -65,28 +64,24 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[int]]]:
         yield {**first, "points1": points1[None], "looks1": looks1[None]}, partner.tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, partner: Sequence[int]) -> Counts:
     """Right pairs, pairs given, pairs there are; a pair is given where each is the other's best."""
-    rows = []
-    for values, partner in zip(outputs, labels, strict=True):
-        scores, truth = np.exp(values[0][0].astype(np.float64)), np.array(partner)
-        inner = scores[:-1, :-1]
-        best, back = inner.argmax(axis=1), inner.argmax(axis=0)
-        places = np.arange(len(best))
-        given = (back[best] == places) & (inner[places, best] > LEAST)
-        rows.append(((given & (best == truth)).sum(), given.sum(), (truth >= 0).sum()))
-    return np.array(rows)
+    inner, truth = np.exp(values[0][0].astype(np.float64))[:-1, :-1], np.array(partner)
+    best, back = inner.argmax(axis=1), inner.argmax(axis=0)
+    places = np.arange(len(best))
+    given = (back[best] == places) & (inner[places, best] > LEAST)
+    return (given & (best == truth)).sum(), given.sum(), (truth >= 0).sum()
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="matcher",
-    source="training/matcher.py, made views",
+    data="made views",
     kind="matching transformer, log assignment (LightGlue)",
     task="300 pairs of made views of 48 to 96 points: F1 of the pairs of points",
-    path=lambda folder: trained_file(folder, "matcher"),
     samples=_pairs,
     splits={"calibration": (521, 32), "tuning": (522, 150), "evaluation": (523, 300)},
     count=count,
     score=f1,
-    helpers=("trained", "boxes"),
+    helpers=("boxes",),
 )

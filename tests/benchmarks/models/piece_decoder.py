@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from cached_decoder import CachedDecoder
 from frame import WORK
-from record import Feed, RealModel
+from record import Feed, classified
 from tokenizers import Tokenizer
-from trained import trained_file
+from trained import trained_model
 
 from models import char_decoder
 
@@ -40,26 +40,21 @@ def texts(tokenizer: Path, part: str) -> tuple[np.ndarray, ...]:
 
 def runs(seed: int, part: str, count: int, mixture: Sequence[float]) -> Iterator[tuple[Feed, list[int]]]:
     """Yield runs from the start of a passage, or inside of it with the float model's caches."""
-    file = path(Path(os.environ[WORK]) / MODEL.name)
+    file = MODEL.path(Path(os.environ[WORK]) / MODEL.name)
     return DECODER.runs(seed, file, texts(file.with_name("pieces.json"), part), count, mixture)
 
 
-def path(folder: Path) -> Path:
-    return trained_file(folder, "piece_decoder")
-
-
-MODEL = RealModel(
+MODEL = trained_model(
     name="piece-decoder",
-    source="training/piece_decoder.py, docstrings of Python's library",
+    data="docstrings of Python's library",
     kind="decoder transformer of word pieces with one table for both ends",
     task="400 runs of 1 to 48 pieces of docstrings, most with a cache: share of next pieces told",
-    path=path,
     samples=runs,
     splits={
         "calibration": (411, "calibration", 48, (0.3, 0.4, 0.3)),
         "tuning": (412, "tuning", 200, (0.2, 0.7, 0.1)),
         "evaluation": (413, "evaluation", 400, (0.2, 0.7, 0.1)),
     },
-    count=char_decoder.count,
-    helpers=("trained", "cached_decoder", "models.char_decoder"),
+    count=classified,
+    helpers=("cached_decoder", "models.char_decoder"),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE, LARGER, NEAR = 96, 2, 2.5  # pixels; the drawing is made larger; a joint within NEAR pixels is right
 # A joint, the one that it hangs on, the usual angle (0: down, in turns), how far it swings, the length.
 LIMBS = (
@@ -88,21 +87,18 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[list[float]]]]:
         yield {"picture": (picture / 255).astype(np.float32)[None]}, joints.round(2).tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, joints: Sequence[Sequence[float]]) -> Counts:
     """Joints of each figure that are within NEAR pixels of where they are, of how many."""
-    rows = []
-    for values, joints in zip(outputs, labels, strict=True):
-        distance = np.hypot(*(values[0][0] - np.array(joints)).T)
-        rows.append(((distance <= NEAR).sum(), JOINTS))
-    return np.array(rows)
+    distance = np.hypot(*(values[0][0] - np.array(joints)).T)
+    return (distance <= NEAR).sum(), JOINTS
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="pose",
-    source="training/pose.py, drawn figures",
+    data="drawn figures",
     kind="pose, depthwise with SiLU, coordinates",
     task="480 drawn figures among shapes: share of the joints that are told within 2.5 pixels of 96",
-    path=lambda folder: trained_file(folder, "pose"),
     samples=_pairs,
     splits={
         "calibration": (431, 48),
@@ -110,5 +106,4 @@ MODEL = RealModel(
         "evaluation": (433, 480),
     },
     count=count,
-    helpers=("trained",),
 )

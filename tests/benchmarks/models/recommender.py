@@ -5,14 +5,13 @@ Users and things are made: each has a hidden taste; a thing's kind, maker and pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 THINGS, KINDS, MAKERS, TASTE, SEEN, OFFERED = 4000, 40, 150, 12, 20, 40
 
 
@@ -66,24 +65,20 @@ def _pairs(seed: int, count: int) -> Iterator[tuple[Feed, list[int]]]:
         yield {name: value[None] for name, value in feed.items()}, taken.astype(int).tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, told: Sequence[int]) -> Counts:
     """Pairs of a thing taken and one left that are in the right order, of how many (the area under a ROC)."""
-    rows = []
-    for values, told in zip(outputs, labels, strict=True):
-        worth, taken = values[0].ravel(), np.array(told) > 0
-        gaps = worth[taken][:, None] - worth[~taken]
-        rows.append(((gaps > 0).sum() + 0.5 * (gaps == 0).sum(), gaps.size))
-    return np.array(rows)
+    worth, taken = values[0].ravel(), np.array(told) > 0
+    gaps = worth[taken][:, None] - worth[~taken]
+    return (gaps > 0).sum() + 0.5 * (gaps == 0).sum(), gaps.size
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="recommender",
-    source="training/recommender.py, made visits",
+    data="made visits",
     kind="recommender, embeddings and their products (DLRM)",
     task="400 made visits, 40 things each: how often one that is taken stands before one that is left",
-    path=lambda folder: trained_file(folder, "recommender"),
     samples=_pairs,
     splits={"calibration": (651, 64), "tuning": (652, 200), "evaluation": (653, 400)},
     count=count,
-    helpers=("trained",),
 )

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import onnx
 import text
 from onnx import numpy_helper
 from PIL import Image
-from record import Feed, RealModel, package_folder
+from record import Feed, RealModel, package_folder, written_once
 
 
-def path(folder: Path) -> Path:
-    """Write the model once: random weights in place of the constants that fill it."""
-    file = folder / "resnet50.onnx"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shipped = package_folder("onnx") / "backend/test/data/light/light_resnet50.onnx"
-        onnx.save(with_weights(onnx.load(shipped)), file.with_suffix(".part"))
-        file.with_suffix(".part").replace(file)
-    return file
+def with_weights() -> onnx.ModelProto:
+    """Return the model with weights drawn so that activations keep their size through the layers.
 
-
-def with_weights(light: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with weights drawn so that activations keep their size through the layers."""
+    They stand in place of the constants that fill it.
+    """
+    light = onnx.load(package_folder("onnx") / "backend/test/data/light/light_resnet50.onnx")
     rng = np.random.default_rng(41)
     shapes = {
         i.name: tuple(numpy_helper.to_array(i)) for i in light.graph.initializer if i.name.endswith("__SHAPE")
@@ -82,7 +74,7 @@ MODEL = RealModel(
     source="onnx (the graph; weights are random, seeded)",
     kind="classifier (random weights)",
     task="32 pictures at 224 x 224: speed and SQNR only",
-    path=path,
+    path=lambda folder: written_once(folder / "resnet50.onnx", with_weights),
     samples=_pictures,
     splits={"calibration": (42, 32), "evaluation": (43, 32)},
     count=None,

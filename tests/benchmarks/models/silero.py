@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import espeakng_loader
 import numpy as np
 import text
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Counts, Feed, Outputs, RealModel, Scores, package_folder, per_feed
 from scipy.signal import resample_poly
 
 RATE, WINDOW, CONTEXT = 16000, 512, 64
@@ -106,14 +106,12 @@ def _labels(windows: np.ndarray) -> list[int]:
     return [1 if is_loud else -1 if is_near else 0 for is_loud, is_near in zip(loud, near, strict=True)]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, clip: Sequence[int]) -> Counts:
     """Windows of each clip told right at a probability of 0.5: speech, of how many, pauses, of how many."""
-    rows = []
-    for values, clip in zip(outputs, labels, strict=True):
-        said, truth = values[0].ravel() >= 0.5, np.array(clip)
-        speech, pause = truth == 1, truth == 0
-        rows.append(((said & speech).sum(), speech.sum(), (~said & pause).sum(), pause.sum()))
-    return np.array(rows)
+    said, truth = values[0].ravel() >= 0.5, np.array(clip)
+    speech, pause = truth == 1, truth == 0
+    return (said & speech).sum(), speech.sum(), (~said & pause).sum(), pause.sum()
 
 
 def score(totals: np.ndarray) -> Scores:

@@ -6,16 +6,15 @@ The inputs, outputs and arithmetic are float32: each weight goes through a Cast,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pictures
-from record import Feed, Outputs, RealModel
+from record import Feed, Rng, by_name, classified
 from scipy.ndimage import rotate
-from trained import trained_file
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE = 48
 PHOTOGRAPHS = (
     *(
@@ -66,23 +65,13 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"piece": (piece / 255).astype(np.float32)[None]}, place
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
-    """Whether each piece's photograph has the largest logit."""
-    return np.array([(v[0][0].argmax() == told, 1) for v, told in zip(outputs, labels, strict=True)])
-
-
-MODEL = RealModel(
+MODEL = trained_model(
     name="surfaces",
-    source="training/surfaces.py, photographs of packages",
+    data="photographs of packages",
     kind="classifier (ConvNeXt), weights in float16",
     task="600 pieces of 16 photographs, turned and noisy: share whose photograph is told right",
-    path=lambda folder: trained_file(folder, "surfaces"),
     samples=_pairs,
-    splits={
-        "calibration": (691, "calibration", 48),
-        "tuning": (692, "tuning", 250),
-        "evaluation": (693, "evaluation", 600),
-    },
-    count=count,
-    helpers=("trained", "pictures"),
+    splits=by_name(691, 48, 250, 600),
+    count=classified,
+    helpers=("pictures",),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tones
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Counts, Feed, Outputs, RealModel, Scores, package_folder, per_feed
 
 RATE, HOP, FRAMES = 16000, 256, 160
 LIMITS = {"fmin": np.float32(46.875), "fmax": np.float32(2093.75)}
@@ -55,19 +55,18 @@ def _labels(pitch: np.ndarray, loud: np.ndarray) -> list[float]:
     return labels
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[float]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, clip: Sequence[float]) -> Counts:
     """Frames of each clip told right: sounding ones, of how many, pauses, of how many.
 
     A sounding frame is right when its confidence is at least 0.5, as the package has it, and its pitch
     within 50 cents.
     """
-    rows = []
-    for (pitch, confidence), clip in zip(outputs, labels, strict=True):
-        truth = np.array(clip)[: pitch.shape[1]]
-        sounds, pause, sure = truth > 0, truth == 0, confidence[0] >= 0.5
-        cents = 1200 * np.abs(np.log2(np.maximum(pitch[0], 1e-3) / np.where(sounds, truth, 1)))
-        rows.append(((sounds & sure & (cents < 50)).sum(), sounds.sum(), (pause & ~sure).sum(), pause.sum()))
-    return np.array(rows)
+    pitch, confidence = values
+    truth = np.array(clip)[: pitch.shape[1]]
+    sounds, pause, sure = truth > 0, truth == 0, confidence[0] >= 0.5
+    cents = 1200 * np.abs(np.log2(np.maximum(pitch[0], 1e-3) / np.where(sounds, truth, 1)))
+    return (sounds & sure & (cents < 50)).sum(), sounds.sum(), (pause & ~sure).sum(), pause.sum()
 
 
 def score(totals: np.ndarray) -> Scores:

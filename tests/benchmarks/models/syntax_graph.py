@@ -10,14 +10,14 @@ from __future__ import annotations
 import ast
 import sysconfig
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Counts, Feed, Outputs, by_name, per_feed, split_remainders
+from trained import trained_model
 
 CLASSES = (ast.mod, ast.stmt, ast.expr, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 OTHERS = ("arguments", "arg", "keyword", "alias", "withitem", "ExceptHandler", "comprehension")
@@ -29,12 +29,7 @@ KINDS = (
 HIDDEN = len(KINDS)  # stands for the kind of a hidden node
 NAMES, RELATIONS = 1024, 6
 SMALLEST, LARGEST, SHARE = 60, 400, 0.1  # nodes of a function; share of its nodes that is hidden
-PARTS = {
-    "training": range(14),
-    "calibration": range(14, 15),
-    "tuning": range(15, 17),
-    "evaluation": range(17, 20),
-}
+PARTS = split_remainders(14, 15, 17, 20)
 
 
 @dataclass(frozen=True)
@@ -122,26 +117,19 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, list[list[i
         yield {**feed, "relation": relation}, [hidden.tolist(), kinds.tolist()]
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, label: Sequence[Sequence[int]]) -> Counts:
     """Hidden nodes of each function whose kind has the largest logit, of how many."""
-    rows = []
-    for values, (hidden, kinds) in zip(outputs, labels, strict=True):
-        rows.append(((values[0][hidden].argmax(axis=1) == kinds).sum(), len(kinds)))
-    return np.array(rows)
+    hidden, kinds = label
+    return (values[0][hidden].argmax(axis=1) == kinds).sum(), len(kinds)
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="syntax-graph",
-    source="training/syntax_graph.py, Python's library",
+    data="Python's library",
     kind="graph network (GatedGCN)",
     task="400 functions of Python's library: share of the tree's hidden nodes whose kind is told right",
-    path=lambda folder: trained_file(folder, "syntax_graph"),
     samples=_pairs,
-    splits={
-        "calibration": (321, "calibration", 48),
-        "tuning": (322, "tuning", 200),
-        "evaluation": (323, "evaluation", 400),
-    },
+    splits=by_name(321, 48, 200, 400),
     count=count,
-    helpers=("trained",),
 )

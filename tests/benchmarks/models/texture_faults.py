@@ -6,15 +6,14 @@ Of every two pieces one has a fault: a scratch, a spot or a foreign patch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 from PIL import Image
-from record import Feed, Outputs, RealModel, Scores, package_folder
-from trained import trained_file
+from record import Counts, Feed, Outputs, Rng, Scores, by_name, package_folder, per_feed
+from trained import trained_model
 
-Rng = np.random.Generator
 SIDE, PAIRS = 64, 2
 SURFACES = ("brick", "grass", "gravel")
 FOREIGN = ("coins", "camera", "cell")
@@ -76,13 +75,11 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, int]]:
         yield {"pieces": np.stack(pieces)[:, None].astype(np.float32)}, PAIRS
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, pairs: int) -> Counts:
     """Of all pairs of a good and a faulty piece in a run: how often the faulty one differs more; how many."""
-    rows = []
-    for values, pairs in zip(outputs, labels, strict=True):
-        difference = values[1].ravel()
-        rows.append(((difference[None, pairs:] > difference[:pairs, None]).sum(), pairs * pairs))
-    return np.array(rows)
+    difference = values[1].ravel()
+    return (difference[None, pairs:] > difference[:pairs, None]).sum(), pairs * pairs
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -90,19 +87,13 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(float(totals[0] / totals[1]), {"pairs": float(totals[1])})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="texture-faults",
-    source="training/texture_faults.py, scikit-image's photographs",
+    data="scikit-image's photographs",
     kind="autoencoder, anomalies",
     task="400 runs of 4 pieces of brick, grass or gravel: how often a fault makes one differ more",
-    path=lambda folder: trained_file(folder, "texture_faults"),
     samples=_pairs,
-    splits={
-        "calibration": (361, "calibration", 32),
-        "tuning": (362, "tuning", 120),
-        "evaluation": (363, "evaluation", 400),
-    },
+    splits=by_name(361, 32, 120, 400),
     count=count,
     score=score,
-    helpers=("trained",),
 )

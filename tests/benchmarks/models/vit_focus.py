@@ -6,12 +6,12 @@ piece and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import cv2
 import numpy as np
 import pictures
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Counts, Feed, Outputs, RealModel, Scores, package_folder, per_feed
 
 SIDE = 224
 MEAN, DEVIATION = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
@@ -51,15 +51,13 @@ def _mask(outline: np.ndarray) -> np.ndarray:
     return drawn.astype(bool)
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[float]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, outline: Sequence[Sequence[float]]) -> Counts:
     """Overlap (IoU) of each map over 0.5 with the piece, whether its highest place is in the piece, and 1."""
-    rows = []
-    for values, outline in zip(outputs, labels, strict=True):
-        heat, truth = values[0][0, 0], _mask(np.array(outline))
-        told = heat > 0.5
-        top = np.unravel_index(np.argmax(heat), heat.shape)
-        rows.append(((told & truth).sum() / max((told | truth).sum(), 1), truth[top], 1))
-    return np.array(rows, np.float64)
+    heat, truth = values[0][0, 0], _mask(np.array(outline))
+    told = heat > 0.5
+    top = np.unravel_index(np.argmax(heat), heat.shape)
+    return (told & truth).sum() / max((told | truth).sum(), 1), truth[top], 1
 
 
 def score(totals: np.ndarray) -> Scores:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import speech
-from record import Feed, Outputs, RealModel, Scores
-from trained import trained_file
+from record import Counts, Feed, Outputs, Scores, by_name, per_feed
+from trained import trained_model
 
 SIZE, HOP, BANDS, FRAMES = 512, 128, 64, 125
 HEARD, STEP, WORST = (
@@ -60,15 +60,13 @@ def _pairs(seed: int, part: str, count: int) -> Iterator[tuple[Feed, str]]:
         yield {"mel": fed(spectrum)[None]}, base64.b64encode(label.tobytes()).decode()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, label: str) -> Counts:
     """Distances in dB of each piece's spectrum from the true one, summed up over what is heard; cells."""
-    rows = []
-    for values, label in zip(outputs, labels, strict=True):
-        truth = np.frombuffer(base64.b64decode(label), np.uint8).reshape(FRAMES, BANDS) * STEP - 60
-        heard = truth > max(truth.max() - HEARD, -60 + STEP)
-        distance = np.abs(decibels(np.asarray(values[0], np.float64).ravel()) - truth)
-        rows.append((np.minimum(distance, WORST)[heard].sum(), heard.sum()))
-    return np.array(rows)
+    truth = np.frombuffer(base64.b64decode(label), np.uint8).reshape(FRAMES, BANDS) * STEP - 60
+    heard = truth > max(truth.max() - HEARD, -60 + STEP)
+    distance = np.abs(decibels(np.asarray(values[0], np.float64).ravel()) - truth)
+    return np.minimum(distance, WORST)[heard].sum(), heard.sum()
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -77,19 +75,14 @@ def score(totals: np.ndarray) -> Scores:
     return Scores(1 - mean / WORST, {"dB": mean})
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="vocoder",
-    source="training/vocoder.py, espeak-ng's voices",
+    data="espeak-ng's voices",
     kind="vocoder (HiFi-GAN), a waveform",
     task="160 seconds of made speech: distance of its mel spectrum from the true one, 20 dB as 0",
-    path=lambda folder: trained_file(folder, "vocoder"),
     samples=_pairs,
-    splits={
-        "calibration": (421, "calibration", 32),
-        "tuning": (422, "tuning", 80),
-        "evaluation": (423, "evaluation", 160),
-    },
+    splits=by_name(421, 32, 80, 160),
     count=count,
     score=score,
-    helpers=("trained", "speech", "text"),
+    helpers=("speech", "text"),
 )

@@ -11,12 +11,11 @@ from functools import cache
 
 import numpy as np
 import tones
-from record import Feed, Outputs, RealModel
-from trained import trained_file
+from record import Feed, Outputs, Rng, by_name
+from trained import trained_model
 
 from models import keywords, silero
 
-Rng = np.random.Generator
 RATE = silero.RATE
 LENGTH, GROUP = RATE * 3 // 2, 12  # of a sound; voices of a group at most, two sounds each
 WORDS = (*keywords.WORDS, *keywords.OTHERS)
@@ -77,18 +76,13 @@ def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.nda
     return np.stack([voices[near.argmax(axis=1)] == voices, np.ones(len(voices))], axis=1)
 
 
-MODEL = RealModel(
+MODEL = trained_model(
     name="voices",
-    source="training/voices.py, espeak-ng's voices",
+    data="espeak-ng's voices",
     kind="speaker embedding, log-mel front end inside",
     task="480 sounds of 12 unseen voices in noise, 24 at a time: share whose nearest is of the same voice",
-    path=lambda folder: trained_file(folder, "voices"),
     samples=_pairs,
-    splits={
-        "calibration": (541, "calibration", 48),
-        "tuning": (542, "tuning", 240),
-        "evaluation": (543, "evaluation", 480),
-    },
+    splits=by_name(541, 48, 240, 480),
     count=count,
-    helpers=("trained", "tones", "models.silero", "models.keywords"),
+    helpers=("tones", "models.silero", "models.keywords"),
 )

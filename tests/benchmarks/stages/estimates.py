@@ -164,5 +164,5 @@ def picture(rows: Rows) -> str:
 
 
 STAGE = Stage(
-    rows, {"ESTIMATES.md": real_page, "": small_page, "estimates.svg": picture}, tuple(models.FILES), options
+    rows, {"ESTIMATES.md": real_page, "": small_page, "estimates.svg": picture}, models.REAL, options
 )

@@ -296,4 +296,4 @@ def _ms(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-STAGE = Stage(rows, {"SPEED.md": page}, (*models.FILES, *models.SYNTHETIC), options)
+STAGE = Stage(rows, {"SPEED.md": page}, (*models.REAL, *models.SYNTHETIC), options)

@@ -7,12 +7,11 @@ noise. `MODELS` has the records, in the form of the real models'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from record import Feed, RealModel
+from record import Feed, RealModel, written_once
 
 OPSET = 17
 Shape = Sequence[int | str]
@@ -98,18 +97,18 @@ class Net:
         """Add a matrix product with a bias."""
         return self.node("Add", self.node("MatMul", x, self.weight([into, out], into, 1.0)), self.bias(out))
 
-    def saved(self, file: Path, inputs: dict[str, Shape], output: str) -> None:
-        """Write the model."""
+    def model(self, inputs: dict[str, Shape], output: str) -> onnx.ModelProto:
+        """Return the model, with the shapes of all its tensors."""
         values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
         result = helper.make_empty_tensor_value_info(output)
         graph = helper.make_graph(self.nodes, "synthetic", values, [result], self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         onnx.checker.check_model(inferred)
-        onnx.save(inferred, file)
+        return inferred
 
 
-def mobile(file: Path) -> None:
+def mobile() -> onnx.ModelProto:
     """MobileNetV3-Large's kinds of blocks (Howard et al. 2019, table 1): HardSwish, squeeze and excite."""
     net = Net(51)
     x, channels = net.node("HardSwish", net.conv("x", 3, 16, 3, stride=2)), 16
@@ -142,10 +141,10 @@ def mobile(file: Path) -> None:
     x = net.node("Flatten", net.node("GlobalAveragePool", x))
     x = net.node("HardSwish", net.node("Gemm", x, net.weight([960, 1280], 960), net.bias(1280)))
     x = net.node("Gemm", x, net.weight([1280, 1000], 1280), net.bias(1000))
-    net.saved(file, {"x": [1, 3, 224, 224]}, x)
+    return net.model({"x": [1, 3, 224, 224]}, x)
 
 
-def super_resolution(file: Path) -> None:
+def super_resolution() -> onnx.ModelProto:
     """FSRCNN's layers (Dong et al. 2016: 56, 12, four times 12, 56) with PRelu; DepthToSpace at the end."""
     net = Net(52)
     x = net.node("PRelu", net.conv("x", 1, 56, 5), net.slopes(56))
@@ -154,10 +153,10 @@ def super_resolution(file: Path) -> None:
         x = net.node("PRelu", net.conv(x, 12, 12, 3), net.slopes(12))
     x = net.node("PRelu", net.conv(x, 12, 56, 1), net.slopes(56))
     x = net.node("DepthToSpace", net.conv(x, 56, 4, 5), blocksize=2)
-    net.saved(file, {"x": [1, 1, 128, 128]}, x)
+    return net.model({"x": [1, 1, 128, 128]}, x)
 
 
-def u_net(file: Path) -> None:
+def u_net() -> onnx.ModelProto:
     """An encoder and a decoder with transposed convolutions of kernel 4 and of kernel 2, joined by Concat."""
     net = Net(53)
 
@@ -174,10 +173,10 @@ def u_net(file: Path) -> None:
     for kernel, (skip, out) in zip((4, 2, 4), reversed(skips), strict=True):
         x = net.node("Concat", net.upsampled(x, channels, out, kernel), skip, axis=1)
         x, channels = twice(x, 2 * out, out), out
-    net.saved(file, {"x": [1, 3, 128, 128]}, net.node("Sigmoid", net.conv(x, channels, 1, 1)))
+    return net.model({"x": [1, 3, 128, 128]}, net.node("Sigmoid", net.conv(x, channels, 1, 1)))
 
 
-def speech(file: Path) -> None:
+def speech() -> onnx.ModelProto:
     """Convolutions over frames, two layers of GRU in both directions, scores of characters for each frame."""
     net, hidden = Net(54, dims=1), 192
     x = net.node("Relu", net.conv("x", 80, 192, 5, stride=2))
@@ -191,10 +190,10 @@ def speech(file: Path) -> None:
         joined = net.node("Transpose", y, perm=[0, 2, 1, 3])
         size = 2 * hidden
         x = net.node("Reshape", joined, net.constant(np.array([0, 0, size], np.int64)))
-    net.saved(file, {"x": [1, 80, 200]}, net.node("Softmax", net.dense(x, size, 64), axis=-1))
+    return net.model({"x": [1, 80, 200]}, net.node("Softmax", net.dense(x, size, 64), axis=-1))
 
 
-def encoder(file: Path) -> None:
+def encoder() -> onnx.ModelProto:
     """Four layers of a transformer encoder, 128 places of 256 values, 4 heads, Gelu by Erf."""
     net, width, heads, places = Net(55), 256, 4, 128
     one, zero = net.constant(np.ones(width, np.float32)), net.constant(np.zeros(width, np.float32))
@@ -222,7 +221,7 @@ def encoder(file: Path) -> None:
         gelu = net.node("Mul", inner, net.node("Add", erf, net.constant(np.float32(1))))
         halved = net.node("Mul", gelu, net.constant(np.float32(0.5)))
         x = net.node("Add", x, net.dense(halved, 4 * width, width))
-    net.saved(file, {"x": [1, places, width]}, norm(x))
+    return net.model({"x": [1, places, width]}, norm(x))
 
 
 def _smooth(seed: int, count: int, shape: Sequence[int]) -> Iterator[tuple[Feed, None]]:
@@ -237,21 +236,14 @@ def _smooth(seed: int, count: int, shape: Sequence[int]) -> Iterator[tuple[Feed,
 
 
 def _record(
-    name: str, kind: str, write: Callable[[Path], None], shape: Sequence[int], seed: int
+    name: str, kind: str, write: Callable[[], onnx.ModelProto], shape: Sequence[int], seed: int
 ) -> RealModel:
-    def path(folder: Path) -> Path:
-        file = folder / f"{name}.onnx"
-        if not file.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write(file)
-        return file
-
     return RealModel(
         name=name,
         source="synthetic.py (random weights)",
         kind=kind,
         task="16 samples of smooth noise: speed and SQNR only",
-        path=path,
+        path=lambda folder: written_once(folder / f"{name}.onnx", write),
         samples=_smooth,
         splits={"calibration": (seed, 16, shape), "evaluation": (seed + 1, 16, shape)},
         count=None,
