@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import backbone as record
 from torch import nn
 
 WIDTH, LAYERS, NEAREST, GAUSSIANS, BATCH, STEPS, SIZE, POOL = 64, 3, 16, 16, 8, 900, 64, 2500
@@ -82,11 +83,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import backbone as record
-
-    made = list(record.chains(np.random.default_rng(0), POOL, SIZE))
-    places, residues = (np.stack([chain[k] for chain in made]) for k in (0, 1))
+    places, residues = fitting.columns(record.chains(np.random.default_rng(0), POOL, SIZE))
     net = Net(record.RESIDUES)
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -98,11 +95,11 @@ def main() -> None:
         return nn.functional.nll_loss(net(parts[0]).flatten(0, 1), parts[1].flatten())
 
     fitting.fit(net, batch, loss, STEPS, rate=2e-3)
-    file = work / "trained" / "backbone.onnx"
     example = fitting.tensors(places[:1])
     dynamic = {"places": {1: "residues"}}
-    fitting.export(net, example, ["places"], ["log_probabilities"], file, dynamic=dynamic)
+    fitting.export("backbone", net, example, ["places"], ["log_probabilities"], dynamic=dynamic)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

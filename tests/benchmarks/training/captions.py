@@ -5,14 +5,11 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from fitting import convolution
+from models import captions as data
 from torch import nn
 
 WIDTH, HEADS, LAYERS, GROUPS, STEPS = 96, 4, 2, 8, 1000
-
-
-def convolved(entering: int, leaving: int, size: int, stride: int = 1) -> list[nn.Module]:
-    kernel = nn.Conv2d(entering, leaving, size, stride=stride, padding=size // 2, bias=False)
-    return [kernel, nn.BatchNorm2d(leaving)]
 
 
 class Bottleneck(nn.Module):
@@ -22,14 +19,14 @@ class Bottleneck(nn.Module):
         super().__init__()
         smaller = [nn.AvgPool2d(stride)] if stride > 1 else []
         self.body = nn.Sequential(
-            *convolved(entering, inner, 1),
+            *convolution(entering, inner, 1),
             nn.ReLU(),
-            *convolved(inner, inner, 3),
+            *convolution(inner, inner, 3),
             nn.ReLU(),
             *smaller,
-            *convolved(inner, leaving, 1),
+            *convolution(inner, leaving, 1),
         )
-        self.skip = nn.Sequential(*smaller, *convolved(entering, leaving, 1))
+        self.skip = nn.Sequential(*smaller, *convolution(entering, leaving, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.skip(x))
@@ -59,7 +56,7 @@ class PictureTower(nn.Module):
     def __init__(self, side: int) -> None:
         super().__init__()
         last = 2 * WIDTH
-        self.stem = nn.Sequential(*convolved(3, 24, 3, 2), nn.ReLU(), *convolved(24, 48, 3, 2), nn.ReLU())
+        self.stem = nn.Sequential(*convolution(3, 24, 3, 2), nn.ReLU(), *convolution(24, 48, 3, 2), nn.ReLU())
         self.body = nn.Sequential(
             Bottleneck(48, 32, 96, 1), Bottleneck(96, 48, 128, 2), Bottleneck(128, 64, last, 1)
         )
@@ -117,9 +114,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import captions as data
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         pictures, captions = zip(*(data.group(rng, "training") for _ in range(GROUPS)), strict=True)
         return fitting.tensors(np.concatenate(pictures), np.concatenate(captions))
@@ -134,11 +128,10 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, 1.5e-3)
     pictures, captions = batch(np.random.default_rng(2))
-    names, file = ["picture_vectors", "caption_vectors"], work / "trained" / "captions.onnx"
-    fitting.export(
-        net, (pictures[: data.GROUP], captions[: data.GROUP]), ["pictures", "captions"], names, file
-    )
+    example, names = (pictures[: data.GROUP], captions[: data.GROUP]), ["picture_vectors", "caption_vectors"]
+    fitting.export("captions", net, example, ["pictures", "captions"], names)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

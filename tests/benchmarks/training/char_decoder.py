@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fitting
-import numpy as np
 import torch
+from models import char_decoder as record
 from torch import nn
 
-WIDTH, INNER, BATCH, STEPS = 128, 352, 12, 700
+WIDTH, INNER, STEPS = 128, 352, 700
 
 
 class Norm(nn.Module):
@@ -95,33 +95,14 @@ class Exported(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import char_decoder as record
-
     sizes = (record.HEADS, record.KEY_HEADS, record.HEAD_WIDTH)
     net = Net(len(record.LETTERS), record.LAYERS, *sizes)
-    empty = fitting.tensors(*record.DECODER.nothing())
-
-    def batch(rng: np.random.Generator) -> fitting.Tensors:
-        return fitting.tensors(np.stack(list(record.DECODER.passages(rng, record.texts("training"), BATCH))))
-
-    def loss(rows: fitting.Tensors) -> torch.Tensor:
-        past = [part.expand(BATCH, -1, -1, -1) for part in empty]
-        logits = net(rows[0][:, :-1], *past)[0]
-        return nn.functional.cross_entropy(logits.flatten(0, 1), rows[0][:, 1:].flatten())
-
-    fitting.fit(net, batch, loss, STEPS, rate=4e-3)
-    example = torch.zeros(1, 5, dtype=torch.int64), *(part.new_zeros(1, 2, 7, 16) for part in empty)
-    names = record.DECODER.cache_names("past")
-    fitting.export(
-        Exported(net),
-        example,
-        ["letters", *names],
-        ["logits", *record.DECODER.cache_names("present")],
-        work / "trained" / "char_decoder.onnx",
-        dynamic={"letters": {1: "new"}, **{name: {2: "before"} for name in names}},
+    texts = record.texts("training")
+    fitting.train_decoder(
+        "char_decoder", net, Exported(net), record.DECODER, texts=texts, steps=STEPS, rate=4e-3
     )
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

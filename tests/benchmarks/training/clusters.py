@@ -7,6 +7,7 @@ import math
 import fitting
 import numpy as np
 import torch
+from models import clusters as record
 from torch import nn
 
 WIDTH, LAYERS, GAUSSIANS, BATCH, STEPS, POOL, SIZES = 64, 3, 25, 40, 1500, 700, range(8, 21, 2)
@@ -54,14 +55,10 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import clusters as record
-
     rng = np.random.default_rng(0)
     pools = []
     for size in SIZES:  # the clusters of a batch have as many atoms
-        made = list(record.clusters(rng, POOL, size))
-        pools.append([np.stack([cluster[k] for cluster in made]) for k in range(3)])
+        pools.append(fitting.columns(record.clusters(rng, POOL, size)))
     net = Net(record.KINDS, record.REACH)
     mean = float(np.mean(pools[0][2]) / SIZES[0])
     nn.init.constant_(net.base.weight, mean)
@@ -76,11 +73,11 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=3e-3)
     kinds, places, _ = pools[1]
-    file = work / "trained" / "clusters.onnx"
     dynamic = {"kinds": {1: "atoms"}, "places": {1: "atoms"}}
     example = fitting.tensors(kinds[:1], places[:1])
-    fitting.export(net, example, ["kinds", "places"], ["energy"], file, dynamic=dynamic)
+    fitting.export("clusters", net, example, ["kinds", "places"], ["energy"], dynamic=dynamic)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

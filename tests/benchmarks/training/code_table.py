@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import code_table as data
 from torch import nn
 
 EMBEDDED, WIDTH, INNER, BLOCKS, BATCH, STEPS = 16, 256, 512, 4, 256, 800
@@ -37,18 +38,16 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import code_table as data
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         return fitting.tensors(*data.samples(rng, "training", BATCH))
 
     numbers, names, _ = batch(np.random.default_rng(2))
     net = Net(numbers.shape[1], names.shape[1], data.BUCKETS, len(data.PACKAGES))
     fitting.fit(net, batch, lambda b: nn.functional.cross_entropy(net(*b[:2]), b[2]), STEPS)
-    examples, file = (numbers[: data.BATCH], names[: data.BATCH]), work / "trained" / "code_table.onnx"
-    fitting.export(net, examples, ["numbers", "names"], ["logits"], file)
+    examples = numbers[: data.BATCH], names[: data.BATCH]
+    fitting.export("code_table", net, examples, ["numbers", "names"], ["logits"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

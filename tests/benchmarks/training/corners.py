@@ -5,6 +5,8 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from fitting import convolution
+from models import corners as record
 from torch import nn
 
 BATCH, STEPS, POOL, CUT = 16, 700, 2000, (64, 80)
@@ -12,8 +14,7 @@ WIDTHS, DESCRIPTOR = (24, 32, 64, 96), 64
 
 
 def layer(inside: int, outside: int) -> list[nn.Module]:
-    convolution = nn.Conv2d(inside, outside, 3, padding=1, bias=False)
-    return [convolution, nn.BatchNorm2d(outside), nn.ReLU()]
+    return [*convolution(inside, outside, 3), nn.ReLU()]
 
 
 class Net(nn.Module):
@@ -36,9 +37,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import corners as record
-
     made = list(record.pictures(np.random.default_rng(0), POOL))
     images = np.stack([image for image, _ in made])[:, None]
     cells = np.full((POOL, record.HEIGHT // record.CELL, record.WIDTH // record.CELL), record.CELL**2)
@@ -73,9 +71,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=4e-3)
     example = torch.from_numpy(images[:1].astype(np.float32) / 255)
-    file = work / "trained" / "corners.onnx"
-    fitting.export(net, (example,), ["image"], ["logits", "descriptors"], file)
+    fitting.export("corners", net, (example,), ["image"], ["logits", "descriptors"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import counter as record
 from torch import nn
 
 BATCH, STEPS, POOL, SCALE = 10, 600, 2000, 20.0
@@ -31,9 +32,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import counter as record
-
     made = list(record.pictures(np.random.default_rng(0), POOL))
     pictures = np.stack([picture for picture, _ in made])[:, None]
     maps = np.stack([record.density(middles) for _, middles in made])[:, None].astype(np.float32)
@@ -53,9 +51,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=4e-3)
     example = torch.from_numpy(pictures[:1].astype(np.float32) / 255)
-    file = work / "trained" / "counter.onnx"
-    fitting.export(net, (example,), ["picture"], ["density", "count"], file)
+    fitting.export("counter", net, (example,), ["picture"], ["density", "count"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -7,6 +7,7 @@ import math
 import fitting
 import numpy as np
 import torch
+from models import denoise_step as record
 from torch import nn
 
 WIDTHS, EMBEDDED, GROUPS, HEADS, BATCH, STEPS = (32, 64), 96, 8, 4, 32, 1200
@@ -70,9 +71,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import denoise_step as record
-
     clean, _ = record.digits("training")
     net = Net()
 
@@ -86,8 +84,9 @@ def main() -> None:
 
     fitting.fit(net, batch, lambda b: nn.functional.mse_loss(net(b[0], b[1]), b[2]), STEPS, rate=2e-3)
     example = fitting.tensors(clean[:1], np.array([500], np.float32))
-    fitting.export(net, example, ["noisy", "time"], ["noise"], work / "trained" / "denoise_step.onnx")
+    fitting.export("denoise_step", net, example, ["noisy", "time"], ["noise"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from fitting import convolution
+from models import figure_mask as record
 from torch import nn
 
 BATCH, STEPS, POOL = 12, 600, 2500
@@ -17,11 +19,6 @@ BLOCKS = (
     (5, 160, 40, True, True, 1),
     (5, 120, 48, True, True, 1),
 )
-
-
-def layer(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(inside, outside, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return [convolution, nn.BatchNorm2d(outside)]
 
 
 class Gate(nn.Module):
@@ -42,8 +39,8 @@ class Inverted(nn.Module):
         kernel, wide, outside, gate, hard, stride = block
         self.added = stride == 1 and inside == outside
         act = nn.Hardswish if hard else nn.ReLU
-        parts = [*layer(inside, wide, 1), act(), *layer(wide, wide, kernel, stride, wide), act()]
-        self.parts = nn.Sequential(*parts, *([Gate(wide)] if gate else []), *layer(wide, outside, 1))
+        parts = [*convolution(inside, wide, 1), act(), *convolution(wide, wide, kernel, stride, wide), act()]
+        self.parts = nn.Sequential(*parts, *([Gate(wide)] if gate else []), *convolution(wide, outside, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.parts(x) if self.added else self.parts(x)
@@ -52,12 +49,12 @@ class Inverted(nn.Module):
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*layer(3, 16, 3, 2), nn.Hardswish())
+        self.stem = nn.Sequential(*convolution(3, 16, 3, 2), nn.Hardswish())
         widths = [16, *(block[2] for block in BLOCKS)]
         pairs = zip(widths[:-1], BLOCKS, strict=True)
         self.blocks = nn.ModuleList(Inverted(inside, block) for inside, block in pairs)
-        self.last = nn.Sequential(*layer(48, 192, 1), nn.Hardswish())
-        self.deep = nn.Sequential(*layer(192, 64, 1), nn.ReLU())
+        self.last = nn.Sequential(*convolution(48, 192, 1), nn.Hardswish())
+        self.deep = nn.Sequential(*convolution(192, 64, 1), nn.ReLU())
         self.scale = nn.Sequential(nn.Conv2d(192, 64, 1, bias=False), nn.Sigmoid())
         self.low, self.high = nn.Conv2d(24, 1, 1), nn.Conv2d(64, 1, 1)
         self.fine = nn.Conv2d(16, 1, 1)
@@ -83,11 +80,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import figure_mask as record
-
-    made = list(record.figures(np.random.default_rng(0), POOL))
-    pictures, masks = (np.stack([figure[k] for figure in made]) for k in (0, 1))
+    pictures, masks = fitting.columns(record.figures(np.random.default_rng(0), POOL))
     net = Net()
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -103,8 +96,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=6e-3)
     example = torch.from_numpy(pictures[:1].astype(np.float32) / 255)
-    fitting.export(net, (example,), ["picture"], ["mask"], work / "trained" / "figure_mask.onnx")
+    fitting.export("figure_mask", net, (example,), ["picture"], ["mask"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

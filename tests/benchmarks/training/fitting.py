@@ -10,32 +10,51 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the records and what they import
+from cached_decoder import CachedDecoder
+from frame import WORK
 
 Tensors = tuple[torch.Tensor, ...]
 OPSET = 18
 
 
-def work_folder() -> Path:
-    """Read --work from the command line; records read the work folder from the environment."""
+def start() -> None:
+    """Read --work from the command line, which the records read from the environment; seed the weights."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", type=Path, required=True, help="folder for data, models and results")
-    work: Path = parser.parse_args().work.resolve()
-    os.environ["QPROF_BENCHMARKS"] = str(work)
+    os.environ[WORK] = str(parser.parse_args().work.resolve())
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    return work
+
+
+def trained_file(name: str) -> Path:
+    """Return where a file of a training script goes; its folder is made."""
+    file = Path(os.environ[WORK]) / "trained" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
 
 
 def tensors(*arrays: np.ndarray) -> Tensors:
     """Return arrays as tensors."""
     return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+
+
+def columns(samples: Iterable[Sequence[np.ndarray]]) -> tuple[np.ndarray, ...]:
+    """Return the samples' first parts as one array, their second parts as another, and so on."""
+    return tuple(np.stack(column) for column in zip(*samples, strict=True))
+
+
+def convolution(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    """Return a padded convolution without bias and its batch normalization."""
+    layer = nn.Conv2d(inside, outside, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return [layer, nn.BatchNorm2d(outside)]
 
 
 def fit(
@@ -66,26 +85,26 @@ def fit(
 
 
 def export(
+    name: str,
     net: torch.nn.Module,
     examples: Tensors,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    file: Path,
     *,
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
-) -> None:
-    """Write the trained net as ONNX.
+) -> Path:
+    """Write the trained net as ONNX, and return the file.
 
     Args:
+        name: of the file, without ".onnx".
         net: the net; put into evaluation mode.
         examples: one tensor for each input.
         inputs: names of the inputs, in the order of `forward`.
         outputs: names of the outputs.
-        file: where to; its folder is made.
         dynamic: axes that differ from sample to sample, with names, by input.
     """
     net.eval()
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = trained_file(f"{name}.onnx")
     shapes = None
     if dynamic:
         axes = {place: torch.export.Dim(place) for parts in dynamic.values() for place in parts.values()}
@@ -103,4 +122,43 @@ def export(
             dynamic_shapes=shapes,
             verbose=False,
         )
+    print_size(file)
+    return file
+
+
+def print_size(file: Path) -> None:
     print(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB", flush=True)
+
+
+def train_decoder(
+    name: str,
+    net: torch.nn.Module,
+    exported: torch.nn.Module,
+    decoder: CachedDecoder,
+    *,
+    texts: Sequence[np.ndarray],
+    steps: int,
+    rate: float,
+) -> None:
+    """Train a decoder on whole passages, 12 at a time, and write it with its caches."""
+    empty = tensors(*decoder.nothing())
+
+    def batch(rng: np.random.Generator) -> Tensors:
+        return tensors(np.stack(list(decoder.passages(rng, texts, 12))))
+
+    def loss(rows: Tensors) -> torch.Tensor:
+        past = [part.expand(12, -1, -1, -1) for part in empty]
+        logits = net(rows[0][:, :-1], *past)[0]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), rows[0][:, 1:].flatten())
+
+    fit(net, batch, loss, steps, rate)
+    past = decoder.cache_names("past")
+    cache = (part.new_zeros(1, decoder.heads, 7, decoder.width) for part in empty)
+    export(
+        name,
+        exported,
+        (torch.zeros(1, 5, dtype=torch.int64), *cache),
+        [decoder.tokens, *past],
+        ["logits", *decoder.cache_names("present")],
+        dynamic={decoder.tokens: {1: "new"}, **{name: {2: "before"} for name in past}},
+    )

@@ -7,6 +7,7 @@ import itertools
 import fitting
 import numpy as np
 import torch
+from models import forecast
 from torch import nn
 
 WIDTH, BLOCKS, BATCH, STEPS = 256, 9, 64, 1800
@@ -44,9 +45,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import forecast
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         return fitting.tensors(forecast.series(rng, BATCH))
 
@@ -58,8 +56,9 @@ def main() -> None:
     fitting.fit(net, batch, loss, STEPS, 1e-3)
     (rows,) = batch(np.random.default_rng(2))
     example = (rows[: forecast.BATCH, : forecast.WINDOW],)
-    fitting.export(net, example, ["past"], ["ahead"], work / "trained" / "forecast.onnx")
+    fitting.export("forecast", net, example, ["past"], ["ahead"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import fitting
 import numpy as np
 import onnx
 import torch
+from models import hull_pointer as record
 from onnx import TensorProto, helper
 from torch import nn
 
@@ -154,9 +154,6 @@ def looped(encoder: onnx.ModelProto, step: onnx.ModelProto, most: int) -> onnx.M
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import hull_pointer as record
-
     rng, pools, net = np.random.default_rng(0), [], Net()
     for size in SIZES:
         made = list(record.clouds(rng, POOL, size))
@@ -184,28 +181,27 @@ def main() -> None:
         return total / (lengths + 1).sum()
 
     fitting.fit(net, batch, loss, STEPS, rate=1.5e-3)
-    folder = work / "trained"
-    example = fitting.tensors(pools[0][0][:1])
-    dynamic = {"points": {1: "count"}}
-    files = folder / "hull_encoder.part.onnx", folder / "hull_step.part.onnx"
-    fitting.export(net.encoder, example, ["points"], ["encoded"], files[0], dynamic=dynamic)
+    example, dynamic = fitting.tensors(pools[0][0][:1]), {"points": {1: "count"}}
+    encoder = fitting.export(
+        "hull_encoder.part", net.encoder, example, ["points"], ["encoded"], dynamic=dynamic
+    )
     with torch.no_grad():
         read = net.encoder(example[0])
-    fitting.export(
+    step = fitting.export(
+        "hull_step.part",
         net.step,
         (read, torch.zeros(1, WIDTH), read.mean(1)),
         ["encoded_in", "last", "state"],
         ["logged", "renewed"],
-        files[1],
         dynamic={"encoded_in": {1: "places"}},
     )
-    model = looped(onnx.load(files[0]), onnx.load(files[1]), record.MOST)
-    for file in files:
-        file.unlink()
-    target: Path = folder / "hull_pointer.onnx"
-    onnx.save(model, target)
-    print(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB", flush=True)
+    file = fitting.trained_file("hull_pointer.onnx")
+    onnx.save(looped(onnx.load(encoder), onnx.load(step), record.MOST), file)
+    for part in (encoder, step):
+        part.unlink()
+    fitting.print_size(file)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import keywords
 from torch import nn
 
 WIDTH, STATE, BATCH, STEPS = 64, 96, 24, 900
@@ -41,9 +42,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import keywords
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         spectra, places = zip(*keywords.samples(rng, "training", BATCH), strict=True)
         return fitting.tensors(np.stack(spectra), np.array(places))
@@ -51,8 +49,9 @@ def main() -> None:
     net = Net(len(keywords.CLASSES))
     fitting.fit(net, batch, lambda b: nn.functional.cross_entropy(net(b[0]), b[1]), STEPS, 4e-3)
     example = fitting.tensors(next(keywords.samples(np.random.default_rng(2), "training", 1))[0][None])
-    fitting.export(net, example, ["mel"], ["logits"], work / "trained" / "keywords.onnx")
+    fitting.export("keywords", net, example, ["mel"], ["logits"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

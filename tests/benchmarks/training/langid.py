@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import langid
 from torch import nn
 
 WIDTH, HEADS, LAYERS, BATCH, STEPS = 96, 4, 3, 64, 1300
@@ -46,9 +47,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import langid
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         rows, places = zip(*langid.samples(rng, "training", BATCH), strict=True)
         return fitting.tensors(np.stack(rows), np.array(places))
@@ -60,9 +58,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS)
     example = batch(np.random.default_rng(2))[:1]
-    file = work / "trained" / "langid.onnx"
-    fitting.export(net, example, ["bytes"], ["logits"], file, dynamic={"bytes": {0: "batch"}})
+    fitting.export("langid", net, example, ["bytes"], ["logits"], dynamic={"bytes": {0: "batch"}})
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import length_regulator as record
 from torch import nn
 
 WIDTH, HEADS, BATCH, STEPS, MOST = 96, 2, 8, 1100, 900
@@ -112,9 +113,6 @@ def padded(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import length_regulator as record
-
     made = list(record.utterances("training", 110, MOST))
     net = Net(len(record.PHONEMES), record.BANDS, record.FLOOR)
 
@@ -138,9 +136,11 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=2e-3)
     example = fitting.tensors(made[0][0][None])
-    file = work / "trained" / "length_regulator.onnx"
-    fitting.export(Exported(net), example, ["phonemes"], ["mel"], file, dynamic={"phonemes": {2: "count"}})
+    fitting.export(
+        "length_regulator", Exported(net), example, ["phonemes"], ["mel"], dynamic={"phonemes": {2: "count"}}
+    )
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+from models import marks as record
 from torch import nn
 
 WIDTH, HEADS, LAYERS, LONGEST, BATCH, STEPS, SIZE, CLASSES = 128, 4, 3, 200, 24, 1000, 112, 5
@@ -54,32 +55,29 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import marks as record
-
     net = Net(len(record.LETTERS))
     weights = torch.tensor([1.0] + [2.0] * (CLASSES - 1))
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
-        made = list(record.passages(rng, "training", BATCH, SIZE))
-        return fitting.tensors(*(np.stack([passage[k] for passage in made]) for k in (0, 1)))
+        return fitting.tensors(*fitting.columns(record.passages(rng, "training", BATCH, SIZE)))
 
     def loss(parts: fitting.Tensors) -> torch.Tensor:
         return nn.functional.cross_entropy(net(parts[0]).flatten(0, 1), parts[1].flatten(), weights)
 
     fitting.fit(net, batch, loss, STEPS, rate=2e-3)
-    file = work / "trained" / "marks.onnx"
     example = fitting.tensors(next(record.passages(np.random.default_rng(2), "training", 1, SIZE))[0][None])
-    part = file.with_suffix(".part.onnx")
-    fitting.export(net, example, ["letters"], ["logits"], part, dynamic={"letters": {1: "count"}})
+    dynamic = {"letters": {1: "count"}}
+    part = fitting.export("marks.part", net, example, ["letters"], ["logits"], dynamic=dynamic)
+    file = fitting.trained_file("marks.onnx")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(file)
     onnxruntime.InferenceSession(str(part), options, providers=["CPUExecutionProvider"])
     part.unlink()
     onnx.checker.check_model(onnx.load(file))
-    print(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB", flush=True)
+    fitting.print_size(file)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -7,6 +7,7 @@ import math
 import fitting
 import numpy as np
 import torch
+from models import matcher as record
 from torch import nn
 
 WIDTH, HEADS, LAYERS, BATCH, STEPS, POINTS = 64, 4, 3, 12, 1300, 48
@@ -73,14 +74,11 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import matcher as record
-
     net = Net(record.WIDTH)
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
-        made = [record.views(rng, (POINTS, POINTS)) for _ in range(BATCH)]
-        return fitting.tensors(*(np.stack([views[k] for views in made]) for k in range(5)))
+        views = (record.views(rng, (POINTS, POINTS)) for _ in range(BATCH))
+        return fitting.tensors(*fitting.columns(views))
 
     def loss(parts: fitting.Tensors) -> torch.Tensor:
         scores, partner = net(*parts[:4]), parts[4]
@@ -95,10 +93,10 @@ def main() -> None:
     rng = np.random.default_rng(2)
     example = fitting.tensors(*(array[None] for array in record.views(rng, (70, 60))[:4]))
     dynamic = {f"{name}{view}": {1: f"count{view}"} for name in ("points", "looks") for view in (0, 1)}
-    file = work / "trained" / "matcher.onnx"
     names = ["points0", "looks0", "points1", "looks1"]
-    fitting.export(net, example, names, ["scores"], file, dynamic=dynamic)
+    fitting.export("matcher", net, example, names, ["scores"], dynamic=dynamic)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

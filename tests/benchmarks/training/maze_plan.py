@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import maze_plan as record
 from torch import nn
 
 WIDTH, ACTIONS, ROUNDS, BATCH, STEPS, POOL = 64, 12, 36, 32, 900, 4000
@@ -27,11 +28,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import maze_plan as record
-
-    made = list(record.maps(np.random.default_rng(0), POOL))
-    maps, best = (np.stack([each[k] for each in made]) for k in (0, 1))
+    maps, best = fitting.columns(record.maps(np.random.default_rng(0), POOL))
     net = Net()
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -46,8 +43,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=5e-3)
     example = fitting.tensors(maps[:1])
-    fitting.export(net, example, ["map"], ["directions"], work / "trained" / "maze_plan.onnx")
+    fitting.export("maze_plan", net, example, ["map"], ["directions"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

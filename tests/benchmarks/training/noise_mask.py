@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import noise_mask as record
 from torch import nn
 
 WIDTH, BATCH, STEPS, POOL = 128, 16, 700, 3000
@@ -36,11 +37,7 @@ class Exported(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import noise_mask as record
-
-    made = list(record.clips(np.random.default_rng(0), "training", POOL, 400))
-    inputs, above, counted = (np.stack([clip[k] for clip in made]) for k in range(3))
+    inputs, above, counted = fitting.columns(record.clips(np.random.default_rng(0), "training", POOL, 400))
     net = Net(inputs.mean(axis=(0, 1)))
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -56,9 +53,11 @@ def main() -> None:
     fitting.fit(net, batch, loss, STEPS, rate=4e-3)
     net.fold()
     example = fitting.tensors(inputs[:1])
-    file = work / "trained" / "noise_mask.onnx"
-    fitting.export(Exported(net), example, ["powers"], ["mask"], file, dynamic={"powers": {1: "frames"}})
+    fitting.export(
+        "noise_mask", Exported(net), example, ["powers"], ["mask"], dynamic={"powers": {1: "frames"}}
+    )
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

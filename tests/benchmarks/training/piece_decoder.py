@@ -4,12 +4,12 @@ GELU, a tied table, as in GPT-2. Its tokenizer is written beside it."""
 from __future__ import annotations
 
 import fitting
-import numpy as np
 import torch
+from models import piece_decoder as record
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-BATCH, STEPS = 12, 1000
+STEPS = 1000
 
 
 class Layer(nn.Module):
@@ -70,42 +70,20 @@ class Exported(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import piece_decoder as record
-
-    words, file = Tokenizer(models.BPE()), work / "trained" / "pieces.json"
+    words, file = Tokenizer(models.BPE()), fitting.trained_file("pieces.json")
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=record.PIECES, initial_alphabet=alphabet, show_progress=False)
     words.train_from_iterator(record.written("training"), trainer)
-    file.parent.mkdir(exist_ok=True)
     words.save(str(file))
     net = Net(record.PIECES, record.LAYERS, record.HEADS, record.HEAD_WIDTH, record.PLACES)
-    empty = fitting.tensors(*record.DECODER.nothing())
-
-    def batch(rng: np.random.Generator) -> fitting.Tensors:
-        return fitting.tensors(
-            np.stack(list(record.DECODER.passages(rng, record.texts(file, "training"), BATCH)))
-        )
-
-    def loss(rows: fitting.Tensors) -> torch.Tensor:
-        past = [part.expand(BATCH, -1, -1, -1) for part in empty]
-        logits = net(rows[0][:, :-1], *past)[0]
-        return nn.functional.cross_entropy(logits.flatten(0, 1), rows[0][:, 1:].flatten())
-
-    fitting.fit(net, batch, loss, STEPS, rate=3e-3)
-    cache = (part.new_zeros(1, record.HEADS, 7, record.HEAD_WIDTH) for part in empty)
-    names = record.DECODER.cache_names("past")
-    fitting.export(
-        Exported(net),
-        (torch.zeros(1, 5, dtype=torch.int64), *cache),
-        ["input_ids", *names],
-        ["logits", *record.DECODER.cache_names("present")],
-        work / "trained" / "piece_decoder.onnx",
-        dynamic={"input_ids": {1: "new"}, **{name: {2: "before"} for name in names}},
+    texts = record.texts(file, "training")
+    fitting.train_decoder(
+        "piece_decoder", net, Exported(net), record.DECODER, texts=texts, steps=STEPS, rate=3e-3
     )
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -5,16 +5,13 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from fitting import convolution
+from models import pose as record
 from torch import nn
 
 BATCH, STEPS, POOL, CELLS, BLUR = 20, 900, 6000, 24, 1.0
 # Width, stride and whether the input is added, of each inverted residual; the first reads 16 channels.
 BLOCKS = ((24, 2), (24, 1), (48, 2), (48, 1), (48, 1), (80, 2), (80, 1))
-
-
-def layer(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(inside, outside, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return [convolution, nn.BatchNorm2d(outside)]
 
 
 class Inverted(nn.Module):
@@ -23,8 +20,13 @@ class Inverted(nn.Module):
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
         self.added, wide = stride == 1 and inside == outside, 3 * inside
-        parts = [*layer(inside, wide, 1), nn.SiLU(), *layer(wide, wide, 3, stride, wide), nn.SiLU()]
-        self.parts = nn.Sequential(*parts, *layer(wide, outside, 1))
+        parts = [
+            *convolution(inside, wide, 1),
+            nn.SiLU(),
+            *convolution(wide, wide, 3, stride, wide),
+            nn.SiLU(),
+        ]
+        self.parts = nn.Sequential(*parts, *convolution(wide, outside, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.parts(x) if self.added else self.parts(x)
@@ -33,14 +35,14 @@ class Inverted(nn.Module):
 class Net(nn.Module):
     def __init__(self, joints: int, side: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*layer(3, 16, 3, 2), nn.SiLU())
+        self.stem = nn.Sequential(*convolution(3, 16, 3, 2), nn.SiLU())
         widths = [16, *(width for width, _ in BLOCKS)]
         self.blocks = nn.ModuleList(
             Inverted(inside, *block) for inside, block in zip(widths[:-1], BLOCKS, strict=True)
         )
         self.up1 = nn.Sequential(nn.ConvTranspose2d(80, 48, 4, 2, 1, bias=False), nn.BatchNorm2d(48))
         self.up2 = nn.Sequential(nn.ConvTranspose2d(48, 24, 4, 2, 1, bias=False), nn.BatchNorm2d(24))
-        self.mixed = nn.Sequential(*layer(24, 32, 3), nn.SiLU())
+        self.mixed = nn.Sequential(*convolution(24, 32, 3), nn.SiLU())
         self.head = nn.Conv2d(32, joints, 1)
         self.register_buffer("places", (torch.arange(CELLS) + 0.5) * (side / CELLS))
 
@@ -66,11 +68,8 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import pose as record
-
-    made = list(record.figures(np.random.default_rng(0), POOL))
-    pictures, joints = np.stack([p for p, _ in made]), np.stack([j for _, j in made]).astype(np.float32)
+    pictures, joints = fitting.columns(record.figures(np.random.default_rng(0), POOL))
+    joints = joints.astype(np.float32)
     net = Net(record.JOINTS, record.SIDE)
     cell = record.SIDE / CELLS
 
@@ -88,8 +87,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=5e-3)
     example = torch.from_numpy(pictures[:1].astype(np.float32) / 255)
-    fitting.export(net, (example,), ["picture"], ["joints"], work / "trained" / "pose.onnx")
+    fitting.export("pose", net, (example,), ["picture"], ["joints"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

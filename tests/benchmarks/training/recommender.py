@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import recommender as record
 from torch import nn
 
 WIDTH, BATCH, STEPS, POOL = 32, 64, 1500, 6000
@@ -40,9 +41,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import recommender as record
-
     made = list(record.visits(np.random.default_rng(0), POOL))
     names = tuple(made[0][0])
     feeds = {name: np.stack([feed[name] for feed, _ in made]) for name in names}
@@ -58,8 +56,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=4e-3)
     example = fitting.tensors(*(feeds[name][:1] for name in names))
-    fitting.export(net, example, names, ["chances"], work / "trained" / "recommender.onnx")
+    fitting.export("recommender", net, example, names, ["chances"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -8,6 +8,7 @@ import fitting
 import numpy as np
 import onnx
 import torch
+from models import surfaces as record
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -71,11 +72,7 @@ def halved(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import surfaces as record
-
-    made = list(record.pieces(np.random.default_rng(0), "training", POOL))
-    pieces, places = np.stack([piece for piece, _ in made]), np.array([place for _, place in made])
+    pieces, places = fitting.columns(record.pieces(np.random.default_rng(0), "training", POOL))
     net = Net(len(record.PHOTOGRAPHS))
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -83,12 +80,12 @@ def main() -> None:
         return fitting.tensors(pieces[chosen].astype(np.float32) / 255, places[chosen])
 
     fitting.fit(net, batch, lambda b: nn.functional.cross_entropy(net(b[0]), b[1]), STEPS, rate=3e-3)
-    file = work / "trained" / "surfaces.onnx"
     example = torch.from_numpy(pieces[:1].astype(np.float32) / 255)
-    fitting.export(net, (example,), ["piece"], ["logits"], file)
+    file = fitting.export("surfaces", net, (example,), ["piece"], ["logits"])
     onnx.save(halved(onnx.load(file)), file)
-    print(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB", flush=True)
+    fitting.print_size(file)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

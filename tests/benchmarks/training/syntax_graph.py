@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import syntax_graph as data
 from torch import nn
 
 WIDTH, LAYERS, BATCH, STEPS = 96, 5, 12, 1000
@@ -53,9 +54,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import syntax_graph as data
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         """Return some functions as one graph of several parts, and what is hidden in it."""
         parts, first = [], 0
@@ -72,9 +70,9 @@ def main() -> None:
     fitting.fit(net, batch, lambda b: nn.functional.cross_entropy(net(*b[:5])[b[5]], b[6]), STEPS)
     inputs = ["kinds", "names", "source", "target", "relation"]
     axes = {name: {0: "nodes" if name in inputs[:2] else "edges"} for name in inputs}
-    file = work / "trained" / "syntax_graph.onnx"
-    fitting.export(net, batch(np.random.default_rng(2))[:5], inputs, ["logits"], file, dynamic=axes)
+    fitting.export("syntax_graph", net, batch(np.random.default_rng(2))[:5], inputs, ["logits"], dynamic=axes)
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

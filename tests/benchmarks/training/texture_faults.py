@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import texture_faults as data
 from torch import nn
 
 WIDTHS, LATENT, BATCH, STEPS = (24, 48, 64), 12, 24, 700
@@ -39,9 +40,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import texture_faults as data
-
     def batch(rng: np.random.Generator) -> fitting.Tensors:
         """Return pieces with parts painted over, and as they were."""
         pieces = data.good(rng, "training", BATCH)
@@ -56,9 +54,9 @@ def main() -> None:
     net = Net()
     fitting.fit(net, batch, lambda b: (net(b[0])[0] - b[1]).pow(2).mean() * 100, STEPS)
     example = fitting.tensors(data.good(np.random.default_rng(2), "training", 2 * data.PAIRS))
-    file = work / "trained" / "texture_faults.onnx"
-    fitting.export(net, example, ["pieces"], ["reconstruction", "difference"], file)
+    fitting.export("texture_faults", net, example, ["pieces"], ["reconstruction", "difference"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

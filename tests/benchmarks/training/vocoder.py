@@ -5,6 +5,7 @@ from __future__ import annotations
 import fitting
 import numpy as np
 import torch
+from models import vocoder as record
 from torch import nn
 
 WIDTH, RATIOS, KERNELS, DILATIONS, SLOPE = 128, (8, 4, 4), (3, 7), (1, 3), 0.1
@@ -70,9 +71,6 @@ def distance(told: torch.Tensor, truth: torch.Tensor, size: int, filters: torch.
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import vocoder as record
-
     net, filters = Net(record.BANDS), torch.from_numpy(record.filters().astype(np.float32))
 
     def batch(rng: np.random.Generator) -> fitting.Tensors:
@@ -86,9 +84,9 @@ def main() -> None:
 
     fitting.fit(net, batch, loss, STEPS, rate=2e-3)
     example = torch.zeros(1, record.BANDS, record.FRAMES)
-    file = work / "trained" / "vocoder.onnx"
-    fitting.export(net, (example,), ["mel"], ["sound"], file, dynamic={"mel": {2: "frames"}})
+    fitting.export("vocoder", net, (example,), ["mel"], ["sound"], dynamic={"mel": {2: "frames"}})
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()

@@ -6,6 +6,7 @@ import fitting
 import numpy as np
 import speech
 import torch
+from models import voices as record
 from torch import nn
 
 SIZE, HOP, BANDS, WIDTH, LEAVING, BATCH, STEPS = 400, 160, 40, 96, 96, 32, 900
@@ -72,9 +73,6 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    work = fitting.work_folder()
-    from models import voices as record
-
     said = record._said("training")
     net, centres = Net(), nn.Parameter(torch.randn(len(said), LEAVING))
     net.register_parameter("centres", centres)
@@ -92,8 +90,9 @@ def main() -> None:
     fitting.fit(net, batch, loss, STEPS, rate=3e-3)
     del net.centres
     example = fitting.tensors(record._sound(np.random.default_rng(2), said[0])[None])
-    fitting.export(net, example, ["sound"], ["vector"], work / "trained" / "voices.onnx")
+    fitting.export("voices", net, example, ["sound"], ["vector"])
 
 
 if __name__ == "__main__":
+    fitting.start()
     main()
