@@ -39,7 +39,8 @@ SAMPLES = 40
 LARGEST = 8_000_000
 LOWEST = float(torch.finfo(torch.float32).min)
 Inputs = dict[str, np.ndarray]
-Case = tuple[Callable[[], nn.Module], Callable[[np.random.Generator], Inputs]]
+Case = tuple[str, Callable[[], nn.Module], Callable[[np.random.Generator], Inputs]]
+"""Name of a network, what builds it, and what draws a sample."""
 
 
 def normal(*shape: int, scale: float = 1.0) -> Callable[[np.random.Generator], Inputs]:
@@ -86,7 +87,7 @@ class Function(nn.Module):
         return self.function(self, *inputs)
 
 
-def recurrent() -> Iterator[tuple[str, Case]]:
+def recurrent() -> Iterator[Case]:
     """Yield LSTM, GRU and RNN with each way to read them."""
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         for read in ("y", "last-step", "h[-1]", "all-h", "c", "mean", "packed", "y-and-h"):
@@ -141,38 +142,32 @@ def recurrent() -> Iterator[tuple[str, Case]]:
                             "lengths": np.array([24, rng.integers(8, 24)]),
                         }
 
-                    yield name, (build, draw)
+                    yield name, build, draw
                 else:
-                    yield name, (build, normal(2, 24, 20))
+                    yield name, build, normal(2, 24, 20)
     yield (
         "GRUCell-loop",
-        (
-            lambda: Function(
-                lambda m, x: m.head(_stepped(m.cell, x)), cell=nn.GRUCell(16, 32), head=nn.Linear(32, 8)
-            ),
-            normal(1, 6, 16),
+        lambda: Function(
+            lambda m, x: m.head(_stepped(m.cell, x)), cell=nn.GRUCell(16, 32), head=nn.Linear(32, 8)
         ),
+        normal(1, 6, 16),
     )
     yield (
         "LSTMCell-loop",
-        (
-            lambda: Function(
-                lambda m, x: m.head(_stepped(m.cell, x)), cell=nn.LSTMCell(16, 32), head=nn.Linear(32, 8)
-            ),
-            normal(1, 6, 16),
+        lambda: Function(
+            lambda m, x: m.head(_stepped(m.cell, x)), cell=nn.LSTMCell(16, 32), head=nn.Linear(32, 8)
         ),
+        normal(1, 6, 16),
     )
     yield (
         "speech-conv-LSTM",
-        (
-            lambda: Function(
-                lambda m, x: torch.log_softmax(m.head(m.rnn(m.conv(x).transpose(1, 2))[0]), -1),
-                conv=nn.Sequential(nn.Conv1d(40, 64, 5, 2, 2), nn.BatchNorm1d(64), nn.ReLU()),
-                rnn=nn.LSTM(64, 48, 2, batch_first=True, bidirectional=True),
-                head=nn.Linear(96, 29),
-            ),
-            normal(1, 40, 64),
+        lambda: Function(
+            lambda m, x: torch.log_softmax(m.head(m.rnn(m.conv(x).transpose(1, 2))[0]), -1),
+            conv=nn.Sequential(nn.Conv1d(40, 64, 5, 2, 2), nn.BatchNorm1d(64), nn.ReLU()),
+            rnn=nn.LSTM(64, 48, 2, batch_first=True, bidirectional=True),
+            head=nn.Linear(96, 29),
         ),
+        normal(1, 40, 64),
     )
 
 
@@ -218,7 +213,7 @@ class Attention(nn.Module):
         return self.head(h)
 
 
-def attention() -> Iterator[tuple[str, Case]]:
+def attention() -> Iterator[Case]:
     """Yield attention with each kind of mask, and PyTorch's own transformers."""
     for mask in ("none", "-1e4", "-inf", "lowest"):
         for spelling in ("add", "fill", "sdpa"):
@@ -228,39 +223,31 @@ def attention() -> Iterator[tuple[str, Case]]:
                 name = f"attention-{spelling}-{mask}-{'padding' if padding else 'causal'}"
                 yield (
                     name,
-                    (
-                        lambda m=mask, s=spelling: Attention(m, s),  # type: ignore[misc]
-                        tokens(100, 16, padding),
-                    ),
+                    lambda m=mask, s=spelling: Attention(m, s),  # type: ignore[misc]
+                    tokens(100, 16, padding),
                 )
     for first in (False, True):
         yield (
             f"TransformerEncoder{'-norm-first' if first else ''}",
-            (
-                lambda f=first: nn.TransformerEncoder(  # type: ignore[misc]
-                    nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, norm_first=f),
-                    2,
-                    enable_nested_tensor=False,
-                ),
-                normal(1, 12, 48),
+            lambda f=first: nn.TransformerEncoder(  # type: ignore[misc]
+                nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, norm_first=f),
+                2,
+                enable_nested_tensor=False,
             ),
+            normal(1, 12, 48),
         )
     yield (
         "TransformerDecoder",
-        (
-            lambda: Function(
-                lambda m, x: m.d(x, x.flip(1), tgt_mask=nn.Transformer.generate_square_subsequent_mask(12)),
-                d=nn.TransformerDecoder(nn.TransformerDecoderLayer(48, 4, 96, batch_first=True), 2),
-            ),
-            normal(1, 12, 48),
+        lambda: Function(
+            lambda m, x: m.d(x, x.flip(1), tgt_mask=nn.Transformer.generate_square_subsequent_mask(12)),
+            d=nn.TransformerDecoder(nn.TransformerDecoderLayer(48, 4, 96, batch_first=True), 2),
         ),
+        normal(1, 12, 48),
     )
     yield (
         "MultiheadAttention-weights",
-        (
-            lambda: Function(lambda m, x: m.a(x, x, x), a=nn.MultiheadAttention(48, 4, batch_first=True)),
-            normal(1, 12, 48),
-        ),
+        lambda: Function(lambda m, x: m.a(x, x, x), a=nn.MultiheadAttention(48, 4, batch_first=True)),
+        normal(1, 12, 48),
     )
 
 
@@ -280,7 +267,7 @@ def activation(name: str) -> nn.Module:
     return getattr(nn, name)()  # type: ignore[no-any-return]
 
 
-def convolutional() -> Iterator[tuple[str, Case]]:
+def convolutional() -> Iterator[Case]:
     """Yield a small network of convolutions for each activation, norm, padding, pooling and upsampling."""
     for name in ACTIVATIONS.split():
         wide = 32 if name == "GLU" else 16
@@ -297,7 +284,7 @@ def convolutional() -> Iterator[tuple[str, Case]]:
                 nn.Linear(16, 10),
             )
 
-        yield f"activation-{name}", (build, levels(1, 3, 32, 32))
+        yield f"activation-{name}", build, levels(1, 3, 32, 32)
     norms: Mapping[str, Callable[[], nn.Module]] = {
         "BatchNorm2d": lambda: nn.BatchNorm2d(16),
         "GroupNorm": lambda: nn.GroupNorm(4, 16),
@@ -312,12 +299,10 @@ def convolutional() -> Iterator[tuple[str, Case]]:
     for name, norm in norms.items():
         yield (
             f"norm-{name}",
-            (
-                lambda n=norm: nn.Sequential(  # type: ignore[misc]
-                    nn.Conv2d(3, 16, 3, 2, 1), n(), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1), n(), nn.SiLU()
-                ),
-                levels(1, 3, 32, 32),
+            lambda n=norm: nn.Sequential(  # type: ignore[misc]
+                nn.Conv2d(3, 16, 3, 2, 1), n(), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1), n(), nn.SiLU()
             ),
+            levels(1, 3, 32, 32),
         )
     for mode in ("zeros", "reflect", "replicate", "circular"):
         for kind, shape in (
@@ -327,14 +312,12 @@ def convolutional() -> Iterator[tuple[str, Case]]:
         ):
             yield (
                 f"padding-{mode}-{kind.__name__}",
-                (
-                    lambda k=kind, m=mode: nn.Sequential(  # type: ignore[misc]
-                        k(4, 16, 3, padding=1, padding_mode=m),
-                        nn.ReLU(),
-                        k(16, 8, 3, padding=1, padding_mode=m),
-                    ),
-                    levels(*shape),
+                lambda k=kind, m=mode: nn.Sequential(  # type: ignore[misc]
+                    k(4, 16, 3, padding=1, padding_mode=m),
+                    nn.ReLU(),
+                    k(16, 8, 3, padding=1, padding_mode=m),
                 ),
+                levels(*shape),
             )
     pools: Mapping[str, Callable[[], nn.Module]] = {
         "MaxPool2d": lambda: nn.MaxPool2d(3, 2, 1),
@@ -350,12 +333,10 @@ def convolutional() -> Iterator[tuple[str, Case]]:
     for name, pool in pools.items():
         yield (
             f"pool-{name}",
-            (
-                lambda p=pool: nn.Sequential(  # type: ignore[misc]
-                    nn.Conv2d(3, 16, 3, 1, 1), nn.ReLU(), p(), nn.Conv2d(16, 8, 1)
-                ),
-                levels(1, 3, 16, 16),
+            lambda p=pool: nn.Sequential(  # type: ignore[misc]
+                nn.Conv2d(3, 16, 3, 1, 1), nn.ReLU(), p(), nn.Conv2d(16, 8, 1)
             ),
+            levels(1, 3, 16, 16),
         )
     ups: Mapping[str, Callable[[], nn.Module]] = {
         "nearest": lambda: nn.Upsample(scale_factor=2),
@@ -371,12 +352,10 @@ def convolutional() -> Iterator[tuple[str, Case]]:
     for name, up in ups.items():
         yield (
             f"up-{name}",
-            (
-                lambda u=up: nn.Sequential(  # type: ignore[misc]
-                    nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), u(), nn.Conv2d(16, 3, 3, 1, 1), nn.Tanh()
-                ),
-                levels(1, 3, 24, 24),
+            lambda u=up: nn.Sequential(  # type: ignore[misc]
+                nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), u(), nn.Conv2d(16, 3, 3, 1, 1), nn.Tanh()
             ),
+            levels(1, 3, 24, 24),
         )
     for kinds, shape in (
         ((nn.Conv1d, nn.BatchNorm1d, nn.MaxPool1d, nn.AdaptiveAvgPool1d), (1, 8, 64)),
@@ -385,13 +364,11 @@ def convolutional() -> Iterator[tuple[str, Case]]:
         conv, norm_of, pool_of, adaptive = kinds
         yield (
             f"network-{conv.__name__}",
-            (
-                lambda c=conv, n=norm_of, p=pool_of, a=adaptive, w=shape[1]: nn.Sequential(  # type: ignore[misc]
-                    *(c(w, 24, 3, padding=1), n(24), nn.ReLU(), p(2)),
-                    *(c(24, 32, 3, padding=1), n(32), nn.ReLU(), a(1), nn.Flatten(), nn.Linear(32, 10)),
-                ),
-                levels(*shape),
+            lambda c=conv, n=norm_of, p=pool_of, a=adaptive, w=shape[1]: nn.Sequential(  # type: ignore[misc]
+                *(c(w, 24, 3, padding=1), n(24), nn.ReLU(), p(2)),
+                *(c(24, 32, 3, padding=1), n(32), nn.ReLU(), a(1), nn.Flatten(), nn.Linear(32, 10)),
             ),
+            levels(*shape),
         )
 
 
@@ -433,157 +410,134 @@ class Recommender(nn.Module):
         return self.high(torch.cat([dense, (rows @ rows.transpose(1, 2))[:, row, column]], 1))
 
 
-def small_networks() -> Iterator[tuple[str, Case]]:
+def small_networks() -> Iterator[Case]:
     """Yield small networks as people write them."""
 
     def clicks(rng: np.random.Generator) -> Inputs:
         return {"x": rng.standard_normal((8, 13)).astype(np.float32), "ids": rng.integers(0, 30, (8, 12))}
 
-    yield "unet", (Unet, levels(1, 3, 32, 32))
+    yield "unet", Unet, levels(1, 3, 32, 32)
     for mode in ("sum", "mean", "max"):
-        yield f"recommender-EmbeddingBag-{mode}", (lambda m=mode: Recommender(m), clicks)  # type: ignore[misc]
+        yield f"recommender-EmbeddingBag-{mode}", lambda m=mode: Recommender(m), clicks  # type: ignore[misc]
     yield (
         "two-heads",
-        (
-            lambda: Function(
-                lambda m, x: (torch.softmax(m.a(m.body(x)), -1), m.b(m.body(x))),
-                body=nn.Sequential(
-                    nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
-                ),
-                a=nn.Linear(64, 10),
-                b=nn.Linear(64, 4),
-            ),
-            levels(1, 3, 32, 32),
+        lambda: Function(
+            lambda m, x: (torch.softmax(m.a(m.body(x)), -1), m.b(m.body(x))),
+            body=nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+            a=nn.Linear(64, 10),
+            b=nn.Linear(64, 4),
         ),
+        levels(1, 3, 32, 32),
     )
     yield (
         "autoencoder",
-        (
-            lambda: nn.Sequential(
-                *(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 32), nn.ReLU()),
-                nn.Linear(32, 64),
-            ),
-            normal(4, 64),
+        lambda: nn.Sequential(
+            *(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 32), nn.ReLU()),
+            nn.Linear(32, 64),
         ),
+        normal(4, 64),
     )
     yield (
         "tabular-BatchNorm1d",
-        (
-            lambda: nn.Sequential(
-                nn.BatchNorm1d(20), nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1)
-            ),
-            normal(4, 20, scale=30.0),
+        lambda: nn.Sequential(
+            nn.BatchNorm1d(20), nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1)
         ),
+        normal(4, 20, scale=30.0),
     )
     yield (
         "Bilinear",
-        (lambda: Function(lambda m, x: m.b(x, x.flip(0)), b=nn.Bilinear(12, 12, 8)), normal(4, 12)),
+        lambda: Function(lambda m, x: m.b(x, x.flip(0)), b=nn.Bilinear(12, 12, 8)),
+        normal(4, 12),
     )
     yield (
         "text-cnn",
-        (
-            lambda: Function(
-                lambda m, x: m.head(
-                    torch.cat([torch.relu(c(m.table(x).transpose(1, 2))).amax(2) for c in m.convs], 1)
-                ),
-                table=nn.Embedding(200, 32),
-                convs=nn.ModuleList([nn.Conv1d(32, 16, k) for k in (3, 4, 5)]),
-                head=nn.Linear(48, 4),
+        lambda: Function(
+            lambda m, x: m.head(
+                torch.cat([torch.relu(c(m.table(x).transpose(1, 2))).amax(2) for c in m.convs], 1)
             ),
-            tokens(200, 24),
+            table=nn.Embedding(200, 32),
+            convs=nn.ModuleList([nn.Conv1d(32, 16, k) for k in (3, 4, 5)]),
+            head=nn.Linear(48, 4),
         ),
+        tokens(200, 24),
     )
     yield (
         "depthwise-squeeze-excite",
-        (
-            lambda: Function(
-                lambda m, x: m.head(m.b(x) * torch.sigmoid(m.s(m.b(x).mean((2, 3), keepdim=True)))),
-                b=nn.Sequential(
-                    *(nn.Conv2d(3, 24, 1), nn.Hardswish(), nn.Conv2d(24, 24, 3, 1, 1, groups=24)),
-                    *(nn.BatchNorm2d(24), nn.Hardswish()),
-                ),
-                s=nn.Conv2d(24, 24, 1),
-                head=nn.Conv2d(24, 8, 1),
+        lambda: Function(
+            lambda m, x: m.head(m.b(x) * torch.sigmoid(m.s(m.b(x).mean((2, 3), keepdim=True)))),
+            b=nn.Sequential(
+                *(nn.Conv2d(3, 24, 1), nn.Hardswish(), nn.Conv2d(24, 24, 3, 1, 1, groups=24)),
+                *(nn.BatchNorm2d(24), nn.Hardswish()),
             ),
-            levels(1, 3, 16, 16),
+            s=nn.Conv2d(24, 24, 1),
+            head=nn.Conv2d(24, 8, 1),
         ),
+        levels(1, 3, 16, 16),
     )
     yield (
         "einsum-and-norms",
-        (
-            lambda: Function(
-                lambda m, x: torch.einsum("bij,bkj->bik", m.a(x), nn.functional.normalize(m.b(x), dim=-1)),
-                a=nn.Linear(16, 24),
-                b=nn.Linear(16, 24),
-            ),
-            normal(2, 8, 16),
+        lambda: Function(
+            lambda m, x: torch.einsum("bij,bkj->bik", m.a(x), nn.functional.normalize(m.b(x), dim=-1)),
+            a=nn.Linear(16, 24),
+            b=nn.Linear(16, 24),
         ),
+        normal(2, 8, 16),
     )
     yield (
         "grid-sample",
-        (
-            lambda: Function(
-                lambda m, x: nn.functional.grid_sample(
-                    m.c(x),
-                    nn.functional.affine_grid(
-                        m.t(x.mean((2, 3))).view(-1, 2, 3), [1, 8, 16, 16], align_corners=False
-                    ),
-                    align_corners=False,
+        lambda: Function(
+            lambda m, x: nn.functional.grid_sample(
+                m.c(x),
+                nn.functional.affine_grid(
+                    m.t(x.mean((2, 3))).view(-1, 2, 3), [1, 8, 16, 16], align_corners=False
                 ),
-                c=nn.Conv2d(3, 8, 3, 1, 1),
-                t=nn.Linear(3, 6),
+                align_corners=False,
             ),
-            levels(1, 3, 16, 16),
+            c=nn.Conv2d(3, 8, 3, 1, 1),
+            t=nn.Linear(3, 6),
         ),
+        levels(1, 3, 16, 16),
     )
     yield (
         "top-k-of-scores",
-        (
-            lambda: Function(lambda m, x: tuple(torch.topk(m.h(x), 5)), h=nn.Linear(32, 40)),
-            normal(2, 32),
-        ),
+        lambda: Function(lambda m, x: tuple(torch.topk(m.h(x), 5)), h=nn.Linear(32, 40)),
+        normal(2, 32),
     )
     yield (
         "siamese-cosine",
-        (
-            lambda: Function(
-                lambda m, x: nn.functional.cosine_similarity(m.e(x[:, 0]), m.e(x[:, 1])),
-                e=nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16)),
-            ),
-            normal(4, 2, 32),
+        lambda: Function(
+            lambda m, x: nn.functional.cosine_similarity(m.e(x[:, 0]), m.e(x[:, 1])),
+            e=nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16)),
         ),
+        normal(4, 2, 32),
     )
     yield (
         "mixture-of-experts",
-        (
-            lambda: Function(
-                lambda m, x: (
-                    torch.softmax(m.gate(x), -1)[..., None] * torch.stack([e(x) for e in m.experts], 1)
-                ).sum(1),
-                gate=nn.Linear(32, 4),
-                experts=nn.ModuleList(
-                    [nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 16)) for _ in range(4)]
-                ),
+        lambda: Function(
+            lambda m, x: (
+                torch.softmax(m.gate(x), -1)[..., None] * torch.stack([e(x) for e in m.experts], 1)
+            ).sum(1),
+            gate=nn.Linear(32, 4),
+            experts=nn.ModuleList(
+                [nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 16)) for _ in range(4)]
             ),
-            normal(4, 32),
         ),
+        normal(4, 32),
     )
     yield (
         "tcn-weight-norm",
-        (
-            lambda: nn.Sequential(
-                nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 24, 3, padding=2, dilation=2)),
-                nn.ReLU(),
-                nn.utils.parametrizations.weight_norm(nn.Conv1d(24, 24, 3, padding=4, dilation=4)),
-                nn.ReLU(),
-                nn.Conv1d(24, 4, 1),
-            ),
-            normal(1, 8, 64),
+        lambda: nn.Sequential(
+            nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 24, 3, padding=2, dilation=2)),
+            nn.ReLU(),
+            nn.utils.parametrizations.weight_norm(nn.Conv1d(24, 24, 3, padding=4, dilation=4)),
+            nn.ReLU(),
+            nn.Conv1d(24, 4, 1),
         ),
+        normal(1, 8, 64),
     )
 
 
-def layers() -> Iterator[tuple[str, Case]]:
+def layers() -> Iterator[Case]:
     """Yield layers and small networks of torch.nn."""
     yield from recurrent()
     yield from attention()
@@ -616,7 +570,7 @@ def declare_operators_of_torchvision() -> None:
 DECLARED: list[Any] = []
 
 
-def timm_networks() -> Iterator[tuple[str, Case]]:
+def timm_networks() -> Iterator[Case]:
     """Yield a member of each module of timm: that with the fewest parameters that takes small pictures."""
     import timm
 
@@ -661,7 +615,7 @@ def timm_networks() -> Iterator[tuple[str, Case]]:
                 f"none of {ranked[:6]} takes pictures of 64 to 128 pixels with {LARGEST} weights"
             )
 
-        yield module, (build, lambda rng: {})
+        yield module, build, lambda rng: {}
 
 
 SIZES = """
@@ -761,7 +715,7 @@ class Tensors(nn.Module):
         return tuple(taken)
 
 
-def transformers_networks() -> Iterator[tuple[str, Case]]:
+def transformers_networks() -> Iterator[Case]:
     """Yield each type of transformers, with one of its heads."""
     from transformers.models.auto import configuration_auto, modeling_auto
 
@@ -816,7 +770,7 @@ def transformers_networks() -> Iterator[tuple[str, Case]]:
             wrapped.told = type(model).__name__
             return wrapped
 
-        yield kind, (build, lambda rng: {})
+        yield kind, build, lambda rng: {}
 
 
 def inputs_of(model: Any, rng: np.random.Generator) -> Inputs:
@@ -869,7 +823,7 @@ def enliven(model: nn.Module, seed: int) -> None:
                     value.mul_(0.7 / (value.std() * fan_in**0.5))
 
 
-FAMILIES: Mapping[str, Callable[[], Iterator[tuple[str, Case]]]] = {
+FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "layers": layers,
     "timm": timm_networks,
     "transformers": transformers_networks,
@@ -880,7 +834,8 @@ def export(family: str, name: str, exporter: str, folder: Path) -> None:
     """Write one network and its samples."""
     seed = sum(map(ord, name))
     torch.manual_seed(seed)
-    build, draw = dict(FAMILIES[family]())[name]
+    (case,) = [case for case in FAMILIES[family]() if case[0] == name]
+    _, build, draw = case
     model = build().eval()
     enliven(model, seed)
     rng = np.random.default_rng(seed)
@@ -936,7 +891,7 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     declare_operators_of_torchvision()
-    families = [[(family, name) for name, _ in FAMILIES[family]()] for family in given.families.split(",")]
+    families = [[(family, name) for name, *_ in FAMILIES[family]()] for family in given.families.split(",")]
     chance = random.Random(0)
     for cases in families:
         chance.shuffle(cases)

@@ -15,7 +15,7 @@ from scipy.signal import resample_poly
 
 RATE = 16000
 SYNCHRONOUS, PHONEMES = 2, 1  # espeak_AUDIO_OUTPUT, an option of espeak_Initialize
-SENTENCE_END, PHONEME = 6, 7  # espeak_EVENT_TYPE
+PHONEME = 7  # espeak_EVENT_TYPE
 # Variants f2, f3 and f5 are left out: espeak-ng does not say the same twice with them.
 VOICES = {
     "training": ("en-us", "en+f1", "en-us+m3", "en+m7", "en-us+f4", "en+m1"),

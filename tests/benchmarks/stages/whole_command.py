@@ -27,8 +27,6 @@ from workbench import QPROF, Workbench
 
 from stages.calibration import MODELS
 
-SHORT = 0.05
-"""Seconds of plain inference below which a ratio says nothing."""
 SUBJECTS = {**MODELS, "vit-focus": "ViT with a decoder, 384 x 384", "digits": "examples/digits, 8 x 8"}
 STEPS = {
     "imports": "imports",
