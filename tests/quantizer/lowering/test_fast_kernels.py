@@ -63,9 +63,9 @@ def test_a_pool_far_from_convolutions_runs_with_channels_last(lowered: Lowering)
 @pytest.mark.parametrize("form", FORMS)
 def test_another_operator_with_channels_last_is_written_as_usual(lowered: Lowering, form: str) -> None:
     """An edited plan may ask for it; there is no operator with channels last for these."""
-    text = """net (float[1,4,6,6] x) => (float[1,1,12,12] y)
-    { s = Sigmoid(x) \n y = DepthToSpace<blocksize=2>(s) }"""
-    runs = lowered(text, implementations={"depthtospace_1": "channels-last"}, form=form)
+    text = """net (float[1,4,6,6] x) => (float[1,6,6,4] y)
+    { s = Sigmoid(x) \n y = Transpose<perm=[0,2,3,1]>(s) }"""
+    runs = lowered(text, implementations={"transpose_1": "channels-last"}, form=form)
     plain = lowered(text, form=form)
     assert runs.operators() == plain.operators()
     np.testing.assert_array_equal(runs.onnxruntime()[0], plain.onnxruntime()[0])
