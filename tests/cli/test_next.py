@@ -13,6 +13,8 @@ from qprof_onnx.cli.commands.tune import command as tune
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.next_command import FOLLOWING, next_command
 
+from ..quantizer.int8_kernels import TARGET
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, FEW, HELD_OUT = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout"
 LABELS = HELD_OUT / "labels.txt"
@@ -250,6 +252,8 @@ def test_a_good_model_is_evaluated_on_samples_that_it_was_not_calibrated_on(here
         "2",
         "--labels",
         LABELS,
+        "--target",
+        TARGET,
         "-o",
         "q.onnx",
         LATENCY,

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import qprof_onnx as qprof
 
+from ..int8_kernels import TARGET
+
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 
@@ -116,7 +118,7 @@ def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
 
 def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
-    result = qprof.quantize(MODEL, images, latency=False, budget=0.0)
+    result = qprof.quantize(MODEL, images, latency=False, budget=0.0, target=TARGET)
     assert result.verdict is not None
     assert result.verdict.grade == "good"
     assert "did you forget to normalise?" in result.verdict.remarks[0]

@@ -86,7 +86,7 @@ def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_pat
     assert without.model_path.read_bytes() == (tmp_path / "b" / "q.onnx").read_bytes()
 
 
-@pytest.mark.usefixtures("demanding")
+@pytest.mark.usefixtures("demanding", "exact_int8_kernels")
 def test_where_kernels_saturate_the_plan_is_that_of_exact_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
