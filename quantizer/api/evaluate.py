@@ -11,18 +11,16 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.progress import asked_for, stages
-from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.samples.objects import DataSource
-from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
 from ..evaluation.baseline import compare_with_baseline, load_baseline
 from ..evaluation.evaluate import Evaluation
+from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
 from ..model.files import ModelLike, load_model, model_file
-from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
 from ..search import sensitivity as analysis
@@ -78,40 +76,37 @@ def evaluate(
         quantized_file(quantized) as other,
         labels_file(labels, classes=classes) as truth,
     ):
-        found = evaluation.evaluate(
+        evaluation = evaluate_files(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
-        if saturation := _saturation(other, measuring):
-            found = replace(found, remarks=(*found.remarks_of_other_arithmetic, saturation))
+        if saturation := _saturation(evaluation, other, measuring):
+            evaluation = replace(evaluation, remarks=(*evaluation.remarks_of_other_arithmetic, saturation))
     if baseline is None or earlier is None:
-        return found
-    return compare_with_baseline(found, earlier, Path(baseline).name, slack)
+        return evaluation
+    return compare_with_baseline(evaluation, earlier, Path(baseline).name, slack)
 
 
 LARGEST_7_BIT = 64
 """Largest magnitude of a weight whose products never saturate (`numerics.affine.INT7`)."""
 
 
-def _saturation(quantized: Path, how: EvaluationOptions) -> str:
+def _saturation(evaluation: Evaluation, quantized: Path, measuring: EvaluationOptions) -> str:
     """Return why a model is computed worse here than on the target that it was quantized for; "" where it is
-    not: another processor's target, 8-bit weights, and kernels that saturate with these."""
-    if how.runtime != "onnxruntime" or check_provider(how.provider) != CPU:
-        return ""
-    model = load_model(quantized)
-    provenance = read_provenance(model)
+    not, or where the model does not say what it was quantized for."""
+    provenance = evaluation.provenance
     if provenance is None or provenance.target not in target_names():
         return ""
     target = load_recipe(provenance.target).target
-    alarm = saturation_alarm(target.name, target.weight_types)
-    weights = (value.const_value for value in model.graph.initializers.values())
-    has_8_bits = alarm and any(
-        weight is not None
-        and weight.dtype is ir.DataType.INT8
-        and len(weight.shape) > 1
-        and np.abs(weight.numpy().astype(np.int16)).max(initial=0) > LARGEST_7_BIT
-        for weight in weights
-    )
-    return alarm if has_8_bits else ""
+    alarm = saturation_alarm(target, "int8", measuring.runtime, measuring.provider)
+    if not alarm:
+        return ""
+    for value in load_model(quantized).graph.initializers.values():
+        weight = value.const_value
+        if weight is None or weight.dtype is not ir.DataType.INT8 or len(weight.shape) < 2:
+            continue
+        if np.abs(weight.numpy().astype(np.int16)).max(initial=0) > LARGEST_7_BIT:
+            return alarm
+    return ""
 
 
 def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:

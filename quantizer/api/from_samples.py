@@ -29,7 +29,7 @@ from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
-from ...profiles.runtime.providers import CPU, check_provider, profiled_by
+from ...profiles.runtime.providers import check_provider, profiled_by
 from ...profiles.runtime.states import float_model
 from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
 from ...profiles.samples.picture_files import folder_classes
@@ -467,14 +467,10 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     limits = noise_limits(facts.prepared.graph, measured, config)
 
     # Kernels that saturate here, and not on the target, explain noise better than the ranges do.
-    saturation = ""
-    if (
-        result.plan.config.weight_type == "int8"
-        and task.measuring.runtime == "onnxruntime"
-        and check_provider(task.measuring.provider) == CPU
-        and any(entry.kind in (Kind.QUANTIZED, Kind.DYNAMIC) for entry in result.plan.nodes.values())
-    ):
-        saturation = saturation_alarm(result.plan.config.target, facts.target.weight_types)
+    saturation, weight_type = "", result.plan.config.weight_type
+    if any(entry.kind in (Kind.QUANTIZED, Kind.DYNAMIC) for entry in result.plan.nodes.values()):
+        runtime, provider = task.measuring.runtime, task.measuring.provider
+        saturation = saturation_alarm(facts.target, weight_type, runtime, provider)
     if not saturation:
         evaluation = with_cause_of_good_estimates(evaluation, measured)
     verdict = verdict_of(

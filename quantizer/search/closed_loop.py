@@ -154,9 +154,7 @@ def can_run_on_samples(recipe: Recipe, data: DataLike) -> bool:
 
 
 def _saturates(recipe: Recipe) -> bool:
-    """Whether int8 kernels saturate here, and not on the target."""
-    alarm = saturation_alarm(recipe.config.target, recipe.target.weight_types)
-    return recipe.config.weight_type == "int8" and bool(alarm)
+    return bool(saturation_alarm(recipe.target, recipe.config.weight_type))
 
 
 def plan_held_on_samples(

@@ -22,7 +22,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.base.tool import note, tool_name
 from ...profiles.records.profile import ModelId, Profile, check_data_not_random, has_histograms
 from ...profiles.records.store import dumps
-from ...profiles.runtime.providers import CPU, check_provider
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.random_samples import check_not_random
 from ..evaluation.gates import truth_doubts
@@ -51,9 +51,6 @@ LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
 
 OTHER_MODES = ("dynamic", "weight-only")
-
-EXACT = (Base("weight_type int7", {"weight_type": "int7"}),)
-"""Tried where this processor's kernels saturate with weights of 8 bits."""
 
 
 def tune(
@@ -113,11 +110,11 @@ def tune(
         planned_recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
     engine = Engine(path, prepared, profile, planned_recipe)
     run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
-    bases, types = bases_of(recipe, profile), recipe.target.weight_types
-    on_kernels = recipe.config.weight_type == "int8" and provider == CPU
-    if on_kernels and (alarm := saturation_alarm(recipe.target.name, types)):
+    bases = bases_of(recipe, profile)
+    if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
         note(alarm)
-        bases += EXACT if "int7" in types else ()
+        if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
+            bases += (Base("weight_type int7", {"weight_type": "int7"}),)
     found = PlanSearch(run, target.max_drop, target.objective == "latency")
     found.find(bases)
     if len(found.verified) > 1:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .target import Target
 
 # The processor of this machine: its architecture, and the instruction sets that matter to integer kernels.
 #
@@ -261,19 +264,27 @@ def int8_kernels_saturate() -> bool:
     return bool((product != 64 * 255 * 127).any())
 
 
-def saturation_alarm(target: str, weight_types: Collection[str]) -> str:
-    """Return what is wrong with figures of 8-bit weights where this processor's kernels saturate, and what to
-    do; "" where they do not.
+def saturation_alarm(
+    target: Target, weight_type: str, runtime: str = "onnxruntime", provider: str = "cpu"
+) -> str:
+    """Return what is wrong with figures of a model whose int8 kernels saturate on this processor, and what to
+    do; "" where they do not, as with weights of 7 bits, or the model is run on something else.
 
     Args:
         target: that the model was quantized for.
-        weight_types: that this target has kernels for.
+        weight_type: of the model's weights.
+        runtime: that the model is run with.
+        provider: execution provider of onnxruntime, in full or short.
     """
+    from ...profiles.runtime.providers import CPU, check_provider
+
+    if weight_type != "int8" or runtime != "onnxruntime" or check_provider(provider) != CPU:
+        return ""
     if not int8_kernels_saturate():
         return ""
-    both = ", --weight-type int7 for both" if "int7" in weight_types else ""
+    both = ", --weight-type int7 for both" if "int7" in target.weight_types else ""
     return (
         f"int8 kernels saturate here: this processor is {processor()} and adds products of 8-bit weights in "
-        f"16 bits, so SQNR and accuracy are lower than on target {target}; --target auto quantizes for this "
-        f"processor{both}"
+        f"16 bits, so SQNR and accuracy are lower than on target {target.name}; --target auto quantizes for "
+        f"this processor{both}"
     )
