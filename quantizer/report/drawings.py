@@ -110,14 +110,14 @@ class Plot:
 
 def sqnr_plots(records: Sequence[TensorNoiseRecord]) -> Iterator[Plot]:
     """Yield SQNR along the graph, and measured SQNR over estimated SQNR where there is both."""
-    known = [r for r in records if _finite([r.estimated, r.measured])]
-    low, high = _scale([*(r.estimated for r in known), *(r.measured for r in known)])
-    step = (WIDTH - MARGIN - 16.0) / max(len(known) - 1, 1)
-    placed = [(MARGIN + 4.0 + step * at, r) for at, r in enumerate(known)]
-    line = tuple((x, _y(value, low, high)) for x, r in placed for value in _finite([r.estimated]))
+    with_sqnr = [r for r in records if _finite([r.estimated, r.measured])]
+    low, high = _scale([*(r.estimated for r in with_sqnr), *(r.measured for r in with_sqnr)])
+    step = (WIDTH - MARGIN - 16.0) / max(len(with_sqnr) - 1, 1)
+    points_in_order = [(MARGIN + 4.0 + step * at, r) for at, r in enumerate(with_sqnr)]
+    line = tuple((x, _y(value, low, high)) for x, r in points_in_order for value in _finite([r.estimated]))
     points = tuple(
         (x, _y(value, low, high), r)
-        for x, r in placed
+        for x, r in points_in_order
         if not r.is_equalized
         for value in _finite([r.measured])
     )
@@ -152,8 +152,8 @@ def _finite(values: Sequence[float | None]) -> list[float]:
 
 def _scale(values: Sequence[float | None]) -> tuple[float, float]:
     """Return the tens of dB around some values; 0 to 60 without any."""
-    known = _finite(values)
-    low, high = min(known, default=0.0), max(known, default=60.0)
+    finite = _finite(values)
+    low, high = min(finite, default=0.0), max(finite, default=60.0)
     low, high = math.floor(low / 10.0) * 10.0, math.ceil(high / 10.0) * 10.0
     return low, max(high, low + 10.0)
 

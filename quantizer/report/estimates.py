@@ -167,10 +167,10 @@ def analyse(
     prepared, read, where = open_prepared(model), read_plan(plan), plan_name(plan)
     planned = open_plan(prepared, read, where)
     measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained=True)
-    return Analysis(Path(model), prepared, read, planned.graph, measured, recipe_of(read, recipe))
+    return Analysis(Path(model), prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
 
 
-def recipe_of(plan: QuantPlan, recipe: Recipe | None = None) -> Recipe | None:
+def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:
     """Return the settings of a plan with its target; None for a target that is neither packaged nor given."""
     if recipe is None:
         try:

@@ -51,16 +51,9 @@ def duration(microseconds: float | None) -> str:
     return f"{number(microseconds / 1e3, 3)} ms"
 
 
-def bytes_text(size: int) -> str:
+def signed_size(size: int) -> str:
     """Return a difference in bytes with its sign."""
-    sign = "+" if size >= 0 else MINUS
-    return f"{sign}{size_text(abs(size))}"
-
-
-def ratio_text(before: int, after: int) -> str:
-    """Return how much smaller, or larger, a file is than the one before, as in "3.82 times smaller"."""
-    ratio = before / max(after, 1)
-    return f"{ratio:.2f} times smaller" if ratio >= 1.0 else f"{1.0 / max(ratio, 1e-9):.2f} times larger"
+    return f"{'+' if size >= 0 else MINUS}{size_text(abs(size))}"
 
 
 def count_text(count: float) -> str:

@@ -8,17 +8,19 @@ of a name that would hide, reorder or break the text around them are replaced (`
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ...profiles.base.presentation import decibels, size_text
+from ...profiles.base.presentation import decibels, size_change, size_text
 from .content import (
     DriftRecord,
     FloatGroupRecord,
@@ -37,18 +39,16 @@ from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
 from .figures import (
     DASH,
     MINUS,
-    bytes_text,
     count_text,
     decibel_text,
     duration,
     number,
     percent_text,
     plural,
-    ratio_text,
+    signed_size,
     visible,
 )
 from .layer_tree import LayerRow, is_slower, layer_rows
-from .script_data import script_data
 
 SCRIPTS = ("page.js", "tensor.js", "graph.js")
 """The scripts, in the order in which they run: one text in the page."""
@@ -80,10 +80,10 @@ MAX_NAME_CHARACTERS = 96
 MAX_LAYER_ROWS = 1000
 """Layers with a row of their own: those that add most noise or take most time; the graph has all."""
 
-MAX_NAMES = 200
+MAX_FLOAT_NODES = 200
 """Nodes of one reason that are listed."""
 
-MAX_GROUPS = 60
+MAX_SHARED_GROUPS = 60
 """Groups of shared scales that are listed: those that cost a member most."""
 
 MAX_DRIFT_ROWS = 25
@@ -95,8 +95,8 @@ NOTABLE_CLIPPING = 1e-3
 MIN_SHOWN_LOSS_DB = 0.1
 """dB lost from which a group of shared scales is shown at once."""
 
-FAR_DB = 6.0
-"""Median difference in dB from which the samples themselves are suspected."""
+MIN_SUSPECT_DEVIATION_DB = 6.0
+"""Median difference of measured and estimated SQNR from which the samples themselves are suspected."""
 
 
 def page(report: Report) -> str:
@@ -136,25 +136,24 @@ def _environment() -> Environment:
         levels=LEVELS,
         minus=MINUS,
         node_kinds=NODE_KINDS,
-        ratio_text=ratio_text,
+        size_change=size_change,
         sqnr_plots=sqnr_plots,
     )
     environment.filters.update(
-        agreement=agreement,
-        by_cost=by_cost,
         by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
         capitalised=capitalised,
         count=count_text,
         curve_path=curve_path,
         decibels=decibel_text,
-        distance=distance,
+        drift_distance=drift_distance,
         duration=duration,
-        heat=lambda tensor: f"heat{min(4, int(distance(tensor) / 0.1))}",
+        estimate_deviation=estimate_deviation,
+        heat=lambda tensor: f"heat{min(4, int(drift_distance(tensor) / 0.1))}",
+        largest_loss=largest_loss,
+        layer_table=layer_table,
         measured_less_estimated=measured_less_estimated,
         modules=lambda nodes: {node.name: node.module for node in nodes if node.module not in node.name},
-        layers_shown=layers_shown,
         most_drifted=most_drifted,
-        most_lost=most_lost,
         name=name_code,
         number=number,
         one_line=lambda markup: Markup(" ".join(markup.split())),
@@ -164,8 +163,9 @@ def _environment() -> Environment:
         plural=plural,
         score=score_figure,
         reached_sqnr=reached_sqnr,
+        shared_by_loss=shared_by_loss,
         sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
-        signed_size=bytes_text,
+        signed_size=signed_size,
         size=size_text,
         slowest_first=slowest_first,
         sort_value=lambda value: "-inf" if value is None else f"{value:.9g}",
@@ -227,7 +227,7 @@ def capitalised(reason: str) -> str:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class EstimateDeviation:
     """How far measured and estimated SQNR are apart.
 
     Attributes:
@@ -243,16 +243,17 @@ class Agreement:
     @property
     def is_far(self) -> bool:
         """Whether they differ by so much that the samples themselves are suspected."""
-        return abs(self.median) >= FAR_DB
+        return abs(self.median) >= MIN_SUSPECT_DEVIATION_DB
 
 
-def agreement(records: Sequence[TensorNoiseRecord]) -> Agreement | None:
+def estimate_deviation(records: Sequence[TensorNoiseRecord]) -> EstimateDeviation | None:
     """Return how far measured and estimated SQNR are apart; None where nothing can be compared."""
     pairs = [(r.measured, r.estimated) for r in records]
     apart = sorted(m - e for m, e in pairs if m is not None and e is not None and math.isfinite(m))
     if not apart:
         return None
-    return Agreement(len(apart), apart[len(apart) // 2], sorted(map(abs, apart))[int(0.9 * (len(apart) - 1))])
+    ninth_decile = sorted(map(abs, apart))[int(0.9 * (len(apart) - 1))]
+    return EstimateDeviation(len(apart), apart[len(apart) // 2], ninth_decile)
 
 
 def measured_less_estimated(record: TensorNoiseRecord) -> float | None:
@@ -268,23 +269,23 @@ def is_clipped(tensor: TensorRecord) -> bool:
     return params is not None and params.clipped >= NOTABLE_CLIPPING and not tensor.following
 
 
-def most_lost(group: SharedGroup) -> float:
+def largest_loss(group: SharedGroup) -> float:
     """Return the dB that sharing its scale costs the tensor that loses most."""
     return max((member.lost_db for member in group.members), default=0.0)
 
 
-def by_cost(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[SharedGroup], int]:
+def shared_by_loss(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[SharedGroup], int]:
     """Return the groups that cost most, those of the others that are listed, and the number of all others."""
-    ranked = sorted(groups, key=lambda group: -most_lost(group))
-    dear = [group for group in ranked if most_lost(group) >= MIN_SHOWN_LOSS_DB][:MAX_GROUPS]
-    return dear, ranked[len(dear) : len(dear) + MAX_GROUPS], len(ranked) - len(dear)
+    ranked = sorted(groups, key=lambda group: -largest_loss(group))
+    costly = [group for group in ranked if largest_loss(group) >= MIN_SHOWN_LOSS_DB][:MAX_SHARED_GROUPS]
+    return costly, ranked[len(costly) : len(costly) + MAX_SHARED_GROUPS], len(ranked) - len(costly)
 
 
 # Nodes ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerTable:
     """The table of layers.
 
     Attributes:
@@ -302,12 +303,12 @@ class Layers:
         """Whether there are rows of modules."""
         return any(row.is_module for row in self.rows)
 
-    def pair(self, row: LayerRow) -> tuple[float | None, ...]:
+    def times_of(self, row: LayerRow) -> tuple[float | None, ...]:
         """Return the microseconds of a row, in float and in the quantized model."""
         return tuple(row.total(name) for name in self.times)
 
 
-def layers_shown(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> Layers:
+def layer_table(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> LayerTable:
     """Return the table of layers: bars are of what was measured, else of what is predicted."""
     order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
     rows = layer_rows(nodes, {node.name for node in order[:MAX_LAYER_ROWS]})
@@ -318,7 +319,7 @@ def layers_shown(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> L
         is_measured = run_times[-1].how == "measured"
         times = ("measured_float_us", "measured_us") if is_measured else ("float_us", "planned_us")
     longest = max((row.total(name) or 0.0 for row in rows for name in times), default=0.0)
-    return Layers(rows, times, longest or 1.0)
+    return LayerTable(rows, times, longest or 1.0)
 
 
 def slowest_first(
@@ -328,13 +329,13 @@ def slowest_first(
     records = {node.name: node for node in nodes}
     pairs = [(name, records.get(name)) for name in group.nodes]
     pairs.sort(key=lambda pair: -(pair[1].planned_us or 0.0) if pair[1] is not None else 0.0)
-    return pairs[:MAX_NAMES], max(0, len(pairs) - MAX_NAMES)
+    return pairs[:MAX_FLOAT_NODES], max(0, len(pairs) - MAX_FLOAT_NODES)
 
 
 # Drift ------------------------------------------------------------------------------------------------------
 
 
-def distance(tensor: TensorDriftRecord) -> float:
+def drift_distance(tensor: TensorDriftRecord) -> float:
     """Return how far new values are from old ones, 0 to 1; what could not be measured is far."""
     return 1.0 if tensor.distance is None else tensor.distance
 
@@ -345,6 +346,126 @@ def most_drifted(nights: Sequence[DriftRecord]) -> list[tuple[str, list[TensorDr
     most: dict[str, float] = {}
     for night in by_night:
         for name, tensor in night.items():
-            most[name] = max(most.get(name, 0.0), distance(tensor))
+            most[name] = max(most.get(name, 0.0), drift_distance(tensor))
     worst = sorted(most, key=lambda name: -most[name])[:MAX_DRIFT_ROWS]
     return [(name, [night.get(name) for night in by_night]) for name in worst]
+
+
+# Data of the scripts (assets/*.js) --------------------------------------------------------------------------
+
+
+def script_data(report: Report) -> str:
+    """Return tensors and nodes as compact JSON, which cannot end the element of the page that holds it."""
+    noise = {r.tensor: (r.estimated, r.measured) for r in report.tensor_noise}
+    text = json.dumps(
+        {
+            "tensors": [_tensor_data(t, *noise.get(t.name, (None, None))) for t in report.tensors],
+            "nodes": _nodes_data(report.nodes),
+            "groups": [
+                {
+                    "by": list(g.tied_by[:8]),
+                    "of": [[m.tensor, m.sets_range, _rounded(m.lost_db, 3)] for m in g.members[:40]],
+                }
+                for g in report.shared
+            ],
+        },
+        separators=(",", ":"),
+        allow_nan=False,
+        ensure_ascii=True,
+    )
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: float | None, digits: int = 6) -> float | str | None:
+    """Return a number with some digits; infinite ones as words, since JSON has none."""
+    if value is None:
+        return None
+    if not math.isfinite(value):
+        return str(value)
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short == int(short) and abs(short) < 1e15 else short
+
+
+def _tensor_data(t: TensorRecord, estimated: float | None, measured: float | None) -> dict[str, Any]:
+    """Return a tensor as an object; a key that would hold nothing is left out."""
+    data: dict[str, Any] = {
+        "n": t.name,
+        "s": t.shape,
+        "by": [t.made_by, t.operator],
+        "to": list(t.read_by[:24]),
+        "r": [_rounded(t.minimum, 7), _rounded(t.maximum, 7)],
+        "c": [t.count, t.zeros, t.non_finite],
+    }
+    if t.histogram is not None:
+        data["h"] = [
+            _rounded(t.histogram.start, 9),
+            _rounded(t.histogram.width, 9),
+            list(t.histogram.counts),
+        ]
+    if t.parameters is not None:
+        p = t.parameters
+        data["q"] = [
+            p.type,
+            _rounded(p.scale),
+            p.zero_point,
+            _rounded(p.low),
+            _rounded(p.high),
+            _rounded(p.clipped, 3),
+            _rounded(p.sqnr, 4),
+        ]
+        data["k"] = [
+            [
+                c.name,
+                _rounded(c.low, 5),
+                _rounded(c.high, 5),
+                _rounded(c.clipped, 3),
+                _rounded(c.sqnr, 4),
+            ]
+            for c in t.calibrators
+        ]
+    for key, value in (("e", estimated), ("m", measured)):
+        if value is not None:
+            data[key] = _rounded(value, 4)
+    if t.following:
+        data["f"] = t.following
+    if t.is_equalized:
+        data["eq"] = 1
+    if t.group is not None:
+        data["g"] = t.group
+    if t.minimum_samples or t.maximum_samples:
+        data["x"] = [list(t.minimum_samples), list(t.maximum_samples)]
+    return data
+
+
+def _nodes_data(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
+    """Return the nodes as columns: most have few figures, and many share a reason."""
+    makers = {name: at for at, node in enumerate(nodes) for name in node.outputs}
+    words: dict[str, int] = {}
+
+    def word(text: str) -> int:
+        return words.setdefault(text, len(words))
+
+    rows = [
+        [
+            word(n.operator),
+            word(n.kind),
+            word(n.reason),
+            _rounded(n.float_us, 4),
+            _rounded(n.planned_us, 4),
+            _rounded(n.quantized_us, 4),
+            _rounded(n.conversions_us, 4),
+            _rounded(n.multiply_adds, 4),
+            _rounded(n.noise, 3),
+            [makers[name] for name in n.inputs if name in makers],
+            word(n.module),
+            _rounded(n.measured_float_us, 4),
+            _rounded(n.measured_us, 4),
+        ]
+        for n in nodes
+    ]
+    return {
+        "names": [n.name for n in nodes],
+        "outs": [list(n.outputs) for n in nodes],
+        "words": list(words),
+        "rows": rows,
+    }

@@ -37,8 +37,7 @@ from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report
-from .estimates import Analysis, analyse
-from .estimates import recipe_of as recipe_of_plan
+from .estimates import Analysis, analyse, recipe_of_plan
 from .suggestions import FileNames
 
 MAX_YAML_FILES = 30
@@ -77,11 +76,11 @@ def report(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known, or something is missing.
     """
-    others = dict(sorted_keywords("report", options, ReportKeywords).others)
-    target, gate = others.pop("target", None), others.pop("gate", None) or Gate()
+    keywords = dict(sorted_keywords("report", options, ReportKeywords).others)
+    target, gate = keywords.pop("target", None), keywords.pop("gate", None) or Gate()
     recipe = target if target is None or isinstance(target, Recipe) else recipe_of(target, {})
-    timed = others.pop("measure_layers", False)
-    if timed and data is None:
+    times_layers = keywords.pop("measure_layers", False)
+    if times_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
     if profile is None and isinstance(result, QuantizeResult) and result.judged is not None:
         profile = result.judged.profile or None
@@ -98,21 +97,21 @@ def report(
         if quantized is None and data is not None and isinstance(result, QuantizeResult | TuneResult):
             quantized = result
         if (quantized is None) != (data is None):
-            given = "quantized model" if data is None else "samples"
-            raise ConfigError(f"report: {given} alone cannot be measured; give both --quantized and --data")
+            alone = "quantized model" if data is None else "samples"
+            raise ConfigError(f"report: {alone} alone cannot be measured; give both --quantized and --data")
         if quantized is None and gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)
         evaluation = layers = node_costs = None
         quantized_name = ""
         if quantized is not None and data is not None:
-            measuring = evaluation_options(others)
-            samples = samples_of(data, others.get("transform"), others.get("preprocess"))
+            measuring = evaluation_options(keywords)
+            samples = samples_of(data, keywords.get("transform"), keywords.get("preprocess"))
             on_cpu = (
                 measuring.runtime == "onnxruntime"
                 and check_provider(measuring.provider) == "CPUExecutionProvider"
             )
-            if timed and not on_cpu:
+            if times_layers and not on_cpu:
                 raise ConfigError(
                     "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the "
                     "times out"
@@ -127,16 +126,16 @@ def report(
                     labels=truth,
                     gate=gate,
                     measuring=measuring,
-                    progress=others.get("progress"),
+                    progress=keywords.get("progress"),
                 )
                 without_metric = replace(measuring, metric=None)
                 layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
-                if timed:
+                if times_layers:
                     node_costs = _timed_nodes(analysis, file, samples, measuring, evaluation.latency)
         settings = recipe_of_plan(analysis.plan, recipe)
         drift = tuple(
             compare_profiles(profile, new, recipe=settings, model_path=path)
-            for new in others.get("history", ())
+            for new in keywords.get("history", ())
         )
         names = FileNames(str(path), profile_name(profile), quantized_name)
         return make_report(analysis, Results(evaluation, layers, drift=drift, timed=node_costs), names)
@@ -239,9 +238,9 @@ def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path
                 profile = path if digest == provenance.profile else None
         except QprofError:  # of another model
             continue
-    both = {"plan": plan, "profile": profile}
-    remarks = [f"report: {what} {path}, by its digest" for what, path in both.items() if path]
-    lacking = [what for what, path in both.items() if path is None]
+    files = {"plan": plan, "profile": profile}
+    remarks = [f"report: {what} {path}, by its digest" for what, path in files.items() if path]
+    lacking = [what for what, path in files.items() if path is None]
     if lacking:
         remarks.append(
             f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "

@@ -16,31 +16,27 @@ from xml.etree import ElementTree
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together, write_atomically
-from ...profiles.base.presentation import decibels, percent, size_text
+from ...profiles.base.presentation import decibels, percent, size_change, size_text
 from .content import Report, file_name, is_unsure, reached_sqnr
-from .figures import percent_text, ratio_text, visible
+from .figures import percent_text, visible
 from .html import page
 
 FORMAT = "qprof-report/1"
 """Name and version of report.json."""
 
-NAMES = ("report.html", "report.md", "junit.xml", "report.json")
-"""The files of a report."""
-
 
 def report_texts(report: Report) -> dict[str, str]:
     """Return the files of a report by name; the same report gives the same bytes."""
     document = {"format": FORMAT, **to_jsonable(report)}
-    texts = (
-        page(report),
-        markdown(report),
-        junit(report),
-        json.dumps(document, indent=1, allow_nan=False) + "\n",
-    )
-    return dict(zip(NAMES, texts, strict=True))
+    return {
+        "report.html": page(report),
+        "report.md": markdown(report),
+        "junit.xml": junit(report),
+        "report.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
+    }
 
 
-def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+def write_report(report: Report, folder: str | os.PathLike[str]) -> None:
     """Write the files of a report into a folder, which is made if it is not there; other files in it stay.
 
     Raises:
@@ -56,7 +52,6 @@ def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, 
     with replacing_together() as batch:
         for name, text in report_texts(report).items():
             write_atomically(where / name, text, batch)
-    return tuple(where / name for name in NAMES)
 
 
 # report.md --------------------------------------------------------------------------------------------------
@@ -105,8 +100,35 @@ def _lines(report: Report) -> Iterator[str]:
         (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured)) for r in worst[:MAX_LISTED]
     ]
     yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), tensors)
-    yield from _drift(report)
-    yield from _changes(report)
+    for night in report.drift:
+        result = "✅ within limits" if night.passed else "❌ exceeds limits"
+        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
+        drifts = [
+            (
+                _code(t.tensor),
+                "-" if t.distance is None else f"{t.distance:.3g}",
+                percent_text(t.clipping),
+                f"{t.range_growth:.3g}",
+            )
+            for t in night.tensors[:MAX_LISTED]
+        ]
+        yield from _table(("tensor", "JS distance", "clipped", "range growth"), drifts)
+    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
+    if not helpful or verdict.level in ("good", "passed"):
+        return
+    yield "<details><summary>What to try</summary>\n"
+    for change in helpful[:MAX_LISTED]:
+        effects = []
+        if change.gained is not None:
+            reached = reached_sqnr(change, report.outputs)
+            effects.append(f"{change.gained:+.1f} dB" + ("" if reached is None else f" to {reached:.1f}"))
+        if change.speedup is not None:
+            effects.append(f"{change.speedup:.2f} times float")
+        how = "measured" if change.is_measured else "estimated"
+        how += ", unsure" if is_unsure(change, report.outputs) else ""
+        yield f"{change.title}: {', '.join(effects)} ({how})\n"
+        yield f"    {' '.join(change.command.splitlines())}\n"
+    yield "</details>"
 
 
 def _figures(report: Report) -> Iterator[tuple[str, ...]]:
@@ -116,7 +138,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         yield "worst output", f"{_code(worst.name)}: {decibels(worst.sqnr)} dB {how}"
     size = report.size
     if size is not None and size.quantized_bytes is not None:
-        ratio = ratio_text(size.float_bytes, size.quantized_bytes)
+        ratio = size_change(size.float_bytes, size.quantized_bytes)
         yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
     if report.speed is not None:
         speed = report.speed
@@ -127,39 +149,6 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
     if report.int8_share is not None:
         yield "in int8", f"{percent(report.int8_share, 1)} of the arithmetic"
     yield from ((fact.name, _text(fact.text)) for fact in report.facts)
-
-
-def _drift(report: Report) -> Iterator[str]:
-    for night in report.drift:
-        result = "✅ within limits" if night.passed else "❌ exceeds limits"
-        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
-        rows = [
-            (
-                _code(t.tensor),
-                "-" if t.distance is None else f"{t.distance:.3g}",
-                percent_text(t.clipping),
-                f"{t.range_growth:.3g}",
-            )
-            for t in night.tensors[:MAX_LISTED]
-        ]
-        yield from _table(("tensor", "JS distance", "clipped", "range growth"), rows)
-
-
-def _changes(report: Report) -> Iterator[str]:
-    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful or report.verdict.level in ("good", "passed"):
-        return
-    yield "<details><summary>What to try</summary>\n"
-    for change in helpful[:MAX_LISTED]:
-        reached = reached_sqnr(change, report.outputs)
-        parts = [] if change.gained is None else [f"{change.gained:+.1f} dB"]
-        parts = [f"{part} to {reached:.1f}" for part in parts] if reached is not None else parts
-        parts += [] if change.speedup is None else [f"{change.speedup:.2f} times float"]
-        how = "measured" if change.is_measured else "estimated"
-        how += ", unsure" if is_unsure(change, report.outputs) else ""
-        yield f"{change.title}: {', '.join(parts)} ({how})\n"
-        yield f"    {' '.join(change.command.splitlines())}\n"
-    yield "</details>"
 
 
 def _table(
@@ -200,15 +189,16 @@ def junit(report: Report) -> str:
     failed = sum(not gate.passed for gate in report.gates)
     root = ElementTree.Element("testsuites")
     counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
-    title, seen = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
+    title, title_counts = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
     names = {"name": _xml_text(title), "package": "qprof", "id": "0", "hostname": "localhost"}
     suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": "1970-01-01T00:00:00"})
     properties = ElementTree.SubElement(suite, "properties")
     for fact in report.provenance:
         ElementTree.SubElement(properties, "property", name=_xml_text(fact.name), value=_xml_text(fact.text))
     for gate in report.gates:
-        seen[gate.title] += 1
-        name = gate.title if seen[gate.title] == 1 else f"{gate.title} {seen[gate.title]}"
+        title_counts[gate.title] += 1
+        count = title_counts[gate.title]
+        name = gate.title if count == 1 else f"{gate.title} {count}"
         attributes = {"name": _xml_text(name), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", attributes)
         if not gate.passed:

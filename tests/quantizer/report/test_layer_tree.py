@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.operators.graph import node_view
 from qprof_onnx.quantizer.report.content import NodeRecord, Report
-from qprof_onnx.quantizer.report.html import layers_shown, page
+from qprof_onnx.quantizer.report.html import layer_table, page
 from qprof_onnx.quantizer.report.layer_tree import LayerRow, is_slower, layer_rows, module_of
 
 TORCH = (
@@ -93,7 +93,7 @@ def test_many_layers_of_no_module_between_modules_are_one_row() -> None:
 
 
 def test_layers_without_modules_are_listed_by_their_noise() -> None:
-    shown = layers_shown([layer("a", "", noise=0.1), layer("b", "", noise=0.9)], ())
+    shown = layer_table([layer("a", "", noise=0.1), layer("b", "", noise=0.9)], ())
     assert [row.label for row in shown.rows] == ["b", "a"]
     assert not shown.has_modules
 
@@ -113,7 +113,7 @@ def test_the_times_of_the_layers_add_up_to_those_of_the_run(whole: Report) -> No
     assert before == pytest.approx(measured.float_us)
     assert after + measured.conversions_us == pytest.approx(measured.quantized_us)
     assert min(before, after) > 0.0
-    rows = layers_shown(whole.nodes, whole.run_times).rows
+    rows = layer_table(whole.nodes, whole.run_times).rows
     top = sum(row.total("measured_us") or 0.0 for row in rows if not row.depth)
     assert top == pytest.approx(after)
 
