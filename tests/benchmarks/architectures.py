@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from record import session
 
 PROFILED = 32
 SECONDS = 180
@@ -128,23 +129,12 @@ def samples_of(folder: Path) -> list[dict[str, Any]]:
     return [found[number] for number in sorted(found)]
 
 
-def session(path: Path, optimised: bool) -> Any:
-    """Return a session of onnxruntime on one thread."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
 Outputs = list[dict[str, Any]]
 
 
 def outputs_of(path: Path, samples: Iterable[Mapping[str, Any]], optimised: bool) -> Outputs:
     """Return the outputs of a model for each sample, of those inputs that it has."""
-    running = session(path, optimised)
+    running = session(path, 1, optimised=optimised)
     inputs = {i.name for i in running.get_inputs()}
     names = [o.name for o in running.get_outputs()]
     return [
@@ -252,9 +242,7 @@ def row_of(network: Path, way: str, work: Path, floats: Outputs | None) -> dict[
     """Return what becomes of a network in one way, or of its profile."""
     from qprof_onnx.cli.main import described
 
-    family, name, exporter = network.name.split(".", 1)[0], network.name.split(".", 1)[1], ""
-    name, _, exporter = name.rpartition(".")
-    told: dict[str, Any] = {"family": family, "name": name, "exporter": exporter, "way": way}
+    told: dict[str, Any] = {**parts_of(network.name), "way": way}
     begun = time.perf_counter()
     try:
         if floats is None:
@@ -300,10 +288,8 @@ def work_through(
                     raise ValueError("it draws random numbers: two runs of the float model differ")
                 profile = row_of(network, "profile", Path(folder), None)
             except Exception as error:
-                family, _, rest = network.name.partition(".")
-                name, _, exporter = rest.rpartition(".")
-                profile = {"family": family, "name": name, "exporter": exporter, "way": "profile"}
-                profile |= {"status": NOT_RUN, "sentence": str(error)[:300]}
+                profile = {**parts_of(network.name), "way": "profile", "status": NOT_RUN}
+                profile["sentence"] = str(error)[:300]
             file.write(json.dumps(profile | commit) + "\n")
             if profile["status"] != "ok":
                 continue
@@ -311,6 +297,13 @@ def work_through(
                 print(json.dumps([network.name, way]), flush=True)
                 file.write(json.dumps(row_of(network, way, Path(folder), floats) | commit) + "\n")
                 file.flush()
+
+
+def parts_of(folder: str) -> dict[str, str]:
+    """Return family, name and exporter of a network from the name of its folder."""
+    family, _, rest = folder.partition(".")
+    name, _, exporter = rest.rpartition(".")
+    return {"family": family, "name": name, "exporter": exporter}
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -355,10 +348,7 @@ def watch(words: list[str], rows: Path) -> bool:
         return True
     if not begun[0]:
         raise SystemExit(f"the process did not start: {said}")
-    family, _, rest = begun[0].partition(".")
-    name, _, exporter = rest.rpartition(".")
-    status = "time" if late else "crash"
-    row = {"family": family, "name": name, "exporter": exporter, "way": begun[1], "status": status}
+    row = {**parts_of(begun[0]), "way": begun[1], "status": "time" if late else "crash"}
     row["sentence"] = f"more than {SECONDS} s" if late else f"exit {code}: {said[-300:]}"
     with rows.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")

@@ -216,13 +216,16 @@ def make_data(model: RealModel, work: Path) -> Data:
     return Data(folder / "calibration", splits.get("tuning"), splits["evaluation"])
 
 
-def session(path: Path, threads: int) -> ort.InferenceSession:
-    """Open a model as a user would: all graph optimisations, on the CPU."""
+def session(model: Path | bytes, threads: int, *, optimised: bool = True) -> ort.InferenceSession:
+    """Open a model as a user would, with all graph optimisations on the CPU, or without them."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    given = model if isinstance(model, bytes) else os.fspath(model)
+    return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
 
 def judge(

@@ -294,6 +294,17 @@ def interleaved(runs: Mapping[str, Run], feed: Feed, seconds: float) -> dict[str
     return {name: statistics.median(values) * 1000 for name, values in times.items()}
 
 
+def thread_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return what each of several runs takes of the thread, in turns, round by round."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            before = time.thread_time()
+            run()
+            spent[name].append(time.thread_time() - before)
+    return spent
+
+
 def measured(
     command: Sequence[str], environment: Mapping[str, str] | None = None, limit: float = LIMIT
 ) -> Record:

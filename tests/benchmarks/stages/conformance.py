@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from frame import HERE, Row, Rows, Stage, table
 from onnx import numpy_helper
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.targets.forms import FORMS
+from record import session
 from workbench import RUNTIME_ERRORS
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
@@ -189,23 +189,14 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__} in {place}: {str(error)[:200]}"
 
 
-def _session(path: Path, optimized: bool = True) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
 def _float_run(folder: Path) -> tuple[Feed, list[Any]]:
-    session = _session(folder / "model.onnx")
+    opened = session(folder / "model.onnx", 1)
     feed = {}
-    for index, spec in enumerate(session.get_inputs()):
+    for index, spec in enumerate(opened.get_inputs()):
         path = folder / "data" / "test_data_set_0" / f"input_{index}.pb"
         if path.exists():
             feed[spec.name] = numpy_helper.to_array(onnx.load_tensor(path))
-    return feed, session.run(None, feed)
+    return feed, opened.run(None, feed)
 
 
 def _instrumented(folder: Path, feed: Feed) -> Record:
@@ -216,8 +207,8 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
     save_model(prepare(load_model(folder / "model.onnx")).model, folder / "prepared.onnx")
     instrument(folder / "model.onnx", folder / "instrumented.onnx")
-    plain = _session(folder / "prepared.onnx", optimized=False)
-    watched = _session(folder / "instrumented.onnx", optimized=False)
+    plain = session(folder / "prepared.onnx", 1, optimised=False)
+    watched = session(folder / "instrumented.onnx", 1, optimised=False)
     names = [output.name for output in plain.get_outputs()]
     pairs = zip(plain.run(names, feed), watched.run(names, feed), strict=True)
     return {"identical": all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)}
@@ -275,8 +266,8 @@ def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: boo
     path = folder / f"{form}.onnx"
     try:
         write_quantized(folder / "model.onnx", None, path, plan=folder / f"{form}.yaml")
-        found = _session(path).run(None, feed)
-        as_written = _session(path, optimized=False).run(None, feed)
+        found = session(path, 1).run(None, feed)
+        as_written = session(path, 1, optimised=False).run(None, feed)
     except QprofError as error:
         return {"refused": _without(folder, error)}
     except RUNTIME_ERRORS as error:

@@ -18,9 +18,9 @@ than 16,384 elements, are float in all models.
 from __future__ import annotations
 
 import statistics
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import matmul_nbits_quantizer as peer
 from qprof_onnx.quantizer.planning.hybrid import MIN_TABLE_ELEMENTS
 from record import Split, session
-from workbench import Workbench, qprof
+from workbench import Workbench, qprof, thread_seconds
 
 BLOCK = 32
 FOUR = ("--mode", "weight-only", "--weight-type", "int4")
@@ -139,12 +139,8 @@ def times(files: Mapping[str, Path], feeds: Sequence[Any], rounds: int) -> dict[
     opened = {name: session(path, 1) for name, path in files.items()}
     found: dict[str, list[float]] = {name: [] for name in files}
     for feed in feeds:
-        spent: dict[str, list[float]] = {name: [] for name in files}
-        for _ in range(rounds):
-            for name, one in opened.items():
-                before = time.thread_time()
-                one.run(["logits"], feed)
-                spent[name].append(time.thread_time() - before)
+        runs = {name: partial(one.run, ["logits"], feed) for name, one in opened.items()}
+        spent = thread_seconds(runs, rounds)
         for name in files:
             ratios = [a / b for a, b in zip(spent[name], spent["float"], strict=True)]
             found[name].append(statistics.median(ratios))

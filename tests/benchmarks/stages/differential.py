@@ -20,7 +20,6 @@ import numpy.typing as npt
 import onnx
 import onnx.inliner
 import onnx_ir as ir
-import onnxruntime as ort
 from frame import Row, Rows, Stage, table
 from onnx.reference import ReferenceEvaluator
 from oracles import CONTRIB, FIXED_OPERATORS, Tensor, run_plan
@@ -38,23 +37,15 @@ from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from record import session
 from workbench import Workbench
 
 from stages import scale
 
 Feed = Mapping[str, npt.NDArray[Any]]
 Outputs = list[npt.NDArray[Any]]
-LEVELS = ort.GraphOptimizationLevel
 REFUSALS = (QprofError, RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, KeyError)
 """What runtimes raise for a model that they cannot run; each has kinds of its own."""
-
-
-def _session(proto: onnx.ModelProto, level: Any) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = level
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def reference_evaluator(proto: onnx.ModelProto, feed: Feed) -> Outputs:
@@ -64,6 +55,10 @@ def reference_evaluator(proto: onnx.ModelProto, feed: Feed) -> Outputs:
             opset.version = max(opset.version, 19)
     contrib = CONTRIB if any(node.domain == "com.microsoft" for node in proto.graph.node) else []
     return list(ReferenceEvaluator(newer, new_ops=[*FIXED_OPERATORS, *contrib]).run(None, dict(feed)))
+
+
+def onnxruntime(proto: onnx.ModelProto, feed: Feed, *, optimised: bool = True) -> Outputs:
+    return list(session(proto.SerializeToString(), 1, optimised=optimised).run(None, dict(feed)))
 
 
 def openvino(proto: onnx.ModelProto, feed: Feed) -> Outputs:
@@ -79,8 +74,8 @@ def openvino(proto: onnx.ModelProto, feed: Feed) -> Outputs:
 
 RUNTIMES: Mapping[str, Callable[[onnx.ModelProto, Feed], Outputs]] = {
     "onnx reference": reference_evaluator,
-    "onnxruntime, plain": lambda proto, feed: _session(proto, LEVELS.ORT_DISABLE_ALL).run(None, dict(feed)),
-    "onnxruntime": lambda proto, feed: _session(proto, LEVELS.ORT_ENABLE_ALL).run(None, dict(feed)),
+    "onnxruntime, plain": lambda proto, feed: onnxruntime(proto, feed, optimised=False),
+    "onnxruntime": onnxruntime,
     "OpenVINO": openvino,
 }
 

@@ -39,6 +39,7 @@ from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe
 from record import Feed, Outputs
+from record import session as plain_session
 
 from stages.providers import REFUSALS, assigned, qnn_options, session
 
@@ -170,17 +171,12 @@ def _tried(operator: str, recipe: Recipe, runner: Runner) -> tuple[str, float | 
         got, what = runner(written, operator, feed)
     except REFUSALS as error:
         return REFUSED, None, " ".join(str(error).split())[-120:]
-    expected, scale = _expected(written, feed), 1.0
+    expected = plain_session(written.SerializeToString(), 1, optimised=False).run(None, feed)[0]
+    scale = 1.0
     with contextlib.suppress(NotImplementedError, RuntimeError):  # what the evaluator of onnx does not have
         tensor = run_plan(model, plan, feed)["y"]
         expected, scale = tensor.values, 1.0 if tensor.params is None else float(tensor.params.tensor_scale)
     return what, float(np.rint(np.abs(np.asarray(got[0], np.float64) - expected).max() / scale)), ""
-
-
-def _expected(proto: onnx.ModelProto, feed: Feed) -> Any:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(proto.SerializeToString(), options).run(None, dict(feed))[0]
 
 
 def _test_module(name: str) -> Any:

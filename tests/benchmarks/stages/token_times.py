@@ -9,9 +9,9 @@ A decoder with a cache, of seeded weights: attention of 16 heads of 64, gated fe
 from __future__ import annotations
 
 import statistics
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from workbench import thread_seconds
 
 WIDTH, INNER, HEADS, TOKENS = 1024, 2816, 16, 8192
 EACH = WIDTH // HEADS
@@ -105,13 +106,9 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
         for i in range(given.layers):
             for part in "kv":
                 feeds[f"past_{part}{i}"] = rng.normal(size=(1, HEADS, past, EACH)).astype(np.float32)
-        spent: dict[str, list[float]] = {name: [] for name in files}
-        for _ in range(rounds):
-            for name, session in sessions.items():
-                before = time.thread_time()
-                session.run(["logits"], feeds)
-                spent[name].append(1e3 * (time.thread_time() - before))
-        whole = statistics.median(spent["float"])
+        runs = {name: partial(session.run, ["logits"], feeds) for name, session in sessions.items()}
+        spent = thread_seconds(runs, rounds)
+        whole = 1e3 * statistics.median(spent["float"])
         for name in FORMS:
             ratios = [a / b for a, b in zip(spent[name], spent["float"], strict=True)]
             yield {
