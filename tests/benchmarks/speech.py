@@ -60,10 +60,17 @@ class Spoken:
     starts: tuple[float, ...]
 
 
-class _Speaker:
-    """espeak-ng in this process."""
+class Speaker:
+    """espeak-ng in this process: the library that a PyPI package ships, called through ctypes.
 
-    def __init__(self) -> None:
+    It carries some state from sentence to sentence: what is said is the same again in a new process that
+    says the same sentences in the same order.
+
+    Attributes:
+        rate: of the library, in samples per second.
+    """
+
+    def __init__(self, *, with_phonemes: bool = True) -> None:
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         self._pieces: list[np.ndarray] = []
         self._events: list[tuple[str, float]] = []
@@ -72,7 +79,7 @@ class _Speaker:
         )
         self._callback = kind(self._take)  # kept, or ctypes would free it
         data = str(espeakng_loader.get_data_path()).encode()
-        self.rate = self._library.espeak_Initialize(SYNCHRONOUS, 0, data, PHONEMES)
+        self.rate = self._library.espeak_Initialize(SYNCHRONOUS, 0, data, PHONEMES if with_phonemes else 0)
         assert self.rate == 22050
         self._library.espeak_SetSynthCallback(self._callback)
 
@@ -87,6 +94,7 @@ class _Speaker:
         return 0
 
     def say(self, sentence: str, voice: str, words_per_minute: int) -> Spoken:
+        """Return a sentence spoken; without phonemes where these are not told."""
         self._pieces.clear()
         self._events.clear()
         assert self._library.espeak_SetVoiceByName(voice.encode()) == 0, voice
@@ -96,20 +104,19 @@ class _Speaker:
         self._library.espeak_Synth(spoken, ctypes.c_size_t(len(spoken) + 1), 0, 0, 0, 1, None, None)
         sound = np.concatenate(self._pieces).astype(np.float64) / 32768
         seconds = len(sound) / self.rate
-        names, starts = zip(*self._events, strict=True)
+        names, starts = (tuple(event[k] for event in self._events) for k in (0, 1))
         return Spoken(resample_poly(sound, RATE // 50, self.rate // 50), names, (*starts, seconds))
 
 
 def _said(lines: Sequence[tuple[str, str, int]]) -> list[Spoken]:
-    speaker = _Speaker()
+    speaker = Speaker()
     return [speaker.say(*line) for line in lines]
 
 
 def said(lines: Sequence[tuple[str, str, int]]) -> list[Spoken]:
     """Speak sentences, each with one of espeak-ng's voices and a number of words per minute.
 
-    In a process of its own: espeak-ng carries some state from sentence to sentence, so what is said is the
-    same again only where the same sentences went before.
+    In a process of its own, so that what is said does not depend on what was said before.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_said, list(lines)).result()

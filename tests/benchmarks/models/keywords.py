@@ -46,7 +46,7 @@ def _said(part: str) -> list[tuple[int, np.ndarray]]:
         voice = "en-us" if variant == "us" else f"en+{variant}"
         for word, place in words:
             for speed in (130, 190):
-                sound = silero._speaker().say(word, voice, speed)
+                sound = silero.speaker().say(word, voice, speed).sound
                 loud = np.flatnonzero(np.abs(sound) > 0.01 * np.abs(sound).max())
                 spoken.append((place, sound[loud[0] : loud[-1] + 1][:LENGTH]))
     return spoken
@@ -110,5 +110,5 @@ MODEL = trained_model(
     samples=_pairs,
     splits=by_name(311, 64, 300, 500),
     count=classified,
-    helpers=("tones", "models.silero"),
+    helpers=("tones", "models.silero", "speech"),
 )

@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-import espeakng_loader
 import numpy as np
 import text
 from record import Counts, Feed, Outputs, RealModel, Scores, package_folder, per_feed
-from scipy.signal import resample_poly
+from speech import RATE, Speaker
 
-RATE, WINDOW, CONTEXT = 16000, 512, 64
+WINDOW, CONTEXT = 512, 64
 # Variants f2, f3 and f5 are left out: espeak-ng does not say the same twice with them.
 CALIBRATION_VOICES = ("en-us", "en+f1", "de+m3", "fr+f4")
 EVALUATION_VOICES = (*CALIBRATION_VOICES, "en-us+f4", "es+m7", "it", "pl+f1", "sv+m1")
 
 
-class _Speaker:
-    """espeak-ng in this process: the library that a PyPI package ships, called through ctypes.
-
-    It carries some state from sentence to sentence: what is said is the same again in a new process that
-    says the same sentences in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(espeakng_loader.get_library_path())
-        self._pieces: list[np.ndarray] = []
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
-        self._callback = kind(self._take)  # kept, or ctypes would free it
-        data = str(espeakng_loader.get_data_path()).encode()
-        synchronous = 2
-        self.rate = self._library.espeak_Initialize(synchronous, 0, data, 0)
-        assert self.rate == 22050
-        self._library.espeak_SetSynthCallback(self._callback)
-
-    def _take(self, samples: object, count: int, events: object) -> int:
-        if samples and count:
-            self._pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())  # type: ignore[call-overload]
-        return 0
-
-    def say(self, sentence: str, voice: str, words_per_minute: int) -> np.ndarray:
-        """Return the sentence spoken, float32 in [-1, 1] at RATE."""
-        self._pieces.clear()
-        assert self._library.espeak_SetVoiceByName(voice.encode()) == 0, voice
-        self._library.espeak_SetParameter(1, words_per_minute, 0)
-        ctypes.CDLL(None).srand(1)  # its breath noise comes from the C library
-        spoken = sentence.encode()
-        self._library.espeak_Synth(spoken, ctypes.c_size_t(len(spoken) + 1), 0, 0, 0, 1, None, None)
-        sound = np.concatenate(self._pieces).astype(np.float64) / 32768
-        return resample_poly(sound, RATE // 50, self.rate // 50)
-
-
 @cache
-def _speaker() -> _Speaker:
-    return _Speaker()
+def speaker() -> Speaker:
+    """Return the voices of this process."""
+    return Speaker(with_phonemes=False)
 
 
 def _background(rng: np.random.Generator, length: int) -> np.ndarray:
@@ -83,7 +47,7 @@ def _clips(seed: int, count: int, part: int, voices: Sequence[str]) -> Iterator[
         pieces = [np.zeros(int(rng.uniform(0.6, 2.0) * RATE))]
         for _ in range(int(rng.integers(1, 3))):
             sentence, voice = str(rng.choice(pool)), str(rng.choice(voices))
-            said = _speaker().say(sentence, voice, int(rng.integers(130, 210)))
+            said = speaker().say(sentence, voice, int(rng.integers(130, 210))).sound
             pieces += [said / said.std() * 0.06, np.zeros(int(rng.uniform(0.8, 2.0) * RATE))]
         speech = np.concatenate(pieces)
         windows = len(speech) // WINDOW
@@ -134,5 +98,5 @@ MODEL = RealModel(
     },
     count=count,
     score=score,
-    helpers=("text",),
+    helpers=("text", "speech"),
 )

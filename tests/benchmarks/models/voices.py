@@ -28,7 +28,7 @@ def _said(part: str) -> list[list[np.ndarray]]:
     for variant in keywords.VOICES[part].split(" "):
         voice, spoken = "en-us" if variant == "us" else f"en+{variant}", []
         for place, word in enumerate(WORDS):
-            sound = silero._speaker().say(word, voice, (140, 185)[place % 2])
+            sound = silero.speaker().say(word, voice, (140, 185)[place % 2]).sound
             loud = np.flatnonzero(np.abs(sound) > 0.01 * np.abs(sound).max())
             spoken.append(sound[loud[0] : loud[-1] + 1])
         voices.append(spoken)
@@ -84,5 +84,5 @@ MODEL = trained_model(
     samples=_pairs,
     splits=by_name(541, 48, 240, 480),
     count=count,
-    helpers=("tones", "models.silero", "models.keywords"),
+    helpers=("tones", "models.silero", "speech", "models.keywords"),
 )
