@@ -135,7 +135,8 @@ def test_a_fault_in_measuring_noise_leaves_a_profile_without_it(lenient: Any, pa
 )
 def test_a_model_is_judged_without_fixes_that_fail(place: str, step: str, lenient: Any, path: Path) -> None:
     lenient(place)
-    result = qprof.quantize(path, data=DIGITS / "calibration", target=TARGET, latency=False, **BROKEN)
+    asked = {**BROKEN, "target": TARGET, "cost_model": "off"}  # so that it is quantized on any target
+    result = qprof.quantize(path, data=DIGITS / "calibration", latency=False, **asked)
     assert any(note.startswith(f"{step}") and "left out" in note for note in result.notes), result.notes
     assert result.verdict is not None
 
