@@ -8,14 +8,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...profiles.base.errors import QprofError
-from ..costs.predicted import total_microseconds
-from ..plan.plan import QuantPlan
-from ..search.engine import OTHER_CALIBRATORS, Estimate, PlanEstimates
+from ..costs.predicted import CostModel, total_microseconds
+from ..noise.activation_ranges import RangeCache
+from ..operators.graph import Graph
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..planning.chains import expanded
+from ..planning.facts import PlanningFacts
+from ..planning.hybrid import with_int8_weights
+from ..planning.planner import decide
+from ..search.candidates import Settings
+from ..search.engine import OTHER_CALIBRATORS, with_settings
+from ..search.quality import saved_bytes
 from ..search.verdict import Verdict
-from ..targets.config import QuantConfig, settings
+from ..targets.config import QuantConfig, settings, with_limit
 from ..targets.loading import load_recipe
 from .content import NoiseBudget, WhatIf
-from .estimates import Analysis
+from .estimates import Analysis, NoiseAnalysis
 
 MIN_GAIN_DB = 0.5
 """Gain in dB from which a change is worth a line."""
@@ -54,6 +63,95 @@ REPEATABLE = ("--keep-float", "--keep-16bit")
 """Options that add names to those that the command line has already."""
 
 
+QUALITY_REASONS = (
+    ReasonCode.NOISE_BUDGET,
+    ReasonCode.NOISE_LIMIT,
+    ReasonCode.MEASURED_NOISE,
+    ReasonCode.CHEAP_FIRST_LAYER,
+)
+"""Reasons of nodes that stay float for the quality of the outputs."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is expected of a plan before it is run.
+
+    Attributes:
+        sqnr: of the output that is asked about, in dB.
+        microseconds: of all its nodes; None for a target without a table of times.
+        saved: bytes that its constants need less than in float.
+    """
+
+    sqnr: float
+    microseconds: float | None
+    saved: float
+
+
+class PlanEstimates:
+    """Estimates of an existing plan, which a person may have edited, and of changes to it. Nothing is run.
+
+    Where a search plans everything anew (`search.engine`), here each node stays what it is in the plan,
+    unless the change is about it.
+
+    Args:
+        noise: the plan with a node in the place of each chain, what it was made from, and its estimator.
+        graph: the prepared model, chains and all: times and sizes are those of its nodes.
+        output: whose SQNR is estimated.
+    """
+
+    def __init__(self, noise: NoiseAnalysis, graph: Graph, output: str) -> None:
+        self._noise, self._graph, self._output = noise, graph, output
+        table, nodes = noise.facts.recipe.costs, noise.plan.nodes
+        self._costs = None if table is None else CostModel(graph, noise.measured, table)
+        self._float_reasons: FloatReasons = {n: e.float_reason for n, e in nodes.items() if e.stays_float}
+        self.wholly_float = {name for name, entry in nodes.items() if entry.kind is Kind.FLOAT}
+        self.now = self._estimate(noise.facts, noise.plan)
+
+    @property
+    def float_for_quality(self) -> tuple[str, ...]:
+        """The nodes that stay float for the quality of the outputs: those that no limit would quantize."""
+        codes = {code.value for code in QUALITY_REASONS}
+        return tuple(name for name, reason in self._float_reasons.items() if reason.code.value in codes)
+
+    def changed(self, changes: Settings) -> Estimate | None:
+        """Return the estimate of the plan with other settings; None where there is no such plan.
+
+        Args:
+            changes: "keep_float" leaves nodes float, weights and all; "min_output_sqnr" 0 quantizes what is
+                float for quality; all else calibrates the tensors anew.
+        """
+        reasons, wholly_float, facts = dict(self._float_reasons), set(self.wholly_float), self._noise.facts
+        others = dict(changes)
+        kept_float = others.pop("keep_float", ())
+        if isinstance(kept_float, tuple):
+            reasons |= {name: because(ReasonCode.BY_REQUEST, pattern=name) for name in kept_float}
+            wholly_float.update(kept_float)
+        if others.pop("min_output_sqnr", None) == 0.0:
+            reasons = {name: reasons[name] for name in reasons if name not in self.float_for_quality}
+        try:
+            if others:
+                recipe = with_settings(facts.recipe, others, "change")
+                config = with_limit(recipe.config)
+                facts = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
+            return self._estimate(
+                facts, with_int8_weights(facts, decide(facts, reasons), without=wholly_float)
+            )
+        except QprofError:
+            return None
+
+    def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
+        """Return the estimate of a plan of the contracted model; None where it has no noise."""
+        estimator = replace(self._noise.estimator, activations=facts.activations, left=facts.noise_left)
+        sqnr = estimator.estimated_sqnr(plan).get(self._output)
+        if sqnr is None:
+            return None
+        expanded_plan = expanded(plan, replace(self._noise.facts, graph=self._graph))
+        microseconds = None
+        if self._costs is not None:
+            microseconds = total_microseconds(self._costs.costs(expanded_plan), self._graph, expanded_plan)
+        return Estimate(sqnr, microseconds, saved_bytes(expanded_plan, self._graph))
+
+
 def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf, ...]:
     """Return changes that would bring something, each planned and estimated as `qprof quantize` does it.
 
@@ -67,14 +165,7 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
     noise = analysis.noise
     if noise is None or budget is None:
         return ()
-    plans = PlanEstimates(
-        noise.facts,
-        noise.plan,
-        estimator=noise.estimator,
-        graph=analysis.prepared.graph,
-        measured=noise.measured,
-        output=budget.output,
-    )
+    plans = PlanEstimates(noise, analysis.prepared.graph, budget.output)
     now = plans.now
     if now is None:
         return ()
@@ -100,7 +191,7 @@ def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf,
         )
 
     changes: list[WhatIf] = []
-    noisiest, best = [part.node for part in budget.parts if part.node not in plans.whole], 0.0
+    noisiest, best = [part.node for part in budget.parts if part.node not in plans.wholly_float], 0.0
     for count in NODES_KEPT_FLOAT:
         if count > len(noisiest) or (count > 1 and count > len(noisiest) // 2):
             break

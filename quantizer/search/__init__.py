@@ -3,9 +3,20 @@
 Enters: a model, its profile, samples, a target of quality.
 Leaves: the plan that meets it; how sensitive outputs are to each node; a verdict, and what to try.
 
-`engine` makes plans and models of candidates, and estimates for the report. `fixes` searches with a budget
-of seconds, among `proposals`; `tune` with a target: `plan_search` is its strategy, `trial` makes and measures
-the plans, and `state` keeps them. `closed_loop` runs a plan on samples before its model is written. `ranking`
-measures which nodes add the noise, in groups, for all of them; `sensitivity` each node by itself.
-`speed_check` measures speed. `grades` and `verdict` say what all this is worth.
+All searches go the same way. A candidate is the settings of one plan (`candidates`). `engine` makes the plan,
+and predicts what the objective will be; where that is worth a trial, it writes the model, and the search runs
+and scores it on samples (`quality`, `tuning_data`). The best candidate by these figures is the result.
+
+* `fixes` repairs one poor model: `proposals` are its candidates, a budget of seconds is its end, and the SQNR
+  and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
+* `tune` looks for the best plan that meets a target: `plan_search` is its strategy, `trial` runs and
+  measures the plans, and `state` keeps the results, so that an interrupted tuning can be resumed.
+* `closed_loop` runs a plan on calibration samples before its model is written. Its candidates differ in facts
+  of planning that no setting has (nodes that stay float for their measured noise, noise budgets of single
+  outputs), so it plans them itself; `output_shift` scores them.
+
+What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
+nodes add the noise, in groups, for all of them; `sensitivity` each node by itself, in `submodels`.
+`speed_check` measures speed, on `synthetic_samples` where there are none, and `node_costs` each node's part
+of it; `microbenchmarks` makes the table of kernel times of a target from `benchmark_networks`.
 """

@@ -1,12 +1,10 @@
-"""One candidate after the other: settings become a plan, and the plan an estimate, or a model that is judged.
+"""The engine of the searches: a candidate's settings become a plan, and the plan a model that is run.
 
-    candidate ─► planned ─► predicted      what it brings, before anything is run
-                    └─────► attempts       its model is written, run, and judged by whoever searches
+    candidate ─► planned ─► predicted     what its objective will be, before anything is run
+                    └─────► attempts      its model is written; the search runs it, and says what it is worth
 
-Three searches are made of this. `fixes` tries what could make a poor model good, with a budget of seconds;
-`tune` looks for the best plan that meets a target; a report estimates changes of a plan that there is
-(`PlanEstimates`), and runs nothing. They differ in the candidates, in how a model is judged, and in when they
-stop.
+`fixes` tries with it what could make a poor model good, with a budget of seconds; `tune` looks for the best
+plan that meets a target. They differ in the candidates, in how a model is judged, and in when they stop.
 """
 
 from __future__ import annotations
@@ -18,26 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...profiles.base.errors import ConfigError, ModelError, PlanError, QprofError, WritingError
+from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
 from ...profiles.base.improvement import leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
-from ..costs.predicted import CostModel, total_microseconds
 from ..lowering.lower import lower
 from ..lowering.lowered import Lowered
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache
-from ..noise.estimator import NoiseEstimator
-from ..operators.graph import Graph
-from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import plan_digest
-from ..plan.reasons import FloatReasons, ReasonCode, because
-from ..planning.chains import expanded
+from ..plan.reasons import FloatReasons
 from ..planning.facts import PlanningFacts
-from ..planning.hybrid import with_int8_weights
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from ..planning.planner import decide
 from ..prepare.prepare import PreparedModel
 from ..targets.config import DATA_FREE, with_limit
 from ..targets.conformance import check_conformity
@@ -45,7 +36,7 @@ from ..targets.loading import check_config
 from ..targets.target import Recipe
 from .candidates import Candidate, Settings
 from .fallback_nodes import plan_that_runs
-from .quality import predicted_objective, saved_bytes
+from .quality import predicted_objective
 
 T = TypeVar("T")
 
@@ -60,14 +51,6 @@ OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 
 KEPT_PLANS = 12
 """Plans that are kept between forecast and attempt, the last ones."""
-
-QUALITY_REASONS = (
-    ReasonCode.NOISE_BUDGET,
-    ReasonCode.NOISE_LIMIT,
-    ReasonCode.MEASURED_NOISE,
-    ReasonCode.CHEAP_FIRST_LAYER,
-)
-"""Reasons of nodes that stay float for the quality of the outputs."""
 
 
 def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
@@ -281,94 +264,3 @@ class Engine:
                 if attempt.planned is not None and attempt.result is not None:
                     known.setdefault(plan_digest(attempt.planned.plan), attempt.result)
                 yield attempt
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What is expected of a plan before it is run.
-
-    Attributes:
-        sqnr: of the output that is looked at, in dB.
-        microseconds: of all its nodes; None for a target without a table of times.
-        saved: bytes that its constants need less than in float.
-    """
-
-    sqnr: float
-    microseconds: float | None
-    saved: float
-
-
-class PlanEstimates:
-    """Estimates of a plan that there is, perhaps edited by a person, and of changes to it. Nothing is run.
-
-    Where `Engine` decides everything anew, here each node stays what it is in the plan, unless the change is
-    about it.
-
-    Args:
-        facts: of the model without equalization, with a node in the place of each chain, as planning
-            estimates it.
-        plan: the plan of that model.
-        estimator: of its noise.
-        graph, measured: the prepared model and its profile, chains and all: times and sizes are those of its
-            nodes.
-        output: whose SQNR is estimated.
-    """
-
-    def __init__(
-        self,
-        facts: PlanningFacts,
-        plan: QuantPlan,
-        *,
-        estimator: NoiseEstimator,
-        graph: Graph,
-        measured: Profile,
-        output: str,
-    ) -> None:
-        self._facts, self._estimator, self._graph, self._output = facts, estimator, graph, output
-        table = facts.recipe.costs
-        self._costs = None if table is None else CostModel(graph, measured, table)
-        self.floats: FloatReasons = {n: e.float_reason for n, e in plan.nodes.items() if e.stays_float}
-        self.whole = {name for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
-        self.now = self._estimate(facts, plan)
-
-    @property
-    def float_for_quality(self) -> tuple[str, ...]:
-        """The nodes that stay float for the quality of the outputs: those that no limit would quantize."""
-        codes = {code.value for code in QUALITY_REASONS}
-        return tuple(name for name, reason in self.floats.items() if reason.code.value in codes)
-
-    def changed(self, settings: Settings) -> Estimate | None:
-        """Return the estimate of the plan with other settings; None where there is no such plan.
-
-        Args:
-            settings: "keep_float" leaves nodes float, weights and all; "min_output_sqnr" 0 quantizes what is
-                float for quality; all else calibrates the tensors anew.
-        """
-        floats, whole, facts = dict(self.floats), set(self.whole), self._facts
-        others = dict(settings)
-        kept = others.pop("keep_float", ())
-        if isinstance(kept, tuple):
-            floats |= {name: because(ReasonCode.BY_REQUEST, pattern=name) for name in kept}
-            whole.update(kept)
-        if others.pop("min_output_sqnr", None) == 0.0:
-            floats = {name: floats[name] for name in floats if name not in self.float_for_quality}
-        try:
-            if others:
-                recipe = with_settings(facts.recipe, others, "change")
-                config = with_limit(recipe.config)
-                facts = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
-            return self._estimate(facts, with_int8_weights(facts, decide(facts, floats), without=whole))
-        except QprofError:
-            return None
-
-    def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
-        """Return the estimate of a plan of the contracted model; None where it has no noise."""
-        estimator = replace(self._estimator, activations=facts.activations, left=facts.noise_left)
-        sqnr = estimator.estimated_sqnr(plan).get(self._output)
-        if sqnr is None:
-            return None
-        whole = expanded(plan, replace(self._facts, graph=self._graph))
-        microseconds = None
-        if self._costs is not None:
-            microseconds = total_microseconds(self._costs.costs(whole), self._graph, whole)
-        return Estimate(sqnr, microseconds, saved_bytes(whole, self._graph))

@@ -37,14 +37,14 @@ from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
-from .submodels import node_groups, only_quantized, splittable_model
+from .submodels import node_groups, only_quantized
 from .tuning_data import ScoringSamples
 from .tuning_data import outputs_of as model_outputs
 
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
 
-GROUPS, PARTS, ROUNDS, WORST, LEAST = 16, 4, 2, 6, 0.1
+GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 4, 2, 6, 0.1
 """Groups at first; parts of a split one; rounds of splitting; groups split in a round; their least share of
 the noise."""
 
@@ -76,10 +76,9 @@ def ranked_nodes(
         noise: of outputs; None for that of the worst group of channels of the worst output.
         dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
-    source = splittable_model(planned.model)
+    nodes = tuple(planned.model.graph)
     units = [
-        tuple(name_of(source.nodes[i]) for i in indices)
-        for indices in node_groups(source, planned.plan).values()
+        tuple(name_of(nodes[i]) for i in indices) for indices in node_groups(nodes, planned.plan).values()
     ]
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
     axes = class_axes(planned.model, None, None)
@@ -120,10 +119,9 @@ def ranked_nodes(
         for _ in range(ROUNDS):
             if not goes_on():
                 break
-            total = sum(measured.values())
-            least = LEAST * total
+            least = MIN_NOISE_SHARE * sum(measured.values())
             split = [group for group, own in measured.items() if len(group) > 1 and own >= least > 0.0]
-            worst = sorted(split, key=lambda group: -measured[group])[:WORST]
+            worst = sorted(split, key=lambda group: -measured[group])[:MAX_SPLIT]
             for group in worst:
                 del measured[group]
             measured |= measure([part for group in worst for part in parts_of(group, PARTS)])
@@ -157,10 +155,10 @@ def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
     gains = NoiseGains(facts.graph, facts.profile, facts.activations.opset)
     flow = noise_flow(gains, gains.judged_tensors())
     estimator = NoiseEstimator(facts.activations, gains)
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for noise in estimator.sources(flow, planned.plan):
-        found[noise.node] = found.get(noise.node, 0.0) + float(np.max(noise.share, initial=0.0))
-    return found
+        shares[noise.node] = shares.get(noise.node, 0.0) + float(np.max(noise.share, initial=0.0))
+    return shares
 
 
 def _prices(planned: PlannedModel) -> dict[str, float]:

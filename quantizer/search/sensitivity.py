@@ -248,7 +248,7 @@ def sensitivity_of(
         raise DataError("sensitivity: no samples; there is nothing to measure on")
     watched = measured_tensors(model, plan, class_axis)
     source = splittable_model(model, tuple(watched))
-    groups = node_groups(source, plan)
+    groups = node_groups(source.nodes, plan)
     measurement = _Measurement(
         source, plan, watched, samples, threads=threads, provider=check_provider(provider)
     )

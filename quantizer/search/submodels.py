@@ -99,17 +99,17 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
     return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
 
 
-def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
+def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> dict[int, tuple[int, ...]]:
     """Return the indices of the quantized nodes that are measured together, by the first of them.
 
     The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
     group of its own.
     """
-    places = {node: index for index, node in enumerate(source.nodes)}
-    tables = planned_chains(source.nodes, plan)
+    places = {node: index for index, node in enumerate(nodes)}
+    tables = planned_chains(nodes, plan)
     groups = [
         tuple(places[part] for part in tables.get(name_of(node), (node,)))
-        for node in source.nodes
+        for node in nodes
         if plan.nodes[name_of(node)].kind is not Kind.FLOAT
         and not plan.is_part(name_of(node), output_name(node))
     ]
