@@ -19,44 +19,20 @@ from pathlib import Path
 
 from frame import Stage, run
 
-STAGES = {
-    "scores": "scores",
-    "quick": "quick",
-    "ablation": "ablation",
-    "low-bits": "low_bits",
-    "speed": "speed_table",
-    "kept-aside": "kept_aside",
-    "versions": "versions",
-    "estimates": "estimates",
-    "float-nodes": "float_nodes",
-    "cost-model": "cost_model",
-    "differential": "differential",
-    "providers": "providers",
-    "provider-operators": "provider_operators",
-    "readers": "onnx_readers",
-    "arm": "arm",
-    "compilers": "compiler_types",
-    "conformance": "conformance",
-    "scale": "scale",
-    "calibration": "calibration",
-    "dump-profile": "whole_command",
-    "counter": "counter",
-    "cluster": "cluster",
-    "unbreakable": "unbreakable",
-    "object-store": "object_store",
-    "large-model": "large_model",
-    "large-decoder": "large_decoder",
-    "token-times": "token_times",
-    "decoders": "decoders",
-}
-"""Name -> module in `stages/`; a module is imported only when its stage is asked for: each needs other
-packages.
+NAMES = """
+    scores quick ablation low-bits speed kept-aside versions estimates float-nodes cost-model differential
+    providers provider-operators readers arm compilers conformance scale calibration dump-profile counter
+    cluster unbreakable object-store large-model large-decoder token-times decoders
+"""
+STAGES = NAMES.split()
+"""Each is a module of `stages/`, with `_` for `-`, that is imported only when its stage is asked for: each
+needs other packages.
 """
 
 
 def load(name: str) -> tuple[Stage, str]:
     """Return a stage and what its module says of it."""
-    module = importlib.import_module(f"stages.{STAGES[name]}")
+    module = importlib.import_module(f"stages.{name.replace('-', '_')}")
     stage: Stage = module.STAGE
     return stage, module.__doc__ or ""
 

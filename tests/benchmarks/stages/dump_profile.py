@@ -90,7 +90,7 @@ def steps(model: Path, data: Path, number: int) -> dict[str, float]:
 
 WORK: Mapping[str, Callable[[Path, Path, int], dict[str, float]]] = {"plain": plain, "steps": steps}
 CHILD = (
-    "import json, sys; from pathlib import Path; from stages.whole_command import WORK; "
+    "import json, sys; from pathlib import Path; from stages.dump_profile import WORK; "
     "print(json.dumps(WORK[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))))"
 )
 IMPORTS = (
