@@ -9,7 +9,7 @@ and operators without a QLinear counterpart stay between conversions; pass-throu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
-from ..emitter import Attributes, Emitter, become, integer_type, new_value
+from ..emitter import Emitter, become, integer_type, new_value
 from ..lower import write
 from ..lowered import Lowered
 from ..lstm import dynamic_lstm
@@ -42,7 +42,7 @@ from ..writers import (
     with_clip,
 )
 
-LEAST_SOFTMAX_SCALE = 1.0 / 256.0
+MIN_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""
 
 
@@ -62,7 +62,7 @@ class QLinear:
     op_type: str
     inputs: tuple[str, ...]
     domain: str = MICROSOFT
-    neutral: Mapping[str, object] | None = None
+    neutral: Mapping[str, object] = field(default_factory=dict)
     further: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -90,35 +90,102 @@ def qlinear(task: Task) -> bool:
         return direct(task)
     node, emitter, result = task.node, task.emitter, task.result()
     attributes: dict[str, int | float | str | ir.Attr] = {
-        name: attribute
-        for name, attribute in node.attributes.items()
-        if name not in (counterpart.neutral or {})
+        name: attribute for name, attribute in node.attributes.items() if name not in counterpart.neutral
     }
     attributes.update(counterpart.further)
     if counterpart.op_type == "QLinearSoftmax":
         attributes["opset"] = task.opset
-    if result is None:
-        return _return_float(task, counterpart, attributes)
-    output = new_value(f"{emitter.name(node.outputs[0])}_quantized", integer_type(result), node.outputs[0])
-    quantized = emitter.add(
-        counterpart.op_type, _inputs(task, counterpart), output, node, attributes, domain=counterpart.domain
-    )
-    emitter.store(node.outputs[0], quantized, result)
-    return True
-
-
-def _return_float(task: Task, counterpart: QLinear, attributes: Attributes) -> bool:
-    """Make the node itself the operator with quantized inputs and a float output."""
-    node = task.node
+    if result is not None:
+        name = emitter.name(node.outputs[0])
+        output = new_value(f"{name}_quantized", integer_type(result), node.outputs[0])
+        inputs = _inputs(task, counterpart.inputs)
+        domain = counterpart.domain
+        quantized = emitter.add(counterpart.op_type, inputs, output, node, attributes, domain=domain)
+        emitter.store(node.outputs[0], quantized, result)
+        return True
+    # A float result: QGemm without its parameters; of MatMul onnxruntime has another operator.
     if counterpart.op_type == "QGemm":
-        inputs = _inputs(task, replace(counterpart, inputs=counterpart.inputs[:-1]))
-        own = {name: value for name, value in node.attributes.items() if name != "beta"}
-        become(node, "QGemm", inputs, own, MICROSOFT)
+        become(node, "QGemm", _inputs(task, counterpart.inputs[:-1]), attributes, MICROSOFT)
     else:
-        (a, a_scale, a_zero), (b, b_scale, b_zero) = _triple(task, 0), _triple(task, 1)
+        (a, a_scale, a_zero), (b, b_scale, b_zero) = _values_and_params(task, 0), _values_and_params(task, 1)
         inputs = [a, b, a_scale, b_scale, a_zero, b_zero]
-        become(node, "MatMulIntegerToFloat", inputs, dict(node.attributes), MICROSOFT)
+        become(node, "MatMulIntegerToFloat", inputs, attributes, MICROSOFT)
     return False
+
+
+def _takes(task: Task, counterpart: QLinear) -> bool:
+    """Return whether the counterpart takes the types, parameters and attributes of a node."""
+    node, result = task.node, task.result()
+    for name, neutral in counterpart.neutral.items():
+        value = node.attributes[name].value if name in node.attributes else neutral
+        if any(v != neutral for v in (value if isinstance(value, list | tuple) else (value,))):
+            return False
+    if "*" in counterpart.inputs:
+        data = [task.params(index) for index in range(len(node.inputs))]
+    else:
+        data = [task.params(int(token)) for token in counterpart.inputs if token.isdigit()]
+    if None in data:
+        return False
+    all_params = [params for params in (*data, result) if params is not None]
+    if product_layout(node) is not None:
+        weight = all_params.pop(1)
+        if not is_integer_product(task) or weight.qtype not in (INT7, INT8, all_params[0].qtype):
+            return False
+        if node.op_type == "Conv" and result is None:
+            return False
+        if node.op_type == "Gemm" and not _bias_is_a_row(task):
+            return False
+    elif result is None or (node.op_type == "Softmax" and (result.scale < MIN_SOFTMAX_SCALE).any()):
+        return False
+    qtype = all_params[0].qtype
+    return qtype.bits == 8 and all(p.qtype == qtype and p.axis is None for p in all_params)
+
+
+def _bias_is_a_row(task: Task) -> bool:
+    """Return whether QGemm takes the bias: one number for each column."""
+    value = task.node.inputs[2] if len(task.node.inputs) > 2 else None
+    if value is None:
+        return True
+    weight = task.node.inputs[1]
+    if value.shape is None or weight is None or weight.shape is None:
+        return False
+    columns = weight.shape[0 if task.node.attributes.get_int("transB", 0) == 1 else 1]
+    return tuple(value.shape) in ((columns,), (1, columns))
+
+
+def _inputs(task: Task, tokens: Sequence[str]) -> list[ir.Value | None]:
+    """Return the inputs of a counterpart, given as in `QLinear.inputs`."""
+    node, emitter, inputs = task.node, task.emitter, list[ir.Value | None]()
+    for token in tokens:
+        if token == "y":
+            result = task.result()
+            assert result is not None
+            inputs.extend(emitter.param_values(emitter.name(node.outputs[0]), result))
+        elif token == "*":
+            for index in range(len(node.inputs)):
+                inputs.extend(_values_and_params(task, index))
+        elif not token.startswith("="):
+            inputs.extend(_values_and_params(task, int(token)))
+        else:
+            index = int(token[1:])
+            value = node.inputs[index] if index < len(node.inputs) else None
+            params = None if value is None else task.params(index)
+            if value is None or params is None:
+                inputs.append(None if value is None else emitter.floating(value, node))
+            else:
+                inputs.append(emitter.quantized(value, params, node))
+    while inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def _values_and_params(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return the quantized values of an input, their scale and their zero point."""
+    value, params = task.node.inputs[index], task.params(index)
+    assert value is not None
+    assert params is not None
+    scale, zero_point = task.emitter.param_values(task.emitter.name(value), params)
+    return task.emitter.quantized(value, params, task.node), scale, zero_point
 
 
 def _sigmoid_of_tanh(task: Task) -> bool:
@@ -142,96 +209,6 @@ def _sigmoid_of_tanh(task: Task) -> bool:
     quantized = emitter.add("QLinearSigmoid", inputs, output, node, {}, domain=MICROSOFT)
     emitter.store(node.outputs[0], quantized, result)
     return True
-
-
-def _takes(task: Task, counterpart: QLinear) -> bool:
-    """Return whether the counterpart takes the types, parameters and attributes of a node."""
-    node, result = task.node, task.result()
-    data = [task.params(i) for i in _data(task, counterpart)]
-    given = [params for params in (*data, result) if params is not None]
-    if None in data or any(
-        not _is_neutral(value, neutral) for value, neutral in _unsupported(node, counterpart)
-    ):
-        return False
-    if product_layout(node) is not None:
-        weight = given.pop(1)
-        if not is_integer_product(task) or weight.qtype not in (INT7, INT8, given[0].qtype):
-            return False
-        if node.op_type == "Conv" and result is None:
-            return False
-        if node.op_type == "Gemm" and not _bias_is_a_row(task):
-            return False
-    elif result is None or (node.op_type == "Softmax" and (result.scale < LEAST_SOFTMAX_SCALE).any()):
-        return False
-    return all(p.qtype == given[0].qtype and p.qtype.bits == 8 and p.axis is None for p in given)
-
-
-def _unsupported(node: ir.Node, counterpart: QLinear) -> list[tuple[object, object]]:
-    return [
-        (node.attributes[name].value, value)
-        for name, value in (counterpart.neutral or {}).items()
-        if name in node.attributes
-    ]
-
-
-def _is_neutral(value: object, neutral: object) -> bool:
-    return all(v == neutral for v in value) if isinstance(value, list | tuple) else value == neutral
-
-
-def _bias_is_a_row(task: Task) -> bool:
-    """Return whether QGemm takes the bias: one number for each column."""
-    value = task.node.inputs[2] if len(task.node.inputs) > 2 else None
-    if value is None:
-        return True
-    weight = task.node.inputs[1]
-    if value.shape is None or weight is None or weight.shape is None:
-        return False
-    transposed = "transB" in task.node.attributes and task.node.attributes["transB"].as_int() == 1
-    columns = weight.shape[0 if transposed else 1]
-    return tuple(value.shape) in ((columns,), (1, columns))
-
-
-def _data(task: Task, counterpart: QLinear) -> list[int]:
-    if "*" in counterpart.inputs:
-        return list(range(len(task.node.inputs)))
-    return [int(token) for token in counterpart.inputs if token.isdigit()]
-
-
-def _inputs(task: Task, counterpart: QLinear) -> list[ir.Value | None]:
-    node, emitter, inputs = task.node, task.emitter, list[ir.Value | None]()
-    for token in counterpart.inputs:
-        if token == "y":
-            result = task.result()
-            assert result is not None
-            inputs.extend(emitter.param_values(emitter.name(node.outputs[0]), result))
-        elif token == "*":
-            for index in range(len(node.inputs)):
-                inputs.extend(_triple(task, index))
-        elif token.startswith("="):
-            inputs.append(_alone(task, int(token[1:])))
-        else:
-            inputs.extend(_triple(task, int(token)))
-    while inputs[-1] is None:
-        inputs.pop()
-    return inputs
-
-
-def _alone(task: Task, index: int) -> ir.Value | None:
-    value = task.node.inputs[index] if index < len(task.node.inputs) else None
-    if value is None:
-        return None
-    params = task.params(index)
-    if params is None:
-        return task.emitter.floating(value, task.node)
-    return task.emitter.quantized(value, params, task.node)
-
-
-def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
-    value, params = task.node.inputs[index], task.params(index)
-    assert value is not None
-    assert params is not None
-    scale, zero_point = task.emitter.param_values(task.emitter.name(value), params)
-    return task.emitter.quantized(value, params, task.node), scale, zero_point
 
 
 WRITERS: Writers = {

@@ -11,7 +11,7 @@ inlined first (`onnx.inliner`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -19,10 +19,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ...model.editing import free_name
-from ...model.graph import constant_of, name_of, output_name, subgraphs
+from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ..emitter import Emitter, become, integer_type
+from ..emitter import Emitter, become, constant_shape, integer_type
 from ..lower import (
     WIDE_OPSET,
     checked_opset,
@@ -50,49 +50,26 @@ WRITERS: Writers = {
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
 
-def _computes_in_float(entry: NodePlan) -> bool:
-    """Whether a node is written as in form qdq, outside of any function: it is float, or its weights are
-    folded, which has to be seen where they are constants."""
-    return entry.kind is Kind.FLOAT or entry.implementation == "folded"
-
-
-@dataclass
-class _Draft:
-    """A function while it is written.
-
-    Attributes:
-        graph: its graph, with the copies of the nodes.
-        values: tensor of the model, and for a weight how it is read -> its copy in the function.
-        arguments: tensor of the call for each input.
-        stored: copy -> the quantized form that it is stored in.
-    """
-
-    graph: ir.Graph
-    values: dict[tuple[ir.Value, QuantParams | None], ir.Value] = field(default_factory=dict)
-    arguments: list[ir.Value] = field(default_factory=list)
-    stored: dict[ir.Value, tuple[ir.Value, QuantParams]] = field(default_factory=dict)
-
-
 def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the model that `plan` describes in form regions; see `lower`.
 
     Raises:
         PlanError: the plan has no entry for a node, or something in it that cannot be written.
     """
-    written, wide = _written(model, plan)
+    lowered, wide = _lowered(model, plan)
     opset = model.opset_imports[""]
     if not wide or opset >= WIDE_OPSET:
-        return written
+        return lowered
     # The converter knows no functions of a model, so the float model is raised. Attributes become nameless
     # Constant nodes there, which the plan has no entries for.
     later = raised(model, "regions")
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(later)
-    written, _ = _written(later, plan)
+    lowered, _ = _lowered(later, plan)
     note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-    return replace(written, notes=(*written.notes, note))
+    return replace(lowered, notes=(*lowered.notes, note))
 
 
-def _written(model: ir.Model, plan: QuantPlan) -> tuple[Lowered, bool]:
+def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[Lowered, bool]:
     """Return the written model, and whether it has integer types that need a later opset."""
     checked_opset(model, "regions")
     model = model.clone()
@@ -121,15 +98,18 @@ def _write_graph(
         for subgraph in subgraphs(group[0]):
             _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
-        if _computes_in_float(tasks[0].entry):
+        if _is_outside_functions(tasks[0].entry):
             writer_of(tasks[0], "regions", WRITERS)(tasks[0])
             continue
+        # Its name is the operators, then the name of the first node, as an identifier.
+        words = "_".join([*(node.op_type for node in group), name_of(group[0])])
+        name = free_name(re.sub(r"\W+", "_", words), set(functions), first=1)
         with unfit_in_form("regions", tasks[-1]):
-            function = _outline(tasks, _name(group, functions), opsets)
+            function = _write_function(tasks, name, opsets)
         if function is None:
             replaced.extend(group)
         else:
-            functions[function.name] = function
+            functions[name] = function
             replaced.extend(group[:-1])
     finish(graph, emitter, replaced)
 
@@ -145,35 +125,33 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
             continue
         value = node.inputs[0] if node.inputs else None
         producer = value.producer() if value is not None else None
-        if (
-            value is not None
-            and producer in groups
-            and node.op_type in ("Relu", "Clip")
-            and _kind(node, plan) is Kind.PASS_THROUGH
-            and _kind(producer, plan) is Kind.QUANTIZED
-            and not _computes_in_float(plan.nodes[name_of(producer)])
-            and len(producer.outputs) == 1
-            and len(value.uses()) == 1
-            and not value.is_graph_output()
-        ):
-            groups[node] = [*groups.pop(producer), node]
-        else:
-            groups[node] = list(plan.table_nodes(node)) or [node]
+        if value is not None and producer in groups and node.op_type in ("Relu", "Clip"):
+            clip, clipped = plan.nodes.get(name_of(node)), plan.nodes.get(name_of(producer))
+            if (
+                clip is not None
+                and clip.kind is Kind.PASS_THROUGH
+                and clipped is not None
+                and clipped.kind is Kind.QUANTIZED
+                and not _is_outside_functions(clipped)
+                and len(producer.outputs) == 1
+                and len(value.uses()) == 1
+                and not value.is_graph_output()
+            ):
+                groups[node] = [*groups.pop(producer), node]
+                continue
+        groups[node] = list(plan.table_nodes(node)) or [node]
     return list(groups.values())
 
 
-def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:
-    entry = plan.nodes.get(name_of(node)) if node is not None else None
-    return None if entry is None else entry.kind
+def _is_outside_functions(entry: NodePlan) -> bool:
+    """Return whether a node is written as in form qdq, outside of any function.
+
+    It is float, or its weights are folded, which has to be seen where they are constants.
+    """
+    return entry.kind is Kind.FLOAT or entry.implementation == "folded"
 
 
-def _name(group: list[ir.Node], taken: Collection[str]) -> str:
-    """Return a name for a function: the operators, then the name of the first node, as an identifier."""
-    words = [*(node.op_type for node in group), name_of(group[0])]
-    return free_name(re.sub(r"\W+", "_", "_".join(words)), set(taken), first=1)
-
-
-def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:
+def _write_function(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:
     """Make the last node of a group a call, and return the function that is called.
 
     None when nothing is left to be called, because the node changes no quantized value.
@@ -184,112 +162,115 @@ def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Func
             raise task.error(
                 f"opset {task.opset} has no such operator, which a function needs; make the node float"
             )
-    draft = _Draft(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
-    copies = [_copy(task, draft, tasks[-1].node) for task in tasks]
-    emitter = Emitter(draft.graph)
-    for copy, (quantized, params) in draft.stored.items():
-        emitter.store(copy, quantized, params)
-    inner = [replace(task, node=copy, emitter=emitter) for task, copy in zip(tasks, copies, strict=True)]
-    results = list(copies[-1].outputs)
-    unneeded = [task.node for task in inner if writer_of(task, "regions", WRITERS)(task)]
-    params_of = [emitter.stored(value) for value in results]
-    draft.graph.outputs.extend(
-        emitter.floating(value, None) if params is None else emitter.quantized(value, params, None)
-        for value, params in zip(results, params_of, strict=True)
-    )
-    remove(draft.graph, emitter, unneeded)
-    if len(draft.graph) == 0:
-        (quantized,), (result,) = draft.arguments, params_of
-        assert result is not None
-        tasks[-1].emitter.store(tasks[-1].node.outputs[0], quantized, result)
-        return None
-    _initializers_to_nodes(draft.graph)
-    _become_call(tasks[-1], name, draft.arguments, params_of)
-    return ir.Function(DOMAIN, name, graph=draft.graph, attributes=[])
-
-
-def _copy(task: Task, draft: _Draft, place: ir.Node) -> ir.Node:
-    """Add a node's copy to a function, with an input for each tensor that it reads from outside."""
-    data = data_inputs(task)
-    inputs = []
-    for index, value in enumerate(task.node.inputs):
-        params = task.params(index) if value is not None and index in data else None
-        inputs.append(None if value is None else _copied(value, params, task.emitter, draft, place))
-    outputs = [
-        ir.Value(name=v.name or f"output_{i}", type=v.type, shape=v.shape)
-        for i, v in enumerate(task.node.outputs)
+    # Copies of the nodes in a graph of their own are written as in form qdq.
+    call, outer = tasks[-1].node, tasks[-1].emitter
+    body = _FunctionBody(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name), call)
+    copies = [body.add_node(task) for task in tasks]
+    emitter = Emitter(body.graph)
+    for copy, (argument, argument_params) in body.stored.items():
+        emitter.store(copy, argument, argument_params)
+    inner_tasks = [
+        replace(task, node=copy, emitter=emitter) for task, copy in zip(tasks, copies, strict=True)
     ]
-    for value, copy in zip(task.node.outputs, outputs, strict=True):
-        draft.values[value, None] = copy
-    node = ir.Node(
-        task.node.domain,
-        task.node.op_type,
-        inputs,
-        list(task.node.attributes.values()),
-        outputs=outputs,
-        name=task.node.name,
+    results = list(copies[-1].outputs)
+    unneeded = [task.node for task in inner_tasks if writer_of(task, "regions", WRITERS)(task)]
+    result_params = [emitter.stored(value) for value in results]
+    body.graph.outputs.extend(
+        emitter.floating(value, None) if params is None else emitter.quantized(value, params, None)
+        for value, params in zip(results, result_params, strict=True)
     )
-    draft.graph.append(node)
-    return node
+    remove(body.graph, emitter, unneeded)
+    if len(body.graph) == 0:
+        (quantized,), (result,) = body.arguments, result_params
+        assert result is not None
+        outer.store(call.outputs[0], quantized, result)
+        return None
 
-
-def _copied(
-    value: ir.Value, params: QuantParams | None, emitter: Emitter, draft: _Draft, place: ir.Node
-) -> ir.Value:
-    """Return the copy of a tensor of the model inside the function."""
-    if (value, None) in draft.values:
-        return draft.values[value, None]
-    constant, home = constant_of(value), emitter.stored(value)
-    key = (value, params if constant is not None else None)
-    if key in draft.values:
-        return draft.values[key]
-    params = home or params
-    name = emitter.name(value)
-    if constant is not None and params is None:
-        if name in draft.graph.initializers:
-            return draft.graph.initializers[name]
-    else:  # one constant that is read with several parameters has a copy for each
-        name = free_name(name, {name_of(copy) for copy in draft.values.values()}, first=1)
-    copy = ir.Value(name=name, type=value.type, shape=value.shape)
-    draft.values[key] = copy
-    if constant is not None and params is None:
-        copy.const_value = value.const_value
-        draft.graph.register_initializer(copy)
-    elif params is None:
-        draft.arguments.append(value)
-        draft.graph.inputs.append(copy)
-    else:
-        quantized = emitter.quantized(value, params, place)
-        inner = ir.Value(
-            name=f"{name}_codes_{len(draft.arguments)}", type=quantized.type, shape=quantized.shape
-        )
-        draft.arguments.append(quantized)
-        draft.graph.inputs.append(inner)
-        draft.stored[copy] = (inner, params)
-    return copy
-
-
-def _become_call(
-    task: Task, name: str, arguments: list[ir.Value], params_of: list[QuantParams | None]
-) -> None:
-    node, emitter = task.node, task.emitter
-    become(node, name, arguments, domain=DOMAIN)
-    for value, params in zip(node.outputs, params_of, strict=True):
-        if params is not None:
-            emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(integer_type(params))
-            emitter.store(value, value, params)
-
-
-def _initializers_to_nodes(graph: ir.Graph) -> None:
-    """Write the constants of a function as nodes: functions have no initialisers."""
-    nodes = []
-    for name, value in list(graph.initializers.items()):
-        del graph.initializers[name]
-        output = ir.Value(name=name, type=value.type, shape=value.shape)
+    # Constants become nodes: functions have no initialisers.
+    constants = []
+    for constant, value in list(body.graph.initializers.items()):
+        del body.graph.initializers[constant]
+        output = ir.Value(name=constant, type=value.type, shape=value.shape)
         assert value.const_value is not None
-        content = [ir.AttrTensor("value", value.const_value)]
-        nodes.append(ir.Node("", "Constant", [], content, outputs=[output], name=f"{name}_Constant"))
+        elements = [ir.AttrTensor("value", value.const_value)]
+        constants.append(ir.Node("", "Constant", [], elements, outputs=[output], name=f"{constant}_Constant"))
         value.replace_all_uses_with(output)
-    if nodes:
-        graph.insert_before(graph[0], nodes)
+    if constants:
+        body.graph.insert_before(body.graph[0], constants)
+
+    become(call, name, body.arguments, domain=DOMAIN)
+    for value, params in zip(call.outputs, result_params, strict=True):
+        if params is not None:
+            outer.rename(value, f"{outer.name(value)}_quantized")
+            value.type = ir.TensorType(integer_type(params))
+            outer.store(value, value, params)
+    return ir.Function(DOMAIN, name, graph=body.graph, attributes=[])
+
+
+@dataclass
+class _FunctionBody:
+    """The graph of a function, to which copies of nodes of the model are added.
+
+    Attributes:
+        graph: the graph.
+        call: node of the model that becomes the call.
+        arguments: tensor of the call for each input of the graph.
+        stored: copy of a tensor -> the quantized input of the graph that it is stored in.
+    """
+
+    graph: ir.Graph
+    call: ir.Node
+    arguments: list[ir.Value] = field(default_factory=list)
+    stored: dict[ir.Value, tuple[ir.Value, QuantParams]] = field(default_factory=dict)
+    _copies: dict[tuple[ir.Value, QuantParams | None], ir.Value] = field(default_factory=dict)
+    """Tensor of the model, and for a constant the parameters in which it is read -> its copy."""
+
+    def add_node(self, task: Task) -> ir.Node:
+        """Add a node's copy, with an input of the graph for each tensor that it reads from outside."""
+        node, data = task.node, data_inputs(task)
+        inputs = []
+        for index, value in enumerate(node.inputs):
+            params = task.params(index) if value is not None and index in data else None
+            inputs.append(None if value is None else self._copy_of(value, params, task.emitter))
+        outputs = [
+            ir.Value(name=v.name or f"output_{i}", type=v.type, shape=v.shape)
+            for i, v in enumerate(node.outputs)
+        ]
+        for value, copy in zip(node.outputs, outputs, strict=True):
+            self._copies[value, None] = copy
+        attributes = list(node.attributes.values())
+        new = ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name)
+        self.graph.append(new)
+        return new
+
+    def _copy_of(self, value: ir.Value, params: QuantParams | None, emitter: Emitter) -> ir.Value:
+        """Return the copy of a tensor of the model, given the emitter of the model."""
+        if (value, None) in self._copies:
+            return self._copies[value, None]
+        is_constant = constant_shape(value) is not None
+        key = (value, params if is_constant else None)
+        if key in self._copies:
+            return self._copies[key]
+        params = emitter.stored(value) or params
+        name = emitter.name(value)
+        is_float_constant = is_constant and params is None
+        if not is_float_constant:  # one constant that is read with several parameters has a copy for each
+            name = free_name(name, {name_of(copy) for copy in self._copies.values()}, first=1)
+        elif name in self.graph.initializers:
+            return self.graph.initializers[name]
+        copy = ir.Value(name=name, type=value.type, shape=value.shape)
+        self._copies[key] = copy
+        if is_float_constant:
+            copy.const_value = value.const_value
+            self.graph.register_initializer(copy)
+        elif params is None:
+            self.arguments.append(value)
+            self.graph.inputs.append(copy)
+        else:
+            quantized = emitter.quantized(value, params, self.call)
+            codes = f"{name}_codes_{len(self.arguments)}"
+            argument = ir.Value(name=codes, type=quantized.type, shape=quantized.shape)
+            self.arguments.append(quantized)
+            self.graph.inputs.append(argument)
+            self.stored[copy] = (argument, params)
+        return copy
