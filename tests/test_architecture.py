@@ -200,7 +200,8 @@ def test_every_command_in_the_folder_is_in_the_table() -> None:
         for stem in files
         if hasattr(importlib.import_module(f"qprof_onnx.cli.commands.{stem}"), "command")
     }
-    assert commands == {name.replace("-", "_") for name in COMMANDS}
+    listed = {name.replace("-", "_") for name in COMMANDS}
+    assert commands == listed, "give each command a line in COMMAND_GROUPS of cli/main.py"
 
 
 def help_run(*names: str) -> subprocess.CompletedProcess[str]:

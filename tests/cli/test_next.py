@@ -60,7 +60,7 @@ def test_what_follows_a_command_is_a_command_with_its_options(name: str, found: 
 
 def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() -> None:
     ending = {"show", "schema", "explain", "instrument", "report", "export", "split", "verify"}
-    assert COMMANDS.keys() - FOLLOWING.keys() == ending
+    assert COMMANDS.keys() - FOLLOWING.keys() == ending, "say what follows in FOLLOWING, or name it here"
     assert all(next_command(name, FILES) is None for name in ending)
 
 
