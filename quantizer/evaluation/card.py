@@ -473,8 +473,12 @@ def checks_of_figures(card: Card, now: Evaluation, slack: Slack, unscored: str) 
             yield Check(of, "not checked", on_card, "", reason)
             continue
         result = after[0].result if after else "kept"
-        missing = f"{after[0].missing:.2f} {after[0].unit} off".replace("  ", " ") if after else ""
-        yield Check(of, "differs" if after and not before else "same", on_card, result, missing)
+        reason = ""
+        if after and after[0].measured is None:
+            reason = after[0].reason
+        elif after:
+            reason = " ".join(filter(None, (f"{after[0].missing:.2f}", after[0].unit, "off")))
+        yield Check(of, "differs" if after and not before else "same", on_card, result, reason)
     if then.latency is None:
         return
     speed = f"{then.latency.speedup:.2f} times ({card.machine.processor}, {card.machine.runtime})"

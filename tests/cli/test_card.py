@@ -224,6 +224,17 @@ def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(tmp_path:
     assert (limit["card"], limit["found"], limit["reason"]) == ("failed", "failed", "1.32 off")
 
 
+def test_a_limit_that_is_not_proven_is_verified_with_the_reason(tmp_path: Path) -> None:
+    np.save(tmp_path / "true.npy", np.full((400, 10), 1000.0))  # the model says nothing of these numbers
+    scored = ("--data", DATA, "--metric", "rmse", "--labels", tmp_path / "true.npy", "--no-latency")
+    qprof("card", MODEL, MODEL, *scored, "--min-score", "1", "-o", tmp_path / "c.json")
+    done = qprof("verify", tmp_path / "c.json", MODEL, "--float", MODEL, *scored[:2], *scored[4:], "--json")
+    limit = next(check for check in json.loads(done.stdout)["checks"] if check["of"] == "limit min_score 1")
+    assert (limit["result"], limit["card"], limit["found"]) == ("same", "not proven", "not proven")
+    assert "off" not in limit["reason"]
+    assert "the float model" in limit["reason"]
+
+
 def test_no_code_is_run_because_of_a_card(folder: Path, tmp_path: Path) -> None:
     source = """from pathlib import Path
 
