@@ -252,4 +252,4 @@ def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:
             "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
         )
     spans = ((samples.first_rows[place], len(samples.rows[place])) for place in split.held_out_places)
-    return labels.part([row for first, n in spans for row in range(each * first, each * (first + n))])
+    return labels.subset([row for first, n in spans for row in range(each * first, each * (first + n))])

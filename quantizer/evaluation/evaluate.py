@@ -42,7 +42,7 @@ from .compare import (
 )
 from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
-from .latency import Latency, measure
+from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
@@ -52,7 +52,6 @@ from .options import EvaluationOptions, Gate
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
-    RunNumbered,
     StateMemory,
     TimedStep,
     TokenAgreement,
@@ -249,7 +248,7 @@ class Pair:
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
-    def programs(self, samples: Sequence[Sample]) -> tuple[RunNumbered, RunNumbered]:
+    def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
         """Return what runs the float and the quantized model on the sample of a number, to be timed.
 
         A quantized model that takes integers gets them as a program has them, without a conversion.

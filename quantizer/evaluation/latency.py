@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .options import LatencySettings
@@ -101,7 +101,7 @@ def measure(
     models = (run_float, run_quantized)
     turns = tuple(enumerate(models))
     repeats = [max(_repeats(timed, index, clock) for timed in models) for index in range(samples)]
-    per_round: list[tuple[float, float]] = []
+    per_round: list[tuple[float, float]] = []  # seconds of a sample in each model
     start = clock()
     while len(per_round) < settings.rounds and (
         len(per_round) < MIN_ROUNDS or clock() - start < settings.seconds
@@ -114,7 +114,23 @@ def measure(
                     timed(index)
                 spent[which] += (clock() - before) / repeats[index]
         per_round.append((spent[0] / samples, spent[1] / samples))
-    return _summary(per_round, sum(repeats), samples, settings.threads)
+    # Medians over the rounds, and quartiles of the ratios in each.
+    ratios = sorted(float_time / quantized_time for float_time, quantized_time in per_round)
+    low = high = ratios[0]
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    float_ms, quantized_ms = (1e3 * statistics.median(times) for times in zip(*per_round, strict=True))
+    return Latency(
+        float_ms=float_ms,
+        quantized_ms=quantized_ms,
+        speedup=statistics.median(ratios),
+        speedup_low=low,
+        speedup_high=high,
+        rounds=len(per_round),
+        runs=sum(repeats) * len(per_round),
+        samples=samples,
+        threads=settings.threads,
+    )
 
 
 def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
@@ -123,25 +139,3 @@ def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
     before = clock()
     run(index)
     return max(1, math.ceil(MIN_TURN_SECONDS / max(clock() - before, 1e-6)))
-
-
-def _summary(
-    per_round: Sequence[tuple[float, float]], runs_per_round: int, samples: int, threads: int
-) -> Latency:
-    """Return the medians of measured seconds (float, quantized), one pair for each round."""
-    ratios = sorted(a / b for a, b in per_round)
-    low = high = ratios[0]
-    if len(ratios) > 1:
-        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    float_ms, quantized_ms = (1e3 * statistics.median(side) for side in zip(*per_round, strict=True))
-    return Latency(
-        float_ms=float_ms,
-        quantized_ms=quantized_ms,
-        speedup=statistics.median(ratios),
-        speedup_low=low,
-        speedup_high=high,
-        rounds=len(per_round),
-        runs=runs_per_round * len(per_round),
-        samples=samples,
-        threads=threads,
-    )

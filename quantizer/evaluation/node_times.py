@@ -20,11 +20,12 @@ from .runtimes import Inputs, open_session, run, session_options
 MIN_RUNS, MAX_RUNS = 6, 40
 """Runs of each model on each sample: at least, even when the time is up, and at most."""
 
-_SUFFIX = "_kernel_time"
+_KERNEL_EVENT = "_kernel_time"
+"""What the profiler appends to the name of a node."""
 
 
 @dataclass(frozen=True)
-class Executed:
+class ExecutedNode:
     """A node of the graph as onnxruntime has optimised it.
 
     Attributes:
@@ -43,7 +44,7 @@ class Executed:
 
 def node_times(
     models: Mapping[str, Path], samples: Sequence[Inputs], *, threads: int = 1, seconds: float = 3.0
-) -> tuple[tuple[Executed, ...], ...]:
+) -> tuple[tuple[ExecutedNode, ...], ...]:
     """Run models in turns on the same samples and return what each executes, in its order, with times.
 
     Args:
@@ -57,7 +58,7 @@ def node_times(
     """
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         sessions = [
-            _profiled(path, Path(folder, str(number)), name, threads)
+            _profiling_session(path, Path(folder, str(number)), name, threads)
             for number, (name, path) in enumerate(models.items())
         ]
         outputs = [[output.name for output in session.get_outputs()] for session in sessions]
@@ -70,11 +71,11 @@ def node_times(
         executed = []
         for number, session in enumerate(sessions):
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-            times, nameless = _times(events, len(samples))
+            times, nameless = _kernel_times(events, len(samples))
             graph = onnx.load(Path(folder, f"{number}.onnx"), load_external_data=False).graph
             executed.append(
                 tuple(
-                    Executed(
+                    ExecutedNode(
                         node.name,
                         node.op_type,
                         tuple(node.input),
@@ -87,7 +88,7 @@ def node_times(
         return tuple(executed)
 
 
-def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.InferenceSession:
+def _profiling_session(path: Path, prefix: Path, name: str, threads: int) -> ort.InferenceSession:
     """Return a session that writes the optimised model, and how long each of its nodes takes."""
     options = session_options(threads)
     options.enable_profiling = True
@@ -101,7 +102,7 @@ def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.Inferenc
     return open_session(str(path), name, options=options)
 
 
-def _times(
+def _kernel_times(
     events: Sequence[Mapping[str, Any]], samples: int
 ) -> tuple[dict[str, float], Mapping[str, Iterator[float]]]:
     """Return microseconds by name; and by operator, in order of execution, those of nodes without a name.
@@ -112,8 +113,8 @@ def _times(
     runs: dict[str, list[float]] = defaultdict(list)
     nameless: dict[str, str] = {}
     for event in events:
-        if event.get("cat") == "Node" and str(event["name"]).endswith(_SUFFIX):
-            name = str(event["name"]).removesuffix(_SUFFIX)
+        if event.get("cat") == "Node" and str(event["name"]).endswith(_KERNEL_EVENT):
+            name = str(event["name"]).removesuffix(_KERNEL_EVENT)
             runs[name].append(float(event["dur"]))
             op = str(event["args"]["op_name"])
             if re.fullmatch(rf"{re.escape(op)}_{event['args']['node_index']}", name):

@@ -25,8 +25,8 @@ from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_p
 from ..prepare.prepare import nodes_said_to_be_quantized, open_prepared
 from ..targets.packaged import target_names
 
-_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
-_PARTS = ("quantize", "integer", "nbits")
+_QUANTIZED_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
+_QUANTIZED_WORDS = ("quantize", "integer", "nbits")
 
 ARM = ("aarch64", "arm64")
 """What Python calls 64-bit Arm processors."""
@@ -34,7 +34,7 @@ ARM = ("aarch64", "arm64")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One of two models that are compared.
+    """One of two models that are compared, read when it is asked for.
 
     Attributes:
         path: its file.
@@ -81,7 +81,10 @@ def has_quantized_nodes(model: ir.Model) -> bool:
     """
     nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
     names = {node.op_type.lower() for node in nodes}
-    return any(name.startswith(_PREFIXES) or any(part in name for part in _PARTS) for name in names)
+    return any(
+        name.startswith(_QUANTIZED_PREFIXES) or any(word in name for word in _QUANTIZED_WORDS)
+        for name in names
+    )
 
 
 def check_not_instrumented(*files: ModelFile) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
 
 from ...profiles.samples.values import Sample
-from .latency import measure
+from .latency import Run, measure
 from .options import LatencySettings
-
-RunNumbered = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -186,8 +184,8 @@ class TimedStep:
 def token_speed(
     of: str,
     steps: Sequence[TimedStep],
-    run_float: RunNumbered,
-    run_quantized: RunNumbered,
+    run_float: Run,
+    run_quantized: Run,
     settings: LatencySettings,
 ) -> TokenSpeed:
     """Return the tokens a second of both models, in turns, by the time of the thread that runs them.
@@ -197,7 +195,7 @@ def token_speed(
     Args:
         of: "prompt" or "answer".
         steps: those that are run, at least one.
-        run_float, run_quantized: run a model on the sample of a step, given the number of that.
+        run_float, run_quantized: run a model on the sample of the step with the given index.
         settings: rounds, seconds and threads.
     """
     latency = measure(

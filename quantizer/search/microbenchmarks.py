@@ -30,7 +30,7 @@ from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..costs.kernels import Sizes, fused_nodes, fused_work, work_of
 from ..costs.predicted import Costs
-from ..evaluation.node_times import Executed, node_times
+from ..evaluation.node_times import ExecutedNode, node_times
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
 from ..model.saving import save_model
@@ -165,7 +165,9 @@ def form_of(node: Node, plan: QuantPlan) -> str:
     return "integer" if node.output in plan.tensors else "to-float"
 
 
-def conversions(elements: int, floats: Sequence[Executed], codes: Sequence[Executed]) -> Iterable[Timing]:
+def conversions(
+    elements: int, floats: Sequence[ExecutedNode], codes: Sequence[ExecutedNode]
+) -> Iterable[Timing]:
     """Yield the times of what stands between a convolution and an operator in another type or layout."""
     for executed, word in ((floats, "float"), (codes, "integer")):
         for node in executed[1:-1]:

@@ -24,7 +24,7 @@ import numpy as np
 from ...profiles.records.profile import Profile
 from ..costs.predicted import Costs, is_quantized
 from ..evaluation.latency import Latency
-from ..evaluation.node_times import Executed
+from ..evaluation.node_times import ExecutedNode
 from ..evaluation.runtimes import Inputs
 from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph, Node
@@ -52,8 +52,8 @@ _ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?
 def find_costs(
     graph: Graph,
     plan: QuantPlan,
-    floats: Sequence[Executed],
-    quantized: Sequence[Executed],
+    floats: Sequence[ExecutedNode],
+    quantized: Sequence[ExecutedNode],
     *,
     names: WrittenNames,
     prepared: Graph | None = None,
@@ -110,7 +110,7 @@ class RuntimeOverride:
 
 
 def find_runtime_overrides(
-    graph: Graph, plan: QuantPlan, executed: Sequence[Executed], names: WrittenNames
+    graph: Graph, plan: QuantPlan, executed: Sequence[ExecutedNode], names: WrittenNames
 ) -> tuple[RuntimeOverride, ...]:
     """Return what is executed otherwise than planned, the longest first.
 
@@ -165,7 +165,7 @@ def relative_size(samples: Sequence[Inputs], profile: Profile) -> float:
 class _Charged:
     """The executed nodes of one model, and the node or tensor that each belongs to."""
 
-    def __init__(self, graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> None:
+    def __init__(self, graph: Graph, executed: Sequence[ExecutedNode], names: WrittenNames) -> None:
         self._graph = graph
         self._executed = executed
         nodes = {node.name: node for node in graph.nodes}
@@ -207,7 +207,7 @@ class _Charged:
                 spent[self._downstream(chain[-1]) if maker is None or converted else maker.name] += time
         return dict(spent), border, products
 
-    def owner(self, executed: Executed) -> str:
+    def owner(self, executed: ExecutedNode) -> str:
         """Return the node that an executed node carries the name of; "" for conversions and others."""
         if executed.op_type in CONVERSIONS:
             return ""

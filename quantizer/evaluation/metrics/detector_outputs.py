@@ -110,7 +110,7 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     """
     metric, options = source.metric, source.metric.options
     form, names = _form(source)
-    arrays = [np.asarray(source.first[name], np.float64) for name in names]
+    arrays = [np.asarray(source.first_outputs[name], np.float64) for name in names]
     class_numbers = [] if options["classes"] is None else str(options["classes"]).split("+")
     if not all(number.isdigit() for number in class_numbers):
         raise ConfigError(
@@ -172,7 +172,7 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
         ConfigError: the option makes no sense. ModelError: the output has too few channels, the boxes are
             turned ones, or another output has prototypes of masks and nobody says how many classes there are.
     """
-    shape, before = source.first[output].shape, 5 if form == "yolov5" else 4
+    shape, before = source.first_outputs[output].shape, 5 if form == "yolov5" else 4
     if len(shape) != 3:
         raise ModelError(
             f"output '{output}': {list(shape)} is not {FORMS[form].text}; name another form with head="
@@ -197,7 +197,7 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
         )
     prototypes = [
         f"{name} {list(values.shape)}"
-        for name, values in source.first.items()
+        for name, values in source.first_outputs.items()
         if values.ndim == 4 and 1 <= values.shape[1] < channels - before
     ]
     if count is None and prototypes and not classes:
@@ -252,15 +252,15 @@ def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
     given = choice_of(source, "head", tuple(FORMS))
     shapes = {
         name: values.shape
-        for name, values in source.first.items()
+        for name, values in source.first_outputs.items()
         if source.output is None or name == source.output
     }
     if given in ("boxes", "ssd") or (given is None and len(shapes) > 1):
-        several = _several(shapes, source.first)
+        several = _several(shapes, source.first_outputs)
         if several is not None and given in (None, several[0]):
             return several
     for name, shape in shapes.items():
-        form = given or _single(shape, source.first[name])
+        form = given or _single(shape, source.first_outputs[name])
         if form is not None:
             return form, (name,)
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
@@ -331,7 +331,7 @@ def input_size(source: MetricSource) -> tuple[int, int]:
                 "size=640x480"
             )
         return int(parts[0]), int(parts[-1])
-    for values in source.inputs.values():
+    for values in source.first_inputs.values():
         if values.ndim == 4:
             dims = values.shape
             height, width = dims[1:3] if dims[3] in (1, 3, 4) and dims[1] > 4 else dims[2:]

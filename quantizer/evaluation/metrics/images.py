@@ -109,7 +109,7 @@ def _peak(source: MetricSource) -> float:
     """Return the largest value that a pixel can have: as the user says, or 1 or 255 by the first picture."""
     given = source.metric.options["range"]
     if given is None:
-        return 1.0 if float(source.first[source.output_name].max(initial=0.0)) <= 4.0 else 255.0
+        return 1.0 if float(source.first_outputs[source.output_name].max(initial=0.0)) <= 4.0 else 255.0
     try:
         peak = float(given)
     except ValueError:

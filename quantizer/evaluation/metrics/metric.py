@@ -143,8 +143,8 @@ class MetricSource:
         output: name of the output that is scored; None for the first (that fits).
         class_axis: axis of its classes; None for what its operator says.
         model: the float model.
-        inputs: its inputs in the first sample.
-        first: its outputs on it.
+        first_inputs: its inputs in the first sample.
+        first_outputs: its outputs on that sample.
         data: all samples that these were chosen from; None where nobody knows.
         labels: the truth, where it is labels that were read already.
     """
@@ -154,15 +154,15 @@ class MetricSource:
     output: str | None
     class_axis: int | None
     model: ir.Model
-    inputs: Inputs
-    first: Outputs
+    first_inputs: Inputs
+    first_outputs: Outputs
     data: DataLike | None = None
     labels: Labels | None = None
 
     @property
     def output_name(self) -> str:
         """The output that is scored."""
-        return next(iter(self.first)) if self.output is None else self.output
+        return next(iter(self.first_outputs)) if self.output is None else self.output
 
     def required_truth(self) -> str:
         """Return the file of the truth; raise ConfigError where a metric that needs it has none."""

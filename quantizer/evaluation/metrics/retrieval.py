@@ -16,12 +16,12 @@ from .truth import Place, load_labels
 def recall(source: MetricSource) -> Metric:
     """Return the share of queries with a document of theirs among the K nearest."""
     most = source.metric.number
-    return _search(source, lambda ranks: np.asarray(100.0 * (ranks <= most), np.float64))
+    return _rank_metric(source, lambda ranks: np.asarray(100.0 * (ranks <= most), np.float64))
 
 
 def mean_reciprocal_rank(source: MetricSource) -> Metric:
     """Return the mean of 1 over the place of the first document that belongs to the query."""
-    return _search(source, lambda ranks: np.asarray(100.0 / ranks, np.float64))
+    return _rank_metric(source, lambda ranks: np.asarray(100.0 / ranks, np.float64))
 
 
 def cosine(source: MetricSource) -> Metric:
@@ -54,7 +54,7 @@ def _unit_rows(values: npt.NDArray[Any]) -> Floats:
         return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), np.float64)
 
 
-def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
+def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
     """Return a metric of the rank of the first document of each query."""
     file, output, among = source.required_truth(), source.output_name, source.metric.options["among"]
     if among is not None and (not str(among).isdigit() or int(among) < 2):

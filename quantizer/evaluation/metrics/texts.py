@@ -136,7 +136,7 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
 def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
     """Return how the output becomes texts, and what was assumed of it."""
     output, metric = source.output_name, source.metric
-    values = source.first[output]
+    values = source.first_outputs[output]
     for name, words in OPTION_VALUES.items():
         if metric.options[name] not in words:
             raise ConfigError(

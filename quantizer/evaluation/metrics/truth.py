@@ -40,7 +40,7 @@ class Labels:
     rows: tuple[int, ...] | None = None
     folders: int | None = None
 
-    def part(self, rows: Sequence[int]) -> Labels:
+    def subset(self, rows: Sequence[int]) -> Labels:
         """Return the labels of some of the rows, in the order of `rows`."""
         lines = None if self.lines is None else tuple(self.lines[row] for row in rows)
         places = tuple(rows if self.rows is None else (self.rows[row] for row in rows))
@@ -107,12 +107,12 @@ def load_labels(source: str | Path | Labels) -> Labels:
     file = Path(source)
     table, _, column = os.fspath(source).rpartition(":")
     if table and not file.exists() and Path(table).exists():
-        return Labels(str(file), _classes_of(str(file), column_of(table, column)))
+        return Labels(str(file), _classes_in_column(str(file), column_of(table, column)))
     if file.is_dir():
         classes = noted_classes(file)
         return Labels(str(file), classes.labels, folders=len(classes.names) if classes.is_order else None)
     try:
-        labels = _from_npy(file) if file.suffix == ".npy" else _from_text(file)
+        labels = _labels_from_npy(file) if file.suffix == ".npy" else _labels_from_text(file)
     except OSError as error:
         raise DataError(
             f"{file}: cannot read the labels: {error.strerror or error}; check the path"
@@ -127,7 +127,7 @@ def load_labels(source: str | Path | Labels) -> Labels:
     return labels
 
 
-def _classes_of(where: str, values: Sequence[object]) -> npt.NDArray[np.int64]:
+def _classes_in_column(where: str, values: Sequence[object]) -> npt.NDArray[np.int64]:
     """Return the classes that a column of a table holds.
 
     Raises:
@@ -158,7 +158,7 @@ def _place(file: str, row: int, line: int | None) -> str:
     return f"{file}, row {row}" if line is None else f"{file}, line {line}"
 
 
-def _from_npy(file: Path) -> Labels:
+def _labels_from_npy(file: Path) -> Labels:
     """Read an array after a look at its header, which may name more rows than the file has."""
     with file.open("rb") as stream:
         shape, dtype = _npy_header(stream, file)
@@ -198,7 +198,7 @@ def _npy_header(stream: BinaryIO, file: Path) -> tuple[tuple[int, ...], np.dtype
     return shape, dtype
 
 
-def _from_text(file: Path) -> Labels:
+def _labels_from_text(file: Path) -> Labels:
     try:
         lines = file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -269,7 +269,7 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
     """
     place = Path(path)
     if not place.is_dir():
-        whole = _read(place, readers)
+        whole = _read_truth(place, readers)
         return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
     files, unique_stem = files_by_stem(place, tuple(readers)), unique_stems(path)
 
@@ -280,7 +280,7 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
                 f"{path}: has no file for sample {at.name}; name each after its sample, as in "
                 f"{stem_of(at.name)}{next(iter(readers))}"
             )
-        return _read(file, readers), 0
+        return _read_truth(file, readers), 0
 
     return ArrayTruth(path, of_sample, None)
 
@@ -321,7 +321,7 @@ def unique_stems(path: str) -> Callable[[str], str]:
     return unique_stem
 
 
-def _read(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
+def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
     reader = readers.get(file.suffix.lower())
     if reader is None:
         raise DataError(f"{file}: is no {' or '.join(readers)} file; give one, or a folder of them")

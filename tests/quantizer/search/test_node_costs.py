@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.costs.float_regions import find_float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
-from qprof_onnx.quantizer.evaluation.node_times import Executed
+from qprof_onnx.quantizer.evaluation.node_times import ExecutedNode
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.lowered import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
@@ -22,8 +22,8 @@ def net() -> Network:
     return network("a = Conv (x, v) b = Relu (a) c = Conv (b, w) y = Erf (c)", {"v": WIDE, "w": WIDE})
 
 
-def run(name: str, op_type: str, inputs: str, outputs: str, microseconds: float) -> Executed:
-    return Executed(name, op_type, tuple(inputs.split()), tuple(outputs.split()), microseconds)
+def run(name: str, op_type: str, inputs: str, outputs: str, microseconds: float) -> ExecutedNode:
+    return ExecutedNode(name, op_type, tuple(inputs.split()), tuple(outputs.split()), microseconds)
 
 
 @pytest.fixture(scope="module")
