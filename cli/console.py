@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,13 +25,43 @@ from ..profiles.records.drawing import ASCII, BLOCKS
 if TYPE_CHECKING:
     from ..quantizer.report.content import Report
 
-_TAKEN = "qprof.stdout"
-_VALUES = "qprof.values"
-_ARGUMENTS = "qprof.arguments"
-_VERBOSE = "qprof.verbose"
-_NOTES = "qprof.notes"
-STDERR = 2
-"""Its file descriptor."""
+NOTES = 2
+"""Remarks that a command prints unless it is asked for all: what matters more stands in its result."""
+
+
+@dataclass
+class CommandRun:
+    """One run of a command, as far as its parts have to know of each other.
+
+    Attributes:
+        arguments: words of the command line after the name of the command.
+        findings: parameters of the command by name, and what it found, for `next_command`.
+        verbose: whether to print all that the command has to tell.
+        results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
+        notes: remarks of this run, each once, printed or not.
+        models_read, files_read, data_read: what the command reads, see `FilesRead`; kept while the command
+            line is parsed, as not every option is a parameter.
+        files_in_folder: files that are there already in a folder that the command writes into.
+    """
+
+    arguments: tuple[str, ...] = ()
+    findings: dict[str, Any] = field(default_factory=dict)
+    verbose: bool = False
+    results_to_stderr: bool = False
+    notes: list[str] = field(default_factory=list)
+    models_read: list[Path] = field(default_factory=list)
+    files_read: list[Path] = field(default_factory=list)
+    data_read: list[Path | str] = field(default_factory=list)
+    files_in_folder: list[Path] = field(default_factory=list)
+
+
+def current_run() -> CommandRun:
+    """Return the run of the command that click is in; where it is in none, a new one, which prints all."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return CommandRun(verbose=True)
+    run: CommandRun = context.meta.setdefault("qprof.run", CommandRun())
+    return run
 
 
 class StdoutError(QprofError):
@@ -43,44 +74,13 @@ def echo(text: str, *, nl: bool = True) -> None:
     Raises:
         StdoutError: stdout cannot be written. BrokenPipeError: its reader went away.
     """
-    context = click.get_current_context(silent=True)
     try:
-        click.echo(escaped(text, lines=True), nl=nl, err=context is not None and _TAKEN in context.meta)
+        click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
     except BrokenPipeError:
         raise
     except OSError as problem:
         message = f"standard output: cannot be written: {problem.strerror or problem}; send it elsewhere"
         raise StdoutError(message) from problem
-
-
-def note_arguments(context: click.Context, words: Sequence[str]) -> None:
-    """Keep the words of the command line after the name of the command."""
-    context.meta[_ARGUMENTS] = tuple(words)
-
-
-def arguments() -> tuple[str, ...]:
-    """Return the words of the command line after the name of the command."""
-    context = click.get_current_context(silent=True)
-    words: tuple[str, ...] = () if context is None else context.meta.get(_ARGUMENTS, ())
-    return words
-
-
-def add_finding(**values: object) -> None:
-    """Keep parameters and findings of a command, for the next command that is told at its end."""
-    context = click.get_current_context(silent=True)
-    if context is not None:
-        context.meta.setdefault(_VALUES, {}).update(values)
-
-
-def noted_values(context: click.Context) -> dict[str, Any] | None:
-    """Return the parameters of the command that ran, and what it found; None where it kept none."""
-    values: dict[str, Any] | None = context.meta.get(_VALUES)
-    return values
-
-
-def keep_stdout_free(context: click.Context) -> None:
-    """Print the results of a command on stderr: a file that it writes goes to stdout."""
-    context.meta[_TAKEN] = True
 
 
 def tell(message: str, *, lines: bool = False) -> None:
@@ -98,39 +98,21 @@ def tell(message: str, *, lines: bool = False) -> None:
         abandon(sys.stderr)
 
 
-NOTES = 2
-"""Remarks that a command prints unless it is asked for all: what matters more stands in its result."""
-
-
-def be_verbose() -> None:
-    """Print all that the command that runs has to tell."""
-    context = click.get_current_context(silent=True)
-    if context is not None:
-        context.meta[_VERBOSE] = True
-
-
-def is_verbose() -> bool:
-    """Whether the command that runs was asked for all that it has to tell."""
-    context = click.get_current_context(silent=True)
-    return context is None or bool(context.meta.get(_VERBOSE))
-
-
 def tell_note(text: str) -> None:
     """Print a remark on stderr, once; after the first few of a command they are counted, and printed with
     --verbose."""
-    context = click.get_current_context(silent=True)
-    notes = [] if context is None else context.meta.setdefault(_NOTES, [])
-    if text not in notes:
-        notes.append(text)
-        if is_verbose() or len(notes) <= NOTES:
+    run = current_run()
+    if text not in run.notes:
+        run.notes.append(text)
+        if run.verbose or len(run.notes) <= NOTES:
             tell(f"note: {text}")
 
 
-def tell_rest(context: click.Context) -> None:
+def tell_unprinted_notes() -> None:
     """Say at the end of a command how many remarks were not printed."""
-    rest = 0 if context.meta.get(_VERBOSE) else len(context.meta.get(_NOTES, ())) - NOTES
-    if rest > 0:
-        tell(f"note: {rest} more with --verbose")
+    run = current_run()
+    if not run.verbose and len(run.notes) > NOTES:
+        tell(f"note: {len(run.notes) - NOTES} more with --verbose")
 
 
 class NotesHandler(logging.Handler):
@@ -182,8 +164,8 @@ def check_streams() -> str | None:
     """
     if sys.stderr is None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, STDERR)
-        sys.stderr = os.fdopen(STDERR, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        os.dup2(nowhere, 2)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
     return "error: standard output is closed; send it to a file or a pipe" if sys.stdout is None else None
 
 
@@ -203,7 +185,7 @@ def shown_arguments() -> tuple[str, ...]:
         option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         return f"{option}{equals}{shown_location(value)}" if is_url(value) else word
 
-    return tuple(map(shown, arguments()))
+    return tuple(map(shown, current_run().arguments))
 
 
 def save_report(report: Report, folder: Path) -> None:
@@ -303,58 +285,13 @@ def format_of(name: str, version: int) -> str:
 
 # ---------------------------------------- progress
 
-UNITS = {"trying": "fix"}
-"""What stages count that do not count samples."""
-
 
 @contextmanager
 def progress(task: str, unit: str = "sample") -> Iterator[Progress]:
     """Yield the function that a run calls after each of its units; `task` names it, as in "profiling"."""
-    if sys.stderr.isatty():
-        with _bar(task, unit) as report:
-            yield report
-    else:
+    if not sys.stderr.isatty():
         yield plain_lines(task, tell, unit=unit)
-
-
-class Stages:
-    """The stages of a command, each with its progress; one that begins ends the one before."""
-
-    def __init__(self) -> None:
-        self._open = ExitStack()
-        self._shown: Progress | None = None
-
-    def __enter__(self) -> Stages:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def __call__(self, name: str) -> Progress:
-        """Begin a stage, and return what is called after each of its units."""
-        self._end()
-        unit = UNITS.get(name, "sample")
-        self._shown = self._open.enter_context(progress(name, unit))
-
-        def report(done: int, total: int | None) -> None:
-            if self._shown is None:  # it ended for a remark
-                self._shown = self._open.enter_context(progress(name, unit))
-            self._shown(done, total)
-
-        return report
-
-    def note(self, text: str) -> None:
-        """Print a remark, and not into the bar of a stage."""
-        self._end()
-        tell_note(text)
-
-    def _end(self) -> None:
-        self._open.close()
-        self._shown = None
-
-
-@contextmanager
-def _bar(task: str, unit: str) -> Iterator[Progress]:
+        return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -374,3 +311,39 @@ def _bar(task: str, unit: str) -> Iterator[Progress]:
             bar.update(row, completed=done, total=total, count=counted(done, total, unit), rate=speed)
 
         yield report
+
+
+class Stages:
+    """The stages of a command, each with its progress; one that begins ends the one before."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._shown: Progress | None = None
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def __call__(self, name: str) -> Progress:
+        """Begin a stage, and return what is called after each of its units."""
+        self._end()
+        unit = "fix" if name == "trying" else "sample"
+        self._shown = self._open.enter_context(progress(name, unit))
+
+        def report(done: int, total: int | None) -> None:
+            if self._shown is None:  # it ended for a remark
+                self._shown = self._open.enter_context(progress(name, unit))
+            self._shown(done, total)
+
+        return report
+
+    def note(self, text: str) -> None:
+        """Print a remark, and not into the bar of a stage."""
+        self._end()
+        tell_note(text)
+
+    def _end(self) -> None:
+        self._open.close()
+        self._shown = None

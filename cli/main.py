@@ -14,7 +14,16 @@ import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
 from ..profiles.base.improvement import improvement
-from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell, tell_rest
+from .console import (
+    StdoutError,
+    abandon,
+    check_streams,
+    current_run,
+    echo,
+    notes_told,
+    tell,
+    tell_unprinted_notes,
+)
 from .interruptions import EndedError, Interruptions
 
 # Heading -> name -> short help, in the order of `qprof --help`. The command is `command` in the module of the
@@ -172,11 +181,11 @@ class Commands(click.Group):
         try:
             with notes_told(debug=bool(ctx.params.get("debug"))):
                 result = super().invoke(ctx)
-            tell_rest(ctx)
+            tell_unprinted_notes()
             sys.stdout.flush()
         except click.exceptions.Exit as ended:
             if ended.exit_code == 1:
-                tell_rest(ctx)
+                tell_unprinted_notes()
                 tell_next(ctx, failed=True)
             raise
         except (click.ClickException, click.Abort):
@@ -196,13 +205,13 @@ class Commands(click.Group):
 
 def tell_next(context: click.Context, *, failed: bool = False) -> None:
     """Print the command that follows on stderr; nothing after JSON, which a program reads."""
-    values = noted_values(context)
-    if values is None or values.get("as_json"):
+    findings = current_run().findings
+    if not findings or findings.get("as_json"):
         return
     from .next_command import next_command
 
     with notes_told(), improvement("the command that follows"):
-        following = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
+        following = next_command(context.invoked_subcommand or "", {**findings, "failed": failed})
         if following is not None:
             tell(f"next      {following}")
 

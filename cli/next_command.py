@@ -17,7 +17,8 @@ DATA = "DATA"
 """What stands for samples that a command does not know."""
 
 Values = Mapping[str, Any]
-"""Parameters of a command by name, and what it found (`add_finding`); "failed" says that a gate did."""
+"""Parameters of a command by name, and what it found (`CommandRun.findings`); "failed" says that a limit was
+missed."""
 
 Words = Sequence[object] | None
 

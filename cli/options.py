@@ -24,15 +24,7 @@ from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
-from .console import (
-    add_finding,
-    be_verbose,
-    echo,
-    is_verbose,
-    keep_stdout_free,
-    note_arguments,
-    tell_note,
-)
+from .console import current_run, echo, tell_note
 
 if TYPE_CHECKING:
     from ..quantizer.targets.target import Recipe
@@ -67,7 +59,7 @@ class FileRead(click.Path):
         table = os.fspath(value).rpartition(":")[0] if self.is_truth else ""
         if table and not os.path.exists(value) and os.path.exists(table):
             super().convert(table, param, ctx)
-            _note_read(ctx, "file", Path(table))
+            current_run().files_read.append(Path(table))
             return Path(value)
         if not os.path.lexists(value):
             name = param.opts[0] if isinstance(param, click.Option) else getattr(param, "metavar", None)
@@ -81,7 +73,13 @@ class FileRead(click.Path):
             path = model_in(path)
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
-        _note_read(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
+        run = current_run()
+        if self.is_model:
+            run.models_read.append(path)
+        elif path.is_dir():
+            run.data_read.append(path)
+        else:
+            run.files_read.append(path)
         return path
 
 
@@ -114,9 +112,8 @@ class FolderWritten(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
-        if ctx is not None:
-            files = (path / name for name in self.names)
-            ctx.meta.setdefault(_WRITTEN, []).extend(file for file in files if file.exists())
+        files = (path / name for name in self.names)
+        current_run().files_in_folder.extend(file for file in files if file.exists())
         return path
 
 
@@ -127,7 +124,7 @@ class DataRead(StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name of the folder or function."""
-        _note_read(ctx, "data", value)
+        current_run().data_read.append(value)
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -145,7 +142,7 @@ class RecipeRead(StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name of the recipe or of its file."""
         if os.path.isfile(value):
-            _note_read(ctx, "file", value)
+            current_run().files_read.append(value)
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -263,42 +260,34 @@ class FileCommand(click.Command):
                 is_flag=True,
                 is_eager=True,
                 expose_value=False,
-                callback=lambda ctx, parameter, wanted: be_verbose() if wanted else None,
+                callback=self._be_verbose,
                 help="Print all remarks and reasons.",
             )
         )
 
+    def _be_verbose(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        current_run().verbose = wanted
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of the command line, and keep them."""
-        note_arguments(ctx, args)
+        current_run().arguments = tuple(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
-        add_finding(**ctx.params)
+        run = current_run()
+        run.findings.update(ctx.params)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
-        paths += ctx.meta.get(_WRITTEN, ())
+        paths += run.files_in_folder
         if paths:
             from ..profiles.base.output_files import leads_to_stdout
             from ..quantizer.model.output_paths import FilesRead, check_outputs
 
-            if any(leads_to_stdout(path) for path in paths):
-                keep_stdout_free(ctx)
-            read = ctx.meta.get(_READ, ())
-            check_outputs(paths, FilesRead(*(tuple(v for kind, v in read if kind == k) for k in KINDS)))
+            run.results_to_stderr = any(leads_to_stdout(path) for path in paths)
+            read = FilesRead(tuple(run.models_read), tuple(run.files_read), tuple(run.data_read))
+            check_outputs(paths, read)
         return super().invoke(ctx)
-
-
-KINDS = ("model", "file", "data")
-"""Of what is read, in the order of the fields of `FilesRead`."""
-_READ, _WRITTEN = "qprof.read", "qprof.written"
-
-
-def _note_read(ctx: click.Context | None, kind: str, value: object) -> None:
-    """Keep a value that names what is read: as it is parsed, as not every option is a parameter."""
-    if ctx is not None:
-        ctx.meta.setdefault(_READ, []).append((kind, value))
 
 
 class GroupedOption(click.Option):
@@ -486,7 +475,7 @@ def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: t
         from ..profiles.runtime.providers import load_custom_operators
 
         load_custom_operators(*libraries)
-        add_finding(libraries=libraries)
+        current_run().findings["libraries"] = libraries
 
 
 custom_ops_option = option(
@@ -622,6 +611,6 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
         from ..quantizer.targets.cost_table import read_table
 
         recipe = replace(recipe, measured=read_table(costs))
-    for sentence in recipe.filled_in if is_verbose() else ():
+    for sentence in recipe.filled_in if current_run().verbose else ():
         tell_note(sentence)
     return recipe

@@ -23,6 +23,7 @@ from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import FloatGroup, QuantizeResult
+from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.card import Card, Verification
 from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
@@ -32,7 +33,6 @@ from ..quantizer.plan.plan import PredictedTime
 from ..quantizer.plan.store import PlanFields
 from ..quantizer.report.content import Report
 from ..quantizer.search.sensitivity import Sensitivities
-from ..quantizer.search.speed_check import SpeedCheck
 from ..quantizer.search.tune import TuneResult
 from ..quantizer.search.verdict import Judged
 from ..quantizer.targets.config import QuantConfig
@@ -42,20 +42,6 @@ from ..quantizer.targets.target import Target, Verified
 from .console import format_of
 
 # ---------------------------------------- results that commands print
-
-
-@dataclass(frozen=True)
-class FloatRegion:
-    """Nodes that fell back to float together.
-
-    Attributes:
-        nodes: their names.
-        quantized_ms, float_ms: latency of these nodes, conversions at their border included.
-    """
-
-    nodes: tuple[str, ...]
-    quantized_ms: float
-    float_ms: float
 
 
 @dataclass(frozen=True)
@@ -89,25 +75,6 @@ class Speed:
     left_float: str
     made_up: bool
 
-    @classmethod
-    def of(cls, check: SpeedCheck) -> Speed:
-        """Return what is printed of a check."""
-        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.fallback)
-        return cls(
-            check.options.min_speedup,
-            check.passed,
-            check.before,
-            check.after,
-            tuple(regions),
-            check.trials,
-            check.reasons,
-            check.unfused,
-            check.undone,
-            check.changes,
-            check.left_float,
-            check.options.data is None,
-        )
-
 
 @dataclass(frozen=True)
 class Quantization:
@@ -139,22 +106,23 @@ class Quantization:
     estimates: tuple[EstimateCheck, ...]
     judged: Judged | None
 
-    @classmethod
-    def of(cls, result: QuantizeResult) -> Quantization:
-        """Return what is printed of a result."""
-        return cls(
-            str(result.model_path),
-            result.float_bytes,
-            result.quantized_bytes,
-            result.summary.counts,
-            result.summary.floats,
-            result.notes,
-            result.predicted,
-            None if result.speed is None else Speed.of(result.speed),
-            result.expected,
-            result.estimates,
-            result.judged,
-        )
+
+def quantization_of(result: QuantizeResult) -> Mapping[str, object]:
+    """Return the fields of `Quantization` of a result."""
+    speed = None
+    if (check := result.speed) is not None:
+        measured_on = {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}
+        speed = _fields_of(Speed, check, **measured_on)
+    summary = {"nodes": result.summary.counts, "floats": result.summary.floats}
+    return _fields_of(Quantization, result, model=str(result.model_path), speed=speed, **summary)
+
+
+def _fields_of(record: type, result: object, **others: object) -> Mapping[str, object]:
+    """Return the fields of a record: attributes of a result that have the same names, and the others."""
+    return {
+        entry.name: others[entry.name] if entry.name in others else getattr(result, entry.name)
+        for entry in fields(record)
+    }
 
 
 @dataclass(frozen=True)

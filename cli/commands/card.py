@@ -9,7 +9,7 @@ import click
 
 from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
-from ..console import document, echo, is_verbose, progress
+from ..console import current_run, document, echo, progress
 from ..options import (
     MODEL,
     NEW,
@@ -90,6 +90,6 @@ def command(
     if as_json:
         echo(document("card", 1, result.to_dict()))
     else:
-        echo(evaluation_text(result.evaluation, verbose=is_verbose()))
+        echo(evaluation_text(result.evaluation, verbose=current_run().verbose))
     if not result.evaluation.passed:
         raise click.exceptions.Exit(1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import add_finding, decibel_text, document, echo, progress, table
+from ..console import current_run, decibel_text, document, echo, progress, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -67,7 +67,7 @@ def command(
 
     with progress("comparing") as shown:
         result = compare_layers(model, quantized, data, progress=shown, **given_options(options))
-    add_finding(doubtful=bool(result.doubts))
+    current_run().findings["doubtful"] = bool(result.doubts)
     layers = result.layers if worst is None else result.worst(worst)
     if as_json:
         echo(document("layers", 1, replace(result, layers=tuple(layers))))
@@ -80,36 +80,31 @@ BAD_DROP, BAD_SQNR = 6.0, 30.0
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
-    """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones.
+    """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15.
 
-    "after Relu" says that the figures are those of the tensor after that function.
+    "!" marks the bad ones; "after Relu" says that the figures are those of the tensor after that function.
     """
-    header = ("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")
-    rows = [(*_layer(layer), _bar(layer)) for layer in layers]
+    rows = [("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")]
+    for layer in layers:
+        drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
+        if layer.effective is None:
+            measured = ("-", "-", drop, f"another shape in {layer.shape_mismatches} samples")
+        else:
+            sqnr = layer.effective.sqnr
+            bar = "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0)
+            if layer.sqnr_drop is not None and layer.sqnr_drop >= BAD_DROP and sqnr < BAD_SQNR:
+                bar += " !"
+            if layer.after and sqnr != math.inf:
+                bar += f" after {layer.after}"
+            measured = (f"{layer.effective.cosine:.6f}", decibel_text(sqnr), drop, bar)
+        rows.append((layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured))
     lines = [
         f"{report.quantized_model} against {report.float_model} on {report.samples} samples",
         "",
-        *table([header, *rows], left=(0, 1, 2, 3, 7)),
+        *table(rows, left=(0, 1, 2, 3, 7)),
     ]
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
     lines += [f"REMARK     {remark}" for remark in report.remarks]
     return "\n".join(lines)
-
-
-def _layer(layer: LayerComparison) -> tuple[str, ...]:
-    d = layer.effective
-    drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
-    measured = ("-", "-") if d is None else (f"{d.cosine:.6f}", decibel_text(d.sqnr))
-    return (layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured, drop)
-
-
-def _bar(layer: LayerComparison) -> str:
-    """Return one # for every 4 dB, at most 15, and the function after which the tensor was compared."""
-    if layer.effective is None:
-        return f"another shape in {layer.shape_mismatches} samples"
-    sqnr = layer.effective.sqnr
-    bad = layer.sqnr_drop is not None and layer.sqnr_drop >= BAD_DROP and sqnr < BAD_SQNR
-    after = f" after {layer.after}" if layer.after and sqnr != math.inf else ""
-    return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "") + after

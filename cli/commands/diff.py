@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
-from ..console import add_finding, document, echo, save_report, table
+from ..console import current_run, document, echo, save_report, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -28,9 +27,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...profiles.records.drift import TensorDrift
     from ...quantizer.api.drift import DriftReport
-    from ...quantizer.evaluation.gates import GateFailure
 
 
 @click.command("diff", cls=GroupedCommand)
@@ -83,15 +80,11 @@ def command(
         echo(drift_text(result, worst or 10))
     if not result.passed:
         tensors = {tensor.tensor for tensor in result.drift.tensors}
-        add_finding(drifted=next((f.where for f in result.failures if f.where in tensors), ""))
+        drifted = next((failure.where for failure in result.failures if failure.where in tensors), "")
+        current_run().findings["drifted"] = drifted
         raise click.exceptions.Exit(1)
 
 
-HEADER = [
-    *("tensor", "OLD", "NEW", "range growth", "clipping rate", "baseline clipping"),
-    *("JS distance", "Wasserstein", ""),
-]
-BASELINE = HEADER.index("baseline clipping")
 FEW = 3
 """Number of names that are listed where there may be many."""
 
@@ -99,88 +92,81 @@ FEW = 3
 def drift_text(report: DriftReport, worst: int) -> str:
     """Return the report for people: notes, a table of the N worst tensors, and the gates."""
     drift, tensors = report.drift, report.worst(worst)
-    failing = {failure.where for failure in report.failures}
-    rows = [HEADER, *([*_cells(tensor), "!" if tensor.tensor in failing else ""] for tensor in tensors)]
-    if not any(tensor.baseline_clipping for tensor in drift.tensors):
-        rows = [[*row[:BASELINE], *row[BASELINE + 1 :]] for row in rows]
     lines = [
         f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
         f"{report.old_samples}, calibrator {report.calibrator}",
         *(f"note: {note}" for note in drift.notes),
-        *_names("NEW alone holds", drift.appeared),
-        *_names("OLD alone holds", drift.vanished),
-        *_non_finite(drift.tensors),
-        "",
-        *table(rows, left=(0, len(rows[0]) - 1)),
     ]
+    for profile, names in (("NEW", drift.appeared), ("OLD", drift.vanished)):
+        if names:
+            few = ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
+            lines.append(f"note: {profile} alone holds {len(names)} tensors: {few}")
+    if non_finite := [tensor for tensor in drift.tensors if tensor.non_finite]:
+        most = max(non_finite, key=lambda tensor: tensor.non_finite)
+        lines.append(
+            f"note: NaN or Inf in {len(non_finite)} tensors of NEW; worst '{most.tensor}': "
+            f"{_share_text(most.non_finite)} of its elements"
+        )
+
+    # the table; without the baseline where it is 0 for all
+    has_baseline = any(tensor.baseline_clipping for tensor in drift.tensors)
+    failing = {failure.where for failure in report.failures}
+    rows = [
+        [
+            *("tensor", "OLD", "NEW", "range growth", "clipping rate"),
+            *(["baseline clipping"] if has_baseline else []),
+            *("JS distance", "Wasserstein", ""),
+        ]
+    ]
+    for tensor in tensors:
+        growth = tensor.range_growth
+        rows.append(
+            [
+                tensor.tensor,
+                f"{tensor.old_minimum:.4g} .. {tensor.old_maximum:.4g}",
+                f"{tensor.new_minimum:.4g} .. {tensor.new_maximum:.4g}",
+                f"{growth:.3f}" if growth < 1e6 else f"{growth:.3g}",
+                _share_text(tensor.clipping_rate),
+                *([_share_text(tensor.baseline_clipping)] if has_baseline else []),
+                _share_text(tensor.js_distance),
+                _share_text(tensor.wasserstein),
+                "!" if tensor.tensor in failing else "",
+            ]
+        )
+    lines += ["", *table(rows, left=(0, len(rows[0]) - 1))]
     if len(tensors) < len(drift.tensors):
         lines.append(f"... and {len(drift.tensors) - len(tensors)} that drifted less")
-    lines += _left_out(report)
+    if left_out := report.left_out:
+        most = max(left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
+        largest = f"largest JS distance {_share_text(most.js_distance)} ('{most.tensor}')"
+        if report.model is None:
+            lines.append(
+                f"{len(left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
+                f"{largest}; --model leaves them out of the gates too"
+            )
+        else:
+            lines.append(
+                f"{len(left_out)} tensors that no plan of {report.model} needs are left out; {largest}"
+            )
+
+    # a line for each limit that is not met, or not proven
     if report.gated:
-        lines += ["", *(_failures(report.failures) if report.failures else ["gate       passed"])]
+        lines += ["", *([] if report.failures else ["gate       passed"])]
+    failures = groupby(report.failures, lambda f: (f.demand, f.limit, f.result))
+    for (demand, limit, result), group in failures:
+        first, *others = group
+        value = first.reason if first.measured is None else f"{first.measured:.4g}"
+        many = f"{1 + len(others)} tensors, the worst " if others else "tensor "
+        where = f"{many}'{first.where}': " if first.where else ""
+        flag = options_of(DriftLimits)[demand].flag
+        lines.append(f"{result.upper():10} {flag} {limit:g}: {where}{value}")
     return "\n".join(lines)
 
 
-def _left_out(report: DriftReport) -> Iterator[str]:
-    """Yield one line about the tensors that are not in the table."""
-    if not report.left_out:
-        return
-    worst = max(report.left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
-    largest = f"largest JS distance {_share(worst.js_distance)} ('{worst.tensor}')"
-    if report.model is None:
-        yield (
-            f"{len(report.left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
-            f"{largest}; --model leaves them out of the gates too"
-        )
-    else:
-        yield f"{len(report.left_out)} tensors that no plan of {report.model} needs are left out; {largest}"
-
-
-def _cells(t: TensorDrift) -> list[str]:
-    return [
-        t.tensor,
-        f"{t.old_minimum:.4g} .. {t.old_maximum:.4g}",
-        f"{t.new_minimum:.4g} .. {t.new_maximum:.4g}",
-        f"{t.range_growth:.3f}" if t.range_growth < 1e6 else f"{t.range_growth:.3g}",
-        _share(t.clipping_rate),
-        _share(t.baseline_clipping),
-        _share(t.js_distance),
-        _share(t.wasserstein),
-    ]
-
-
-def _share(value: float | None) -> str:
+def _share_text(value: float | None) -> str:
     """Return a number of some digits; "0" is exact, "-" could not be measured."""
     if value is None:
         return "-"
     if value == 0.0:
         return "0"
     return f"{value:.4f}" if 0.0001 <= value < 1e4 else f"{value:.2g}"
-
-
-def _names(what: str, names: tuple[str, ...]) -> Iterator[str]:
-    if names:
-        few = ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
-        yield f"note: {what} {len(names)} tensors: {few}"
-
-
-def _non_finite(tensors: Iterable[TensorDrift]) -> Iterator[str]:
-    non_finite = sorted((t for t in tensors if t.non_finite), key=lambda t: -t.non_finite)
-    if non_finite:
-        worst = non_finite[0]
-        yield (
-            f"note: NaN or Inf in {len(non_finite)} tensors of NEW; worst '{worst.tensor}': "
-            f"{_share(worst.non_finite)} of its elements"
-        )
-
-
-def _failures(failures: Iterable[GateFailure]) -> Iterator[str]:
-    """Yield a line for each limit that is not met, and one for each that is not proven."""
-    for (demand, limit, result), group in groupby(failures, lambda f: (f.demand, f.limit, f.result)):
-        members = list(group)
-        worst = members[0]
-        value = worst.reason if worst.measured is None else f"{worst.measured:.4g}"
-        many = f"{len(members)} tensors, the worst " if len(members) > 1 else "tensor "
-        where = f"{many}'{worst.where}': " if worst.where else ""
-        flag = options_of(DriftLimits)[demand].flag
-        yield f"{result.upper():10} {flag} {limit:g}: {where}{value}"

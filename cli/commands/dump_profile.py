@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.errors import ConfigError
 from ...profiles.runner.settings import RunSettings
-from ..console import Stages, document, echo, is_verbose, tell, tell_note
+from ..console import Stages, current_run, document, echo, tell, tell_note
 from ..options import (
     NEW,
     FiniteNumber,
@@ -36,12 +35,7 @@ INPUTS = 4
 
 def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
     """Return where the profile is written when nobody says: into the current folder."""
-    if value is not None:
-        return value
-    model = ctx.params.get("model")
-    if not isinstance(model, Path):
-        raise ConfigError("-o: the profile has no name; give one")
-    return Path(f"{model.stem}.profile.yaml")
+    return Path(f"{ctx.params['model'].stem}.profile.yaml") if value is None else value
 
 
 def _no_workers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -161,13 +155,13 @@ def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> Non
     for note in (*notes, *profile.notes):
         tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    verbose = current_run().verbose
     checks, hints = profile.input_checks(), profile.hints()
-    shown = checks if is_verbose() else checks[:INPUTS]
-    for check in shown:
+    for check in checks if verbose else checks[:INPUTS]:
         echo(check.sentence)
-    if len(checks) > len(shown):
-        echo(f"{len(checks) - len(shown)} more inputs: --verbose")
-    for hint in hints if is_verbose() else hints[:1]:
+    if len(checks) > INPUTS and not verbose:
+        echo(f"{len(checks) - INPUTS} more inputs: --verbose")
+    for hint in hints if verbose else hints[:1]:
         tell(f"hint: {hint.text}")
-    if len(hints) > 1 and not is_verbose():
+    if len(hints) > 1 and not verbose:
         tell(f"hint: {len(hints) - 1} more with --verbose, and in the report of the model")

@@ -14,11 +14,10 @@ from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions, Gate, Slack
 from ..console import (
-    add_finding,
+    current_run,
     decibel_text,
     document,
     echo,
-    is_verbose,
     progress,
     save_report,
     table,
@@ -44,45 +43,42 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...quantizer.evaluation.accuracy import Accuracy
     from ...quantizer.evaluation.compare import OutputResult
     from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.evaluation.gates import GateFailure
-    from ...quantizer.evaluation.latency import Latency
-    from ...quantizer.evaluation.metrics.score import Score
 
 
-def slack_option(about: str, *names: str) -> Callable[[Any], Any]:
+def slack_option(purpose: str, *names: str) -> Callable[[Any], Any]:
     """Return the decorator that adds --slack: numbers of texts such as "sqnr=1", by name.
 
     Args:
-        about: what is allowed by it.
+        purpose: beginning of its help: what it allows.
         names: fields of `Slack`; none for all.
     """
-    known = {name: figure for name, figure in options_of(Slack).items() if not names or name in names}
+    figures = {name: figure for name, figure in options_of(Slack).items() if not names or name in names}
 
     def read(
         ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
     ) -> dict[str, float] | None:
-        found = {}
+        slack = {}
         for text in value:
             name, _, number = text.partition("=")
-            if name not in known:
+            if name not in figures:
                 raise click.BadParameter(
-                    f"'{text}': give one of {', '.join(known)} with a number, as in sqnr=1"
+                    f"'{text}': give one of {', '.join(figures)} with a number, as in sqnr=1"
                 )
-            found[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
-        return found or None
+            slack[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
+        return slack or None
 
-    figures = ", ".join(f"{figure.name} ({figure.metavar})" for figure in known.values())
-    defaults = ", ".join(f"{figure.name}={figure.default:g}" for figure in known.values())
+    described = ", ".join(f"{figure.name} ({figure.metavar})" for figure in figures.values())
+    defaults = ", ".join(f"{figure.name}={figure.default:g}" for figure in figures.values())
     return option(
         "--slack",
         group="Files",
         multiple=True,
         callback=read,
         metavar="FIGURE=X",
-        help=f"{about}: {figures}. Repeatable.  [default: {defaults}]",
+        help=f"{purpose}: {described}. Repeatable.  [default: {defaults}]",
     )
 
 
@@ -162,17 +158,23 @@ def command(
         for remark in remarks:
             tell_note(remark)
         save_report(page, report)
-    add_finding(**evaluation_findings(result))
-    echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=is_verbose()))
+    current_run().findings.update(evaluation_findings(result))
+    echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
 
-NAMED = 3
+NAMED_SAMPLES = 3
 """Samples with the lowest SQNR that are named; JSON and reports have a few more."""
 
-OUTPUTS = 3
+LISTED_OUTPUTS = 3
 """Outputs that are listed without --verbose, those with the lowest SQNR, states last; JSON has all."""
+
+MEMORY_TOKENS = 1024
+"""Tokens for which the memory of weights and state is printed."""
+
+WORST_CHANNEL_DB = 6.0
+"""How far below its output's SQNR that of the worst channel is printed without --verbose."""
 
 
 def evaluation_json(result: Evaluation) -> str:
@@ -185,85 +187,107 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
 
     `verbose` adds figures of channels, and how the score and the latency were found.
     """
-    header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
+    lines = [*_task_lines(result, verbose)]
+    a, b = result.float_bytes, result.quantized_bytes
+    lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
+    if (t := result.latency) is not None:
+        lines.append(f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: {t.text()}")
+        if verbose:
+            lines.append(f"           quartiles of {t.rounds} rounds of {t.samples} samples")
+    lines += [f"{speed.of:<10} {speed.text}" for speed in result.token_speeds]
+
+    # the outputs: a table, and what is remarkable in each
     outputs = list(result.outputs)
-    if not verbose and len(outputs) > OUTPUTS:
+    if not verbose and len(outputs) > LISTED_OUTPUTS:
         answers_first = [
             (output.name in result.states, math.inf if output.difference is None else output.difference.sqnr)
             for output in outputs
         ]
         order = sorted(range(len(outputs)), key=answers_first.__getitem__)
-        outputs = [outputs[place] for place in order[:OUTPUTS]]
-    rest = len(result.outputs) - len(outputs)
-    remarks = result.remarks if verbose else result.remarks[:1]
+        outputs = [outputs[place] for place in order[:LISTED_OUTPUTS]]
+    rows = [("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")]
+    for output in outputs:
+        agreement = "-"
+        if (same := output.agreement) is not None:
+            agreement = f"{same.kind} {100 * same.ratio:.2f} % of {same.total}"
+        measured = ("-", "-", "-", "-")
+        if (d := output.difference) is not None:
+            errors = (f"{d.max_abs_error:.4g}", f"{d.max_abs_value:.4g}")
+            measured = (decibel_text(d.sqnr), f"{d.cosine:.6f}", *errors)
+        rows.append((output.name, *measured, agreement))
+    lines += table(rows)
+    if len(outputs) < len(result.outputs):
+        lines.append(f"{len(result.outputs) - len(outputs)} more outputs: --verbose")
+    lines += [line for output in outputs for line in _output_remarks(output, verbose)]
+    worst_samples = result.worst_samples[:NAMED_SAMPLES]
+    if worst_samples and (verbose or result.tokens is None):
+        names = ", ".join(f"{worst.sample} {decibel_text(worst.sqnr)} dB" for worst in worst_samples)
+        lines.append(f"samples with the lowest SQNR: {names}")
+
+    # what was compared, and whether it is good enough
+    elsewhere = ""
+    if (result.runtime, result.provider) != ("onnxruntime", "CPUExecutionProvider"):
+        elsewhere = f", {result.runtime} with {result.provider}"
     pair = f"{result.quantized_model} against {result.float_model}"
-    lines = [
-        *(_accuracy(result.accuracy, verbose) if result.accuracy else ()),
-        *(_score(result, result.score) if result.score else ()),
-        *((f"scores     {result.score_shift.text}",) if result.score_shift else ()),
-        *_tokens(result),
-        _sizes(result),
-        *(_latency(result.latency, verbose) if result.latency else ()),
-        *(f"{speed.of:<10} {speed.text}" for speed in result.token_speeds),
-        *table([header, *(_row(output) for output in outputs)]),
-        *([f"{rest} more outputs: --verbose"] if rest else []),
-        *(line for output in outputs for line in _remarks(output, verbose)),
-        *(_worst_samples(result) if verbose or result.tokens is None else ()),
-        f"compared   {pair} on {result.samples} samples{_where(result)}",
-        *(f"{failure.result.upper():10} {failure_line(failure)}" for failure in result.failures),
-        *(f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
-        *(f"REMARK     {remark}" for remark in remarks),
-    ]
+    lines.append(f"compared   {pair} on {result.samples} samples{elsewhere}")
+    lines += [f"{failure.result.upper():10} {failure_line(failure)}" for failure in result.failures]
+    lines += [f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts]
+    lines += [f"REMARK     {remark}" for remark in (result.remarks if verbose else result.remarks[:1])]
     if result.passed and result.gated:
         against = f", not worse than {result.baseline}" if result.baseline else ""
         lines.append(f"gate       passed{against}")
     return "\n".join(lines)
 
 
-def _row(output: OutputResult) -> tuple[str, ...]:
-    agreement = "-"
-    if output.agreement is not None:
-        agreement = (
-            f"{output.agreement.kind} {100 * output.agreement.ratio:.2f} % of {output.agreement.total}"
+def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
+    """Yield accuracy or score of both models, and of language models how often they take the same token and
+    what their state takes in memory."""
+    from ...quantizer.evaluation.metrics.score import score_text
+
+    if (a := result.accuracy) is not None:
+        yield (
+            f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} "
+            f"rows; drop {a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}"
         )
-    if output.difference is None:
-        return (output.name, "-", "-", "-", "-", agreement)
-    d = output.difference
-    return (
-        output.name,
-        decibel_text(d.sqnr),
-        f"{d.cosine:.6f}",
-        f"{d.max_abs_error:.4g}",
-        f"{d.max_abs_value:.4g}",
-        agreement,
-    )
+        if verbose:
+            yield (
+                f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
+                f"McNemar p = {a.p_value:.2g}"
+            )
+    if (score := result.score) is not None:
+        is_titled = result.metric_title != f"metric {result.metric}"
+        name = result.metric.partition(":")[0] if is_titled else "metric"
+        better = "" if score.higher_is_better else ", lower is better"
+        yield (
+            f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}; drop "
+            f"{score.drop:.2f} {score.drop_unit}, 95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
+        )
+    if result.score_shift:
+        yield f"scores     {result.score_shift.text}"
+    if result.tokens is not None:
+        yield f"tokens     {result.tokens.text}"
+    if (memory := result.state_memory) is not None:
+        floats = size_text(round(result.float_bytes + MEMORY_TOKENS * memory.float_bytes))
+        quantized = size_text(round(result.quantized_bytes + MEMORY_TOKENS * memory.quantized_bytes))
+        yield (
+            f"memory     of weights and state at {MEMORY_TOKENS} tokens: {floats} float, {quantized} "
+            f"quantized; {memory.quantized_bytes:.0f} bytes of state a token"
+        )
 
 
-def _worst_samples(result: Evaluation) -> Iterator[str]:
-    """Yield a line that names the samples on which the outputs differ most."""
-    named = ", ".join(f"{one.sample} {decibel_text(one.sqnr)} dB" for one in result.worst_samples[:NAMED])
-    if named:
-        yield f"samples with the lowest SQNR: {named}"
-
-
-CHANNELS_DB = 6.0
-"""How far below its output's SQNR that of the worst channel is told without --verbose."""
-
-
-def _remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
+def _output_remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
     """Yield the remarks on an output that stand below the table."""
+    difference, channels = output.difference, output.channels
     if output.shape_mismatches:
-        compared = "; compared on what both have" if output.difference is not None else ""
+        compared = "; compared on what both have" if difference is not None else ""
         where = f"in {output.shape_mismatches} samples{compared}"
         yield f"output '{output.name}': another shape than float's {where}"
-    if output.difference is not None and output.difference.non_finite:
-        count = output.difference.non_finite
-        yield f"output '{output.name}': {count} elements are NaN or Inf in one model only"
-    channels = output.channels
-    if channels is None or output.difference is None or output.difference.sqnr == math.inf:
+    if difference is not None and difference.non_finite:
+        yield f"output '{output.name}': {difference.non_finite} elements are NaN or Inf in one model only"
+    if channels is None or difference is None or difference.sqnr == math.inf:
         return
     worst = channels.worst_difference
-    if not verbose and worst.sqnr > output.difference.sqnr - CHANNELS_DB:
+    if not verbose and worst.sqnr > difference.sqnr - WORST_CHANNEL_DB:
         return
     yield (
         f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
@@ -275,70 +299,6 @@ def _remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
             yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
 
 
-def _accuracy(a: Accuracy, verbose: bool) -> Iterator[str]:
-    yield (
-        f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows; "
-        f"drop {a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}"
-    )
-    if verbose:
-        yield (
-            f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
-            f"McNemar p = {a.p_value:.2g}"
-        )
-
-
-def _score(result: Evaluation, score: Score) -> Iterator[str]:
-    from ...quantizer.evaluation.metrics.score import score_text
-
-    name = result.metric.partition(":")[0] if result.metric_title != f"metric {result.metric}" else "metric"
-    better = "" if score.higher_is_better else ", lower is better"
-    interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
-    yield (
-        f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}; "
-        f"drop {score.drop:.2f} {score.drop_unit}, {interval}"
-    )
-
-
-def _tokens(result: Evaluation) -> Iterator[str]:
-    """Yield how often both models take the same token, and what their state takes in memory."""
-    if result.tokens is not None:
-        yield f"tokens     {result.tokens.text}"
-    if (memory := result.state_memory) is not None:
-        sizes = (
-            size_text(round(model + MANY_TOKENS * state))
-            for model, state in (
-                (result.float_bytes, memory.float_bytes),
-                (result.quantized_bytes, memory.quantized_bytes),
-            )
-        )
-        yield (
-            f"memory     of weights and state at {MANY_TOKENS} tokens: {' float, '.join(sizes)} quantized; "
-            f"{memory.quantized_bytes:.0f} bytes of state a token"
-        )
-
-
-MANY_TOKENS = 1024
-"""Tokens for which the memory is told."""
-
-
-def _where(result: Evaluation) -> str:
-    """Return what ran the models where it is not onnxruntime on the processor."""
-    if (result.runtime, result.provider) == ("onnxruntime", "CPUExecutionProvider"):
-        return ""
-    return f", {result.runtime} with {result.provider}"
-
-
-def _latency(t: Latency, verbose: bool) -> Iterator[str]:
-    yield f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: {t.text()}"
-    if verbose:
-        yield f"           quartiles of {t.rounds} rounds of {t.samples} samples"
-
-
-def _sizes(result: Evaluation) -> str:
-    a, b = result.float_bytes, result.quantized_bytes
-    return f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}"
-
-
 def failure_line(failure: GateFailure) -> str:
     """Return the option of a limit that was not met, and how far off the model is."""
     from ...quantizer.evaluation.gates import failure_text
@@ -348,7 +308,7 @@ def failure_line(failure: GateFailure) -> str:
     return f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"
 
 
-NOT_FOR_NOISE = ("min_speedup", "max_size", "baseline_speedup", "baseline_size")
+SPEED_AND_SIZE_LIMITS = ("min_speedup", "max_size", "baseline_speedup", "baseline_size")
 """Limits whose failure is no sign of too much noise."""
 
 
@@ -369,5 +329,5 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
         "gated": result.gated,
         "doubtful": bool(result.doubts),
         "few_rows": bool(few) and len(few) == len(result.failures),
-        "noisy": any(f.demand not in NOT_FOR_NOISE and f.result == "failed" for f in result.failures),
+        "noisy": any(f.demand not in SPEED_AND_SIZE_LIMITS and f.result == "failed" for f in result.failures),
     }

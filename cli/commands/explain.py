@@ -12,14 +12,7 @@ from ..console import document, echo, plain_table
 from ..options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
 
 if TYPE_CHECKING:
-    from ...quantizer.api.explanation import (
-        Member,
-        Neighbour,
-        NodeExplanation,
-        Observed,
-        Operand,
-        TensorExplanation,
-    )
+    from ...quantizer.api.explanation import NodeExplanation, TensorExplanation
     from ...quantizer.numerics.affine import QuantParams
 
 
@@ -54,25 +47,61 @@ def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_
     echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
 
 
-RIGHT = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
+LOSSES = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
+"""Columns of the table of tensors that share a scale; the last two where an SQNR is known."""
 
 
 def explanation_text(explanation: TensorExplanation | NodeExplanation) -> str:
     """Return the explanation for people."""
     from ...quantizer.api.explanation import NodeExplanation
 
-    return "\n".join(_node(explanation) if isinstance(explanation, NodeExplanation) else _tensor(explanation))
+    if isinstance(explanation, NodeExplanation):
+        return "\n".join(_node_lines(explanation))
+    return "\n".join(_tensor_lines(explanation))
 
 
-def _tensor(explanation: TensorExplanation) -> Iterator[str]:
+def _tensor_lines(explanation: TensorExplanation) -> Iterator[str]:
     """Yield the parameters, the nodes around the tensor, its values, and the members of its group."""
-    noise = "" if explanation.sqnr_db is None else f", expected SQNR {_db(explanation.sqnr_db)} dB"
+    noise = "" if explanation.sqnr_db is None else f", expected SQNR {_decibels(explanation.sqnr_db)} dB"
     yield f"tensor '{explanation.tensor}': {_params_text(explanation.params)}{noise}"
-    yield from (_neighbour_text(neighbour) for neighbour in explanation.neighbours or ())
-    if explanation.observed is not None:
-        yield from _values(explanation, explanation.observed)
+    for node in explanation.neighbours or ():
+        verb = "made" if node.makes else "read"
+        reason = f": {node.reason}" if node.reason else ""
+        yield f"{verb} by '{node.node}' ({node.operator}), {node.kind}{reason}"
+
+    # its values
+    observed = explanation.observed
+    if observed is not None and observed.is_constant:
+        yield f"constant, values {_range_text((observed.minimum, observed.maximum))}"
+    elif observed is not None:
+        clipped = ""
+        if observed.clipped is not None:
+            clipped = f"; {100 * observed.clipped:.4g} % of the values are clipped"
+        yield f"observed {_range_text((observed.minimum, observed.maximum))}{clipped}"
+        if observed.effective_range is not None:
+            used = _range_text(observed.effective_range)
+            yield f"its readers use only values in {used}; others may be clipped"
+        if explanation.params is not None:
+            error = ""
+            if observed.following_function:
+                error = (
+                    ": minimises the error after the activation function that follows "
+                    f"({', '.join(observed.following_function)}); values where that is flat may be clipped"
+                )
+            yield f"calibrator {explanation.calibrator}{error}"
+
+    # the tensors that share its scale
+    members = explanation.members
     if explanation.range is not None:
-        yield from _group(explanation, explanation.range)
+        others = f"{len(members) - 1} other(s), tied by {', '.join(explanation.tied_by)}"
+        yield f"it shares its scale with {others}; common range {_range_text(explanation.range)}"
+        losses = LOSSES if any(member.sqnr_db is not None for member in members) else LOSSES[:1]
+        rows = []
+        for member in members:
+            decibels = (member.lost_db, member.sqnr_db, member.own_sqnr_db)
+            cells = [member.name, _range_text(member.own_range), "yes" if member.sets_range else ""]
+            rows.append([*cells, *map(_decibels, decibels[: len(losses)])])
+        yield plain_table(["tensor", "own range", "sets range", *losses], rows, right=losses)
     elif explanation.params is not None:
         yield "it shares its scale with no other tensor"
     if explanation.neighbours is None:
@@ -80,53 +109,20 @@ def _tensor(explanation: TensorExplanation) -> Iterator[str]:
     yield from explanation.remarks
 
 
-def _values(explanation: TensorExplanation, observed: Observed) -> Iterator[str]:
-    values = _range_text((observed.minimum, observed.maximum))
-    if observed.is_constant:
-        yield f"constant, values {values}"
-        return
-    clipped = (
-        "" if observed.clipped is None else f"; {100 * observed.clipped:.4g} % of the values are clipped"
-    )
-    yield f"observed {values}{clipped}"
-    if observed.effective_range is not None:
-        yield f"its readers use only values in {_range_text(observed.effective_range)}; others may be clipped"
-    if explanation.params is None:
-        return
-    if observed.following_function:
-        operators = ", ".join(observed.following_function)
-        yield (
-            f"calibrator {explanation.calibrator}: minimises the error after the activation function that "
-            f"follows ({operators}); values where that is flat may be clipped"
-        )
-    else:
-        yield f"calibrator {explanation.calibrator}"
-
-
-def _group(explanation: TensorExplanation, common: tuple[float, float]) -> Iterator[str]:
-    others, nodes = len(explanation.members) - 1, ", ".join(explanation.tied_by)
-    yield f"it shares its scale with {others} other(s), tied by {nodes}; common range {_range_text(common)}"
-    measured = any(member.sqnr_db is not None for member in explanation.members)
-    headers = ["tensor", "own range", "sets range", RIGHT[0], *(RIGHT[1:] if measured else ())]
-    yield plain_table(headers, [_cells(member, measured) for member in explanation.members], right=RIGHT)
-
-
-def _node(explanation: NodeExplanation) -> Iterator[str]:
+def _node_lines(explanation: NodeExplanation) -> Iterator[str]:
     """Yield what the node is and why, then its inputs and outputs."""
     operator = "" if explanation.operator is None else f" ({explanation.operator})"
     kind = "stays float" if explanation.kind == "float" else explanation.kind
     written = f", implementation {explanation.implementation}" if explanation.implementation else ""
-    yield f"node '{explanation.node}'{operator}: {kind}{written}{_reason(explanation.reason)}"
+    reason = f": {explanation.reason}" if explanation.reason else ""
+    yield f"node '{explanation.node}'{operator}: {kind}{written}{reason}"
     if explanation.inputs is None or explanation.outputs is None:
         yield "give --model for its operator, inputs and outputs"
         return
-    yield from (_operand_text("input", operand) for operand in explanation.inputs)
-    yield from (_operand_text("output", operand) for operand in explanation.outputs)
-
-
-def _operand_text(side: str, operand: Operand) -> str:
-    converted = " (converted for this node)" if operand.converted else ""
-    return f"  {side} {operand.index} '{operand.tensor}': {_params_text(operand.params)}{converted}"
+    for side, operands in (("input", explanation.inputs), ("output", explanation.outputs)):
+        for operand in operands:
+            converted = " (converted for this node)" if operand.converted else ""
+            yield f"  {side} {operand.index} '{operand.tensor}': {_params_text(operand.params)}{converted}"
 
 
 def _params_text(params: QuantParams | None) -> str:
@@ -140,28 +136,9 @@ def _params_text(params: QuantParams | None) -> str:
     return f"{params.qtype.name}, scale {scale:.6g}{several}, zero_point {zero_point}{covers}"
 
 
-def _neighbour_text(neighbour: Neighbour) -> str:
-    verb = "made" if neighbour.makes else "read"
-    return f"{verb} by '{neighbour.node}' ({neighbour.operator}), {neighbour.kind}{_reason(neighbour.reason)}"
-
-
-def _reason(reason: str) -> str:
-    return f": {reason}" if reason else ""
-
-
-def _cells(member: Member, measured: bool) -> list[str]:
-    cells = [
-        member.name,
-        _range_text(member.own_range),
-        "yes" if member.sets_range else "",
-        _db(member.lost_db),
-    ]
-    return [*cells, _db(member.sqnr_db), _db(member.own_sqnr_db)] if measured else cells
-
-
 def _range_text(ends: tuple[float, float]) -> str:
     return f"{ends[0]:.6g} .. {ends[1]:.6g}"
 
 
-def _db(value: float | None) -> str:
+def _decibels(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..console import add_finding, echo, tell, tell_note
+from ..console import current_run, echo, tell, tell_note
 from ..options import EXISTING, NEW, FileCommand
 
 
@@ -28,7 +28,8 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     from ...quantizer.api.profiling import merge
 
     profile = merge(profiles, output, allow_duplicates=allow_duplicates)
-    add_finding(model=Path(profile.model.file) if Path(profile.model.file).is_file() else None)
+    model = Path(profile.model.file)
+    current_run().findings["model"] = model if model.is_file() else None
     for note in profile.notes:
         tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")

@@ -14,16 +14,7 @@ from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
-from ..console import (
-    Stages,
-    add_finding,
-    arguments,
-    document,
-    echo,
-    is_verbose,
-    save_report,
-    shown_arguments,
-)
+from ..console import Stages, current_run, document, echo, save_report, shown_arguments
 from ..options import (
     DATA,
     EXISTING,
@@ -45,6 +36,7 @@ if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
     from ...quantizer.search.proposals import Fix
     from ...quantizer.search.speed_check import SpeedCheck
+    from ...quantizer.search.verdict import Judged
 
 
 @click.command(
@@ -117,24 +109,22 @@ def command(
     recipe = take_recipe(options)
     limits = take_limits(options)
     asked = given_options(options)
-    judged = plan is None and data is not None
-    if judged:
+    if plan and (recipe or check_speed):
+        raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
+    is_judged = plan is None and data is not None
+    if is_judged:
         asked["gate"] = Gate(**limits)
-        speed: dict[str, Any] = {}
+        speed = SpeedCheckOptions()
     else:
         if is_mixed:  # the size is that of the plan, and no gate
             limits.pop("max_size", None)
-        if plan and (recipe or check_speed):
-            raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
-        sampled = {"data": data, **asked, **limits}
-        _check_purposes({k: v for k, v in sampled.items() if v is not None}, check_speed=check_speed)
-        speed = {"limit": asked.get("limit"), "min_speedup": limits.get("min_speedup")}
-        if check_speed:
-            speed["threads"] = asked.pop("threads", 1)
+        _refuse_options_of_judging(given_options({"data": data, **asked, **limits}), check_speed=check_speed)
+        min_speedup, threads = limits.get("min_speedup"), asked.pop("threads", 1)
+        speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
-        asked["speed"] = SpeedCheckOptions(**speed)
+        asked["speed"] = speed
     with Stages() as stage:
-        if judged:
+        if is_judged:
             asked |= {"stage": stage, "note": stage.note}
         result = quantize(model, profile, output, target=recipe, plan=plan, data=data, **asked)
     if report is not None:
@@ -142,37 +132,36 @@ def command(
 
         page = quantization_report(result, model, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
-    add_finding(**findings(result))
+    current_run().findings.update(quantization_findings(result))
     if as_json:
-        from ..schemas import Quantization
+        from ..schemas import quantization_of
 
-        echo(document("quantization", 1, Quantization.of(result)))
+        echo(document("quantization", 1, quantization_of(result)))
     else:
-        echo(summary_text(result, arguments(), verbose=is_verbose()))
+        echo(summary_text(result, current_run().arguments, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
 
-def _check_purposes(asked: Mapping[str, Any], *, check_speed: bool) -> None:
+def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -> None:
     """Refuse options that do nothing where there are no samples, or where there is a plan.
 
     Raises:
         click.UsageError: one of them, and what it is for.
     """
     of_speed = {"limit", "threads", "min_speedup"}
-    known = {**options_of(QuantizeOptions), **options_of(Gate)}
+    of_judging = OF_JUDGING | of_speed | set(Gate.__dataclass_fields__)
+    described = {**options_of(QuantizeOptions), **options_of(Gate)}
     for name in asked:
         if name == "data":
             raise click.UsageError(
                 "--data judges a model that is planned here, and --plan is applied as it is: leave one out; "
                 "qprof evaluate judges the result."
             )
-        flag = "--no-latency" if name == "latency" else known[name].flag
+        flag = "--no-latency" if name == "latency" else described[name].flag
         if name == "checkpoint":
             raise click.UsageError(f"{flag} is for --rounding gptq or gptaq, with --data; leave it out.")
-        if name in OF_JUDGING | of_speed | set(Gate.__dataclass_fields__) and not (
-            check_speed and name in of_speed
-        ):
+        if name in of_judging and not (check_speed and name in of_speed):
             speed = " or --check-speed" if name in of_speed else ""
             raise click.UsageError(
                 f"{flag} is for --data{speed}, where the result is judged; give samples, or leave it out "
@@ -180,7 +169,7 @@ def _check_purposes(asked: Mapping[str, Any], *, check_speed: bool) -> None:
             )
 
 
-def findings(result: QuantizeResult) -> dict[str, Any]:
+def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
     """Return what the next command depends on; of a result that was not judged nothing is known.
 
     Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "fixed" the
@@ -205,61 +194,27 @@ def findings(result: QuantizeResult) -> dict[str, Any]:
     }
 
 
-def summary_text(result: QuantizeResult, arguments: Sequence[str] = (), *, verbose: bool = True) -> str:
+def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
     """Return what a result is for people: a line for each thing, its name in front.
 
     Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
     command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
     """
-    lines = [*(_summary(result, verbose) if result.judged is None else _verdict(result, arguments, verbose))]
+    if result.judged is None:
+        lines = [*_lines_of_unjudged(result, verbose)]
+    else:
+        lines = [*_lines_of_judged(result, result.judged, arguments, verbose)]
     if verbose:
         if result.prediction:
             lines.append(("predicted", result.prediction))
         counts, floats = result.summary.counts, result.summary.floats
+        lines.append(("nodes", ", ".join(f"{count} {kind}" for kind, count in counts.items())))
         width = len(str(max(counts.values(), default=0)))
-        lines += [("nodes", ", ".join(f"{count} {kind}" for kind, count in counts.items()))]
-        lines += [
-            ("why float" if not at else "", text)
-            for at, text in enumerate(f"{group.nodes:>{width}}  {group.reason}" for group in floats)
-        ]
+        for group in floats:
+            name = "why float" if group is floats[0] else ""
+            lines.append((name, f"{group.nodes:>{width}}  {group.reason}"))
         lines += [("note", note) for note in result.notes]
     return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
-
-
-def _summary(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield size, quality and speed of a model that was not judged on samples."""
-    sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
-    yield "written", str(result.model_path)
-    yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
-    outputs = sorted(result.expected, key=lambda output: output.estimated)
-    shown = outputs if verbose else outputs[:SHOWN]
-    yield from (("quality", output.text) for output in shown)
-    if len(outputs) > len(shown):
-        yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
-    speed = result.speed
-    facts = result.facts
-    if speed is not None:
-        yield from _speed_lines(speed, result.predicted_speedup, verbose)
-    elif result.predicted is not None:
-        faster = 1.0 if result.predicted_speedup is None else result.predicted_speedup
-        slower = ": slower" if faster < SLOWER else ""
-        elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
-        of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
-        yield "speed", f"{faster:.2f} times as fast as float, predicted{slower}{of_tokens}{elsewhere}"
-    elif facts is not None and facts.config.cost_model == "off":
-        yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
-    else:
-        yield (
-            "speed",
-            "not predicted: times of this target's kernels are not known; measure with qprof evaluate",
-        )
-    yield "int8", result.composition.text
-    if not verbose:
-        limits = () if facts is None else tuple(facts.noise_limits.sentences())
-        notes = [note for note in result.notes if note not in limits]
-        yield from (("note", note) for note in notes[:SHOWN])
-        if len(notes) > SHOWN:
-            yield "note", f"{len(notes) - SHOWN} more with --verbose"
 
 
 SHOWN = 2
@@ -269,22 +224,57 @@ SLOWER = 0.995
 """Predicted speed-up below which it is said: printed with two digits it is not 1.00."""
 
 
+def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Yield size, quality and speed of a model that was not judged on samples."""
+    sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
+    yield "written", str(result.model_path)
+    yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
+
+    outputs = sorted(result.expected, key=lambda output: output.estimated)
+    shown = outputs if verbose else outputs[:SHOWN]
+    yield from (("quality", output.text) for output in shown)
+    if len(outputs) > len(shown):
+        yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
+
+    facts = result.facts
+    if result.speed is not None:
+        yield from _speed_lines(result.speed, result.predicted_speedup, verbose)
+    elif result.predicted is not None:
+        faster = 1.0 if result.predicted_speedup is None else result.predicted_speedup
+        slower = ": slower" if faster < SLOWER else ""
+        elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
+        of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
+        yield "speed", f"{faster:.2f} times as fast as float, predicted{slower}{of_tokens}{elsewhere}"
+    elif facts is not None and facts.config.cost_model == "off":
+        yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
+    else:
+        unknown = "times of this target's kernels are not known"
+        yield "speed", f"not predicted: {unknown}; measure with qprof evaluate"
+    yield "int8", result.composition.text
+
+    if not verbose:
+        limits = () if facts is None else tuple(facts.noise_limits.sentences())
+        notes = [note for note in result.notes if note not in limits]
+        yield from (("note", note) for note in notes[:SHOWN])
+        if len(notes) > SHOWN:
+            yield "note", f"{len(notes) - SHOWN} more with --verbose"
+
+
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
     from .evaluate import failure_line
 
-    now, made_up = speed.after, ", on made-up samples" if speed.options.data is None else ""
-    yield (
-        "speed",
-        f"{now.text(predicted)}: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms{made_up}",
-    )
+    now = speed.after
+    times = f"float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms"
+    made_up = ", on made-up samples" if speed.options.data is None else ""
+    yield "speed", f"{now.text(predicted)}: {times}{made_up}"
     if speed.fallback:
         count = sum(len(region.nodes) for region in speed.fallback)
         yield "", f"{count} nodes went back to float ({speed.before.speedup:.2f} times as fast before)"
     if verbose:
         for region in speed.fallback:
             more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
-            times = f"{region.integer_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
+            times = f"{region.quantized_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
             yield "", f"{times}: {region.nodes[0]}{more}"
         yield from (("faster", change) for change in speed.changes if not speed.left_float)
         yield from (("remark", f"not executed as planned: {sentence}") for sentence in speed.undone)
@@ -296,12 +286,12 @@ def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> I
         yield failure.result.upper(), failure_line(failure)
 
 
-def _verdict(result: QuantizeResult, arguments: Sequence[str], verbose: bool) -> Iterator[tuple[str, str]]:
+def _lines_of_judged(
+    result: QuantizeResult, judged: Judged, arguments: Sequence[str], verbose: bool
+) -> Iterator[tuple[str, str]]:
     """Yield the verdict: the task first, then size, speed, share of int8, one cause, one thing to try."""
     from .evaluate import failure_line
 
-    judged = result.judged
-    assert judged is not None
     verdict, evaluation = judged.verdict, judged.evaluation
     yield "verdict", verdict.sentence
     if verbose:

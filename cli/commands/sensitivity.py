@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import click
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import add_finding, decibel_text, document, echo, progress, table
+from ..console import current_run, decibel_text, document, echo, progress, table
 from ..options import (
     EXISTING,
     NEW,
@@ -31,7 +30,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...quantizer.search.sensitivity import Effect, NodeSensitivity, Sensitivities
+    from ...quantizer.search.sensitivity import Effect, Sensitivities
 
 
 @click.command(
@@ -92,7 +91,7 @@ def command(
         result = sensitivity(model, profile, data, target=recipe, progress=shown, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
-    add_finding(keep_float_found=result.keep_float)
+    current_run().findings["keep_float_found"] = result.keep_float
     if as_json:
         worst_nodes = replace(result, nodes=result.nodes[:worst])
         echo(document("sensitivity", 1, worst_nodes, keep_float=result.keep_float))
@@ -104,95 +103,102 @@ HEADERS = (
     ("", "", "", "SQNR dB with", "worst", "", "SQNR dB with", "recovered"),
     ("node", "operator", "kind", "only this quantized", "group dB", "agreement", "only this float", "dB"),
 )
-ROW, LEFT, WIDTH = 18, 330, 560
-TOP_DB = 80.0
-"""A bar of this many dB fills the width."""
 
 
-def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
+def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
     """Return the ranking as a table between a line about the whole plan and options to copy."""
+    from ...quantizer.search.sensitivity import MIN_RECOVERED_DB
+
     whole = result.quantized
-    shown = result.nodes[:worst]
     lines = [
         f"{result.model}: {len(result.nodes)} quantized nodes, {result.samples} samples; all quantized: "
         f"SQNR {_decibels(whole.worst_sqnr)} dB, worst group {_decibels(whole.worst_group_sqnr)} dB, "
-        f"agreement {_percent(whole)}",
+        f"agreement {_agreement_text(whole)}",
         "",
-        *(table([*HEADERS, *map(_row, shown)], left=(0, 1, 2)) if shown else ()),
     ]
-    if len(shown) < len(result.nodes):
-        lines += [f"... and {len(result.nodes) - len(shown)} that are less sensitive"]
-    return "\n".join([*lines, "", *_advice(result), *result.remarks])
-
-
-def _advice(result: Sensitivities) -> Iterator[str]:
-    """Yield the options that keep float the nodes that recover most."""
-    from ...quantizer.search.sensitivity import MIN_RECOVERED_DB
-
+    rows = [
+        (
+            *(node.node, node.op_type, node.kind),
+            _decibels(node.only_quantized.worst_sqnr),
+            _decibels(node.only_quantized.worst_group_sqnr),
+            _agreement_text(node.only_quantized),
+            _decibels(node.left_float.worst_sqnr),
+            "-" if node.recovered is None else f"{node.recovered:+.2f}",
+        )
+        for node in result.nodes[:worst]
+    ]
+    if rows:
+        lines += table([*HEADERS, *rows], left=(0, 1, 2))
+    if len(rows) < len(result.nodes):
+        lines.append(f"... and {len(result.nodes) - len(rows)} that are less sensitive")
+    lines.append("")
     if result.keep_float:
-        yield "to keep float the nodes that recover most (each measured by itself):"
-        yield "  " + " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
+        options = " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
+        lines += ["to keep float the nodes that recover most (each measured by itself):", f"  {options}"]
     else:
-        yield f"no node recovers {MIN_RECOVERED_DB:g} dB or more when only that node is kept float"
-
-
-def _row(node: NodeSensitivity) -> tuple[str, ...]:
-    recovered = "-" if node.recovered is None else f"{node.recovered:+.2f}"
-    alone = node.only_quantized
-    measured = (_decibels(alone.worst_sqnr), _decibels(alone.worst_group_sqnr), _percent(alone))
-    return (node.node, node.op_type, node.kind, *measured, _decibels(node.left_float.worst_sqnr), recovered)
+        lines.append(f"no node recovers {MIN_RECOVERED_DB:g} dB or more when only that node is kept float")
+    return "\n".join([*lines, *result.remarks])
 
 
 def _decibels(value: float | None) -> str:
     return "-" if value is None else decibel_text(value)
 
 
-def _percent(effect: Effect) -> str:
+def _agreement_text(effect: Effect) -> str:
     return "-" if effect.agreement is None else f"{100 * effect.agreement:.2f} %"
 
 
-def write_plot(result: Sensitivities, path: Path, worst: int | None = None) -> None:
+ROW_HEIGHT, LABEL_WIDTH, BAR_WIDTH = 18, 330, 560
+"""In pixels."""
+TOP_DB = 80.0
+"""A bar of this many dB fills the width."""
+
+
+def write_plot(result: Sensitivities, path: Path, worst: int | None) -> None:
     """Write the ranking as a drawing: a bar for each node, short for a sensitive one.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    drawing = ElementTree.tostring(_drawing(result, worst), encoding="unicode")
+    shown = result.nodes[:worst]
+    height = ROW_HEIGHT * (len(shown) + 3)
+    svg = ElementTree.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "width": str(LABEL_WIDTH + BAR_WIDTH + 130),
+            "height": str(height),
+            "font-family": "sans-serif",
+            "font-size": "12",
+        },
+    )
+
+    def add_text(x: float, y: float, text: str, anchor: str = "start") -> None:
+        place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}
+        ElementTree.SubElement(svg, "text", place).text = text
+
+    add_text(8, ROW_HEIGHT, f"{result.model}: SQNR of the outputs with only one node quantized (dB)")
+    for mark in range(0, int(TOP_DB) + 1, 10):
+        x = LABEL_WIDTH + BAR_WIDTH * mark / TOP_DB
+        ends = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": str(2 * ROW_HEIGHT), "y2": str(height - 4)}
+        ElementTree.SubElement(svg, "line", {**ends, "stroke": "#ddd"})
+        add_text(x, 2 * ROW_HEIGHT - 4, str(mark), "middle")
+    for index, node in enumerate(shown):
+        y = ROW_HEIGHT * (index + 2) + 4
+        sqnr = node.only_quantized.worst_sqnr
+        value = math.inf if sqnr is None else sqnr
+        length = BAR_WIDTH * min(max(value, 0.0), TOP_DB) / TOP_DB
+        colour = "#c0392b" if value < 20 else "#e0a030" if value < 40 else "#4a8f5c"
+        bar = {"x": str(LABEL_WIDTH), "y": str(y), "width": f"{length:.1f}", "height": str(ROW_HEIGHT - 4)}
+        ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
+        add_text(LABEL_WIDTH - 6, y + 11, f"{node.op_type}  {node.node}"[-46:], "end")
+        recovered = "" if node.recovered is None else f"  (recovered {node.recovered:+.2f})"
+        add_text(LABEL_WIDTH + length + 4, y + 11, _decibels(sqnr) + recovered)
+
+    drawing = ElementTree.tostring(svg, encoding="unicode")
     if path.suffix.lower() == ".html":
         title = "qprof sensitivity"
         drawing = (
             f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>{drawing}</html>'
         )
     write_atomically(path, drawing + "\n")
-
-
-def _drawing(result: Sensitivities, worst: int | None) -> ElementTree.Element:
-    shown = result.nodes[:worst]
-    height = ROW * (len(shown) + 3)
-    size = {"width": str(LEFT + WIDTH + 130), "height": str(height)}
-    style = {"font-family": "sans-serif", "font-size": "12"}
-    svg = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **style})
-    title = f"{result.model}: SQNR of the outputs with only one node quantized (dB)"
-    _text(svg, 8, ROW, title)
-    for mark in range(0, int(TOP_DB) + 1, 10):
-        x = LEFT + WIDTH * mark / TOP_DB
-        ends = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": str(2 * ROW), "y2": str(height - 4)}
-        ElementTree.SubElement(svg, "line", {**ends, "stroke": "#ddd"})
-        _text(svg, x, 2 * ROW - 4, str(mark), "middle")
-    for index, node in enumerate(shown):
-        y = ROW * (index + 2) + 4
-        sqnr = node.only_quantized.worst_sqnr
-        value = math.inf if sqnr is None else sqnr
-        length = WIDTH * min(max(value, 0.0), TOP_DB) / TOP_DB
-        colour = "#c0392b" if value < 20 else "#e0a030" if value < 40 else "#4a8f5c"
-        bar = {"x": str(LEFT), "y": str(y), "width": f"{length:.1f}", "height": str(ROW - 4)}
-        ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
-        _text(svg, LEFT - 6, y + 11, f"{node.op_type}  {node.node}"[-46:], "end")
-        recovered = "" if node.recovered is None else f"  (recovered {node.recovered:+.2f})"
-        _text(svg, LEFT + length + 4, y + 11, _decibels(sqnr) + recovered)
-    return svg
-
-
-def _text(svg: ElementTree.Element, x: float, y: float, text: str, anchor: str = "start") -> None:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}
-    ElementTree.SubElement(svg, "text", place).text = text

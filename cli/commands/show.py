@@ -17,8 +17,7 @@ from ..console import document, echo, print_table, ramp_of_terminal
 from ..options import EXISTING, FileCommand, json_option
 
 if TYPE_CHECKING:
-    from ...profiles.records.profile import Extreme, Profile, TensorProfile
-    from ...quantizer.numerics.affine import QuantParams
+    from ...profiles.records.profile import Extreme, Profile
     from ...quantizer.plan.plan import QuantPlan
 
 
@@ -81,16 +80,17 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
     Raises:
         ConfigError: a glob matches nothing; the nearest name is suggested.
     """
+    if not globs:
+        return dict(tensors)
+    matched: set[str] = set()
     for glob in globs:
-        if not any(_matches(name, glob) for name in tensors):
+        names = {name for name in tensors if name == glob or fnmatchcase(name, glob)}
+        if not names:
             raise ConfigError(
                 f"{file}: no tensor matches '{glob}'; see 'qprof show {file}'.{nearest(glob, tensors)}"
             )
-    return {name: t for name, t in tensors.items() if not globs or any(_matches(name, g) for g in globs)}
-
-
-def _matches(name: str, glob: str) -> bool:
-    return name == glob or fnmatchcase(name, glob)
+        matched |= names
+    return {name: tensor for name, tensor in tensors.items() if name in matched}
 
 
 def profile_json(profile: Profile) -> str:
@@ -122,6 +122,7 @@ def profile_json(profile: Profile) -> str:
 
 def print_profile(profile: Profile, *, with_samples: bool) -> None:
     """Print a heading and a row for each tensor, on request with the samples that hold its extremes."""
+    from ...profiles.records.histogram import Histogram
     from ...profiles.records.profile import describe, is_bound, source_of
 
     tensors = f"{len(profile)} tensors"
@@ -135,46 +136,34 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
     for note in profile.data.notes:
         echo(f"note: {note}")
-    odd = any(t.nan or t.inf for t in profile.values())
-    ramp = ramp_of_terminal()
+    has_non_finite = any(t.nan or t.inf for t in profile.values())
     with_samples = with_samples and any(t.extremes for t in profile.values())
-    headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
+    ramp = ramp_of_terminal()
+    headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros"]
+    headers += ["nan", "inf"] if has_non_finite else []
     headers += ["histogram", *(["lowest in", "highest in"] if with_samples else [])]
-    rows = [
-        [name, *_tensor_cells(t, odd, ramp), *(_sample_cells(t) if with_samples else [])]
-        for name, t in profile.items()
-    ]
+    rows = []
+    for name, tensor in profile.items():
+        counts_zeros = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not
+        row = [name, tensor.dtype, shape_text(tensor.shape), f"{tensor.minimum:.6g}", f"{tensor.maximum:.6g}"]
+        row.append(f"{100 * tensor.zeros / tensor.count:.1f}%" if counts_zeros else "-")
+        row += [str(tensor.nan), str(tensor.inf)] if has_non_finite else []
+        row.append(small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp))
+        if with_samples:
+            extremes = tensor.extremes
+            row += ["", ""] if extremes is None else map(_sample_text, (extremes.lowest, extremes.highest))
+        rows.append(row)
     numbers = ("minimum", "maximum", "zeros", "nan", "inf")
     print_table(headers, rows, right=numbers, folded=("tensor", "lowest in", "highest in"))
 
 
-def _sample_cells(tensor: TensorProfile) -> list[str]:
-    extremes = tensor.extremes
-    return ["", ""] if extremes is None else [_sample(extremes.lowest), _sample(extremes.highest)]
-
-
-def _sample(end: tuple[Extreme, ...]) -> str:
+def _sample_text(end: tuple[Extreme, ...]) -> str:
     """Return the sample that made an end of a range, and the value next to it."""
     if len(end) < 2:
         return end[0].name if end else ""
     if end[0].value == end[1].value:
         return "several"
     return f"{end[0].name} (next {end[1].value:.6g})"
-
-
-def _tensor_cells(tensor: TensorProfile, odd: bool, ramp: str) -> list[str]:
-    from ...profiles.records.histogram import Histogram
-
-    known = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not count zeros
-    return [
-        tensor.dtype,
-        shape_text(tensor.shape),
-        f"{tensor.minimum:.6g}",
-        f"{tensor.maximum:.6g}",
-        f"{100 * tensor.zeros / tensor.count:.1f}%" if known else "-",
-        *([str(tensor.nan), str(tensor.inf)] if odd else []),
-        small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp),
-    ]
 
 
 def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
@@ -200,16 +189,15 @@ def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
         rows = [[node.kind.value, name, node.reason] for name, node in nodes]
         print_table(["kind", "node", "reason"], rows, folded=("node", "reason"))
     echo(f"\n{len(plan.tensors)} tensors")
-    rows = [[name, *_params_cells(params)] for name, params in plan.tensors.items()]
+    rows = []
+    for name, params in plan.tensors.items():
+        several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
+        scale, zero_point = _span_text(params.scale.tolist()), _span_text(params.zero_point.tolist())
+        axis = "" if params.axis is None else str(params.axis)
+        rows.append([name, params.qtype.name, scale + several, zero_point, axis])
     print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",), folded=("tensor",))
 
 
-def _params_cells(params: QuantParams) -> list[str]:
-    scale, zero_point = _span(params.scale.tolist()), _span(params.zero_point.tolist())
-    several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
-    return [params.qtype.name, scale + several, zero_point, "" if params.axis is None else str(params.axis)]
-
-
-def _span(values: list[float]) -> str:
+def _span_text(values: list[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

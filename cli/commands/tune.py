@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions
 from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
-from ..console import document, echo, is_verbose, progress, save_report, tell
+from ..console import current_run, document, echo, progress, save_report, tell
 from ..options import (
     EXISTING,
     NEW,
@@ -104,7 +103,7 @@ def command(
     with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any, resumed: bool) -> None:
-            if is_verbose():
+            if current_run().verbose:
                 tell(trial_text(number, trial, resumed, target))
             counted(number, None)
 
@@ -118,7 +117,7 @@ def command(
         names = [*(f.name for f in fields(result)), "target_met", "verified", "float_nodes", "limits"]
         echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
     else:
-        echo(tune_text(result, output, verbose=is_verbose()))
+        echo(tune_text(result, output, verbose=current_run().verbose))
     if not result.target_met:
         raise click.exceptions.Exit(1)
 
@@ -127,91 +126,78 @@ def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) 
     """Return the line about one trial."""
     from ...quantizer.search.candidates import meets
 
-    name = f"{number:>3}  {candidate_text(trial.candidate):<40}"
+    name = f"{number:>3}  {_candidate_text(trial.candidate):<40}"
     score = trial.score
     if score is None:
         return f"{name}  failed: {trial.error}"
+    unit = {"percentage points": "pp", "dB": "dB"}.get(score.drop_unit, "%")
     met = "met   " if meets(trial, target.max_drop) else "missed"
-    value = "" if trial.value is None else f"  {value_text(trial.value, target.objective)}"
-    if trial.value is None and trial.predicted is not None:
-        value = f"  {predicted_text(trial.predicted, target.objective)}"
+    value = ""
+    if trial.value is not None:
+        value = f"  {_value_text(trial.value, target.objective)}"
+    elif trial.predicted is not None:
+        value = f"  {trial.predicted:.2f} {OBJECTIVES[target.objective]}, predicted"
     source = "  (from the state file)" if resumed else ""
     return (
-        f"{name}  drop {score.drop:6.2f}{_short(score)} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
+        f"{name}  drop {score.drop:6.2f} {unit} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
         f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}{source}"
     )
 
 
-def _short(score: Score) -> str:
-    """Return the unit of a drop in a table."""
-    return {"percentage points": " pp", "dB": " dB"}.get(score.drop_unit, " %")
+def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
+    """Return the result for people: whether the target is met, the best plan, its scores, what limited it.
+
+    Args:
+        result: of the tuning.
+        output: file that the model was to be written to.
+        verbose: whether to say how samples were split, and all that limited it.
+    """
+    target, best, holdout = result.target, result.best, result.holdout
+    if not result.target_met:
+        unwritten = "" if output is None else f"; {output} was not written"
+        missed = "missed" if result.gate == "failed" else "not shown to be met"
+        lines = [f"{result.gate.upper():10} --max-drop {target.max_drop:g}: target {missed}{unwritten}"]
+    elif result.verified:
+        lines = ["result     target met, verified on held-out samples at 95 %"]
+    elif result.separate_holdout:
+        lines = ["result     target met as measured on held-out samples, but not verified at 95 %"]
+    else:
+        lines = ["result     target met as measured; not verified, for samples were used before"]
+    lines.append(
+        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
+        f"{result.metric}; objective {target.objective}"
+    )
+    if verbose:
+        lines.append(f"samples    {result.split}")
+        lines += [f"assumed    {text}" for text in result.assumed]
+    if best is not None and best.score is not None:
+        value = "" if best.value is None else f", {_value_text(best.value, target.objective)}"
+        name = _candidate_text(best.candidate)
+        lines.append(f"best       {name}: {best.quantized_nodes} nodes quantized{value}")
+        lines.append(f"tuning     {_score_text(best.score)}")
+    if holdout is not None:
+        label = "hold-out" if result.separate_holdout else "overlap"
+        interval = f"95 % interval {holdout.drop_low:.2f} to {holdout.drop_high:.2f}"
+        lines.append(f"{label:<11}{_score_text(holdout)}, {interval}")
+    if result.quantized_bytes:
+        a, b = result.float_bytes, result.quantized_bytes
+        lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
+    lines += [f"limit      {text}" for text in (result.limits if verbose else result.limits[:1])]
+    trials = len(result.trials)
+    lines.append(f"time       {result.seconds:.0f} s, {trials} trial{'' if trials == 1 else 's'}")
+    return "\n".join(lines)
 
 
-def candidate_text(candidate: Candidate) -> str:
+def _candidate_text(candidate: Candidate) -> str:
     """Return what a candidate is, in a few words."""
     count = len(candidate.keep_float)
     return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
 
 
-def value_text(value: float, objective: Objective) -> str:
+def _value_text(value: float, objective: Objective) -> str:
     """Return the value of an objective with its unit."""
     number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
     return f"{number} {OBJECTIVES[objective]}"
-
-
-def predicted_text(value: float, objective: Objective) -> str:
-    """Return the predicted value of an objective."""
-    return f"{value:.2f} {OBJECTIVES[objective]}, predicted"
-
-
-def tune_text(result: TuneResult, written: Path | None = None, *, verbose: bool = True) -> str:
-    """Return the result for people: whether the target is met, the best plan, its scores, what limited it.
-
-    Args:
-        result: of the tuning.
-        written: file that the model was to be written to.
-        verbose: whether to say how samples were split, and all that limited it.
-    """
-    return "\n".join(_lines(result, written, verbose))
-
-
-def _lines(result: TuneResult, written: Path | None, verbose: bool) -> Iterator[str]:
-    target, best, holdout = result.target, result.best, result.holdout
-    yield _verdict(result, written)
-    yield (
-        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
-        f"{result.metric}; objective {target.objective}"
-    )
-    if verbose:
-        yield f"samples    {result.split}"
-        yield from (f"assumed    {text}" for text in result.assumed)
-    if best is not None and best.score is not None:
-        value = "" if best.value is None else f", {value_text(best.value, target.objective)}"
-        yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
-        yield f"tuning     {_score_text(best.score)}"
-    if holdout is not None:
-        label = "hold-out" if result.separate_holdout else "overlap"
-        yield (
-            f"{label:<11}{_score_text(holdout)}, 95 % interval {holdout.drop_low:.2f} to "
-            f"{holdout.drop_high:.2f}"
-        )
-    if result.quantized_bytes:
-        a, b = result.float_bytes, result.quantized_bytes
-        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}"
-    yield from (f"limit      {text}" for text in (result.limits if verbose else result.limits[:1]))
-    yield f"time       {result.seconds:.0f} s, {len(result.trials)} trial{'s'[: len(result.trials) != 1]}"
-
-
-def _verdict(result: TuneResult, written: Path | None) -> str:
-    if not result.target_met:
-        unwritten = "" if written is None else f"; {written} was not written"
-        missed = "missed" if result.gate == "failed" else "not shown to be met"
-        return f"{result.gate.upper():10} --max-drop {result.target.max_drop:g}: target {missed}{unwritten}"
-    if result.verified:
-        return "result     target met, verified on held-out samples at 95 %"
-    if result.separate_holdout:
-        return "result     target met as measured on held-out samples, but not verified at 95 %"
-    return "result     target met as measured; not verified, for samples were used before"
 
 
 def _score_text(score: Score) -> str:

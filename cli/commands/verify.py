@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,6 @@ from ..options import (
     record_options,
 )
 from .evaluate import slack_option
-
-if TYPE_CHECKING:
-    from ...quantizer.evaluation.card import Check
 
 
 @click.command("verify", cls=GroupedCommand)
@@ -63,20 +60,20 @@ def command(card: Path, quantized: Path, *, as_json: bool, **options: Any) -> No
         echo(document("verification", 1, result, passed=result.passed))
     else:
         echo(f"{result.headline()}\n")
-        for line in table([(c.result, c.of, _told(c)) for c in result.checks], left=range(3)):
+        rows = []
+        for check in result.checks:
+            if check.result == "same":
+                figure = check.found
+            elif not check.found:
+                figure = f"{check.card} on the card: {check.reason}"
+            else:
+                reason = f": {check.reason}" if check.reason else ""
+                figure = f"{check.card} on the card, {check.found} here{reason}"
+            rows.append((check.result, check.of, figure))
+        for line in table(rows, left=range(3)):
             echo(line)
         unchecked = any(check.result == "not checked" for check in result.checks)
         verified = "verified" + (", as far as it was checked" if unchecked else "")
         echo(f"\ncard       {verified}" if result.passed else "\nFAILED     what the card says is not so")
     if not result.passed:
         raise click.exceptions.Exit(1)
-
-
-def _told(check: Check) -> str:
-    """Return what a check found, in one line."""
-    if check.result == "same":
-        return check.found
-    if not check.found:
-        return f"{check.card} on the card: {check.reason}"
-    off = f": {check.reason}" if check.reason else ""
-    return f"{check.card} on the card, {check.found} here{off}"

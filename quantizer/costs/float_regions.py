@@ -239,22 +239,22 @@ def cheapest(prices: Prices, charges: Iterable[tuple[float, Collection[str]]] = 
 
 @dataclass(frozen=True)
 class FloatRegion:
-    """Connected nodes that are faster in float.
+    """Nodes that fell back to float together.
 
     Attributes:
-        nodes: their names, in graph order.
-        integer_ms: what they cost quantized, conversions at their boundary included.
-        float_ms: the same once they are float: other conversions may be needed then.
+        nodes: their names.
+        quantized_ms, float_ms: latency of these nodes, conversions at their border included.
     """
 
+    # Connected nodes in graph order; `qprof schema quantization` prints the docstring.
     nodes: tuple[str, ...]
-    integer_ms: float
+    quantized_ms: float
     float_ms: float
 
     @property
     def gain_ms(self) -> float:
         """What their fallback to float is estimated to save."""
-        return self.integer_ms - self.float_ms
+        return self.quantized_ms - self.float_ms
 
 
 def find_float_regions(
@@ -422,7 +422,7 @@ def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons
     return {
         name: because(
             code,
-            int8_ms=region.integer_ms,
+            int8_ms=region.quantized_ms,
             float_ms=region.float_ms,
             region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
         )

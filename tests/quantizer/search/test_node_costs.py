@@ -94,7 +94,7 @@ def test_only_the_part_that_is_slower_goes_back(net: Network, names: WrittenName
     (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
     # 90, the conversion of c and what Erf loses; 45, and a conversion of b, as dear by element as the others.
-    assert island.integer_ms == pytest.approx(0.097, rel=1e-9)
+    assert island.quantized_ms == pytest.approx(0.097, rel=1e-9)
     assert 0.045 < island.float_ms < 0.055
 
 
@@ -104,7 +104,7 @@ def test_all_goes_back_when_conversions_cost_more_than_is_saved(net: Network) ->
     )
     (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_a", "Relu_b", "Conv_c")
-    assert (island.integer_ms, island.float_ms) == pytest.approx((0.098, 0.095), rel=1e-9)
+    assert (island.quantized_ms, island.float_ms) == pytest.approx((0.098, 0.095), rel=1e-9)
 
 
 def test_nothing_goes_back_when_all_of_it_gains(net: Network) -> None:
