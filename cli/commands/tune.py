@@ -114,7 +114,11 @@ def command(
         plan = None if options["save_plan"] is None else result.plan
         save_report(tuning_report(result, model, profile, plan), report)
     if as_json:
-        names = [*(f.name for f in fields(result)), "target_met", "verified", "float_nodes", "limits"]
+        from ...quantizer.search import tune as search
+
+        # the fields of the search's result: that of Python has plan and model besides
+        names = [*(f.name for f in fields(search.TuneResult))]
+        names += ["target_met", "verified", "float_nodes", "limits"]
         echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
     else:
         echo(tune_text(result, output, verbose=current_run().verbose))
