@@ -67,21 +67,21 @@ def card(
     Raises:
         ModelError, DataError, ConfigError: as in `evaluate`.
     """
-    given = dict(sorted_keywords("card", options, CardKeywords).others)
-    task, base_model = given.pop("task", ""), given.pop("base_model", "")
+    keywords = dict(sorted_keywords("card", options, CardKeywords).others)
+    task, base_model = keywords.pop("task", ""), keywords.pop("base_model", "")
     with model_file(model) as path, quantized_file(quantized) as other:
-        found = evaluate(path, other, data, labels=labels, metric=metric, gate=gate, **given)
-        recipe = given.get("preprocess")
+        evaluation = evaluate(path, other, data, labels=labels, metric=metric, gate=gate, **keywords)
+        recipe = keywords.get("preprocess")
         asked = Asked(
             data=_shown(data),
             preprocess="" if recipe is None else Path(recipe).name,
-            limit=given.get("limit"),
+            limit=keywords.get("limit"),
             labels="" if labels is None else _shown(labels),
-            scored_output=given.get("scored_output"),
-            class_axis=given.get("class_axis"),
-            threads=given.get("threads", 1),
+            scored_output=keywords.get("scored_output"),
+            class_axis=keywords.get("class_axis"),
+            threads=keywords.get("threads", 1),
         )
-        return make_card(path, other, _without_folder(found), asked, task=task, base_model=base_model)
+        return make_card(path, other, _without_folder(evaluation), asked, task=task, base_model=base_model)
 
 
 def _shown(source: object) -> str:
@@ -92,12 +92,14 @@ def _shown(source: object) -> str:
     return name if is_url(name) else Path(name).name or name
 
 
-def _without_folder(found: Evaluation) -> Evaluation:
+def _without_folder(evaluation: Evaluation) -> Evaluation:
     """Return an evaluation whose metric, where it is a function of a file, is named without the folders."""
-    if not found.metric or named_metric(found.metric) is not None:
-        return found
-    name = Path(found.metric).name
-    return replace(found, metric=name, metric_title=found.metric_title.replace(found.metric, name))
+    if not evaluation.metric or named_metric(evaluation.metric) is not None:
+        return evaluation
+    name = Path(evaluation.metric).name
+    return replace(
+        evaluation, metric=name, metric_title=evaluation.metric_title.replace(evaluation.metric, name)
+    )
 
 
 def verify(
@@ -131,8 +133,8 @@ def verify(
         ConfigError: the card is none; samples without the float model, or the other way round.
         ModelError, DataError: the float model or the samples are unusable.
     """
-    given = dict(sorted_keywords("verify", options, VerifyKeywords).others)
-    slack = Slack(**given.pop("slack", {}))
+    keywords = dict(sorted_keywords("verify", options, VerifyKeywords).others)
+    slack = Slack(**keywords.pop("slack", {}))
     record = card if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
     if data is not None and model is None:
@@ -175,7 +177,7 @@ def verify(
                     labels=None if unscored else labels,
                     metric=None if unscored else metric or metric_of(record),
                     gate=repeatable_gate(then.gate, scored=not unscored),
-                    **{**how, **given},
+                    **{**how, **keywords},
                 )
             except ModelError as problem:
                 if is_its_file:
@@ -193,10 +195,10 @@ def _origin(record: Card, path: Path, is_its_file: bool) -> list[Check]:
     if is_its_file or said is None:
         return []
     try:
-        found = ModelFile(path).provenance
+        provenance = ModelFile(path).provenance
     except ModelError as problem:
         return [Check("plan", "differs", said.plan[:16], "", f"cannot be read: {problem}")]
-    plans = said.plan, "" if found is None else found.plan
+    plans = said.plan, "" if provenance is None else provenance.plan
     result: Result = "same" if plans[0] == plans[1] else "differs"
     return [Check("plan", result, f"digest {plans[0][:16]}", f"digest {plans[1][:16] or '-'}")]
 

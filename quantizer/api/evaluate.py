@@ -111,10 +111,10 @@ def _saturation(evaluation: Evaluation, quantized: Path, measuring: EvaluationOp
 
 def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:
     """Return the record of those keywords that are its fields; `latency` may be False."""
-    given = {f.name: options[f.name] for f in fields(EvaluationOptions) if f.name in options}
-    if "latency" in given:
-        given["latency"] = LatencySettings() if given["latency"] else None
-    return EvaluationOptions(**given)
+    of_record = {f.name: options[f.name] for f in fields(EvaluationOptions) if f.name in options}
+    if "latency" in of_record:
+        of_record["latency"] = LatencySettings() if of_record["latency"] else None
+    return EvaluationOptions(**of_record)
 
 
 def compare_layers(
@@ -173,14 +173,14 @@ def sensitivity(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    given = sorted_keywords("sensitivity", options, SensitivityKeywords)
-    others = given.others
+    keywords = sorted_keywords("sensitivity", options, SensitivityKeywords)
+    others = keywords.others
     with model_file(model) as path:
         return analysis.sensitivity(
             path,
             profile,
             samples_of(data, others.get("transform"), others.get("preprocess")),
-            recipe=given.recipe(target),
+            recipe=keywords.recipe(target),
             plan_path=plan,
             limit=others.get("limit", DEFAULT_SAMPLES),
             threads=others.get("threads", 0),

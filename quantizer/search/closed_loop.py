@@ -237,14 +237,14 @@ class _Loop:
         Where none holds, budgets are tightened once more from the one that gains most for its time.
         """
         better = self._better(first, (*self._without_noisy_nodes(first), *_with_tighter_budgets(first)))
-        if better and not any(found.holds for found in better):
-            base = max(better, key=lambda found: found.worth(first))
+        if better and not any(plan.holds for plan in better):
+            base = max(better, key=lambda plan: plan.worth(first))
             again = self._better(base, _with_tighter_budgets(base))
-            better += [found for found in again if found.improves(first)]
-        holding = [found for found in better if found.holds]
+            better += [plan for plan in again if plan.improves(first)]
+        holding = [plan for plan in better if plan.holds]
         if holding:
-            return min(holding, key=lambda found: found.time)
-        return min([first, *better], key=lambda found: found.excess)
+            return min(holding, key=lambda plan: plan.time)
+        return min([first, *better], key=lambda plan: plan.excess)
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays.
@@ -262,14 +262,14 @@ class _Loop:
             if _time(planned, facts) > first.time - MIN_TIME_GAIN:
                 break
             try:
-                found = self.run_plan(facts, planned)
+                measured = self.run_plan(facts, planned)
             except CANDIDATE_ERRORS:
                 continue
-            shifts = (*found.selecting, *found.confirming)
+            shifts = (*measured.selecting, *measured.confirming)
             if _worst_excess(shifts) <= BOLD_LIMIT and all(
                 s.sqnr >= needed.get(s.output, 0.0) for s in shifts
             ):
-                return found
+                return measured
         return first
 
     def _better(self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]) -> list[_MeasuredPlan]:
@@ -277,12 +277,12 @@ class _Loop:
         better = []
         for facts, planned in self._planned(first, candidates):
             try:
-                found = self.run_plan(facts, planned)
+                measured = self.run_plan(facts, planned)
             except CANDIDATE_ERRORS:
                 continue
-            if found.improves(first):
-                better.append(found)
-                if found.holds:
+            if measured.improves(first):
+                better.append(measured)
+                if measured.holds:
                     break
         return better
 
@@ -290,16 +290,16 @@ class _Loop:
         self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]
     ) -> list[tuple[PlanningFacts, PlannedModel]]:
         """Return the plans of candidates, the fastest first, each once, without those that take too long."""
-        found: dict[frozenset[str], tuple[float, PlanningFacts, PlannedModel]] = {}
+        distinct: dict[frozenset[str], tuple[float, PlanningFacts, PlannedModel]] = {}
         for facts in candidates:
             try:
                 planned = plan_from(facts)
             except CANDIDATE_ERRORS:
                 continue
-            found.setdefault(_floats(planned), (_time(planned, facts), facts, planned))
-        found.pop(_floats(first.planned), None)
+            distinct.setdefault(_floats(planned), (_time(planned, facts), facts, planned))
+        distinct.pop(_floats(first.planned), None)
         most = first.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)  # what removes all noise is worth no more
-        order = sorted((entry for entry in found.values() if entry[0] <= most), key=lambda entry: entry[0])
+        order = sorted((entry for entry in distinct.values() if entry[0] <= most), key=lambda entry: entry[0])
         return [(facts, planned) for _, facts, planned in order]
 
     def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[PlanningFacts]:

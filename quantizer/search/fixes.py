@@ -166,8 +166,7 @@ class FixSearch:
             (attempt,) = self._engine.attempts([candidate], self._measured, self._known)
         except WritingError:  # no room for a trial is no reason to lose the model that is written
             return None
-        found = attempt.result
-        return None if found is None else replace(found, settings=fix.settings)
+        return None if attempt.result is None else replace(attempt.result, settings=fix.settings)
 
     def _measured(self, _: Candidate, planned: PlannedModel, path: Path) -> Fix | None:
         """Return what a quantized model brings; None for nothing over float."""

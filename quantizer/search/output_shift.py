@@ -86,8 +86,8 @@ class OutputShift:
     def text(self) -> str:
         """Return both figures."""
         if self.measure is Measure.NOISE:
-            found, least = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
-            return f"output '{self.output}': {found:.1f} dB, needs {least:.1f}"
+            sqnr, needed = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
+            return f"output '{self.output}': {sqnr:.1f} dB, needs {needed:.1f}"
         what = "of the probability moves" if self.measure is Measure.MOVED else "noise of cosines"
         return (
             f"output '{self.output}': {100.0 * self.value:.1f} % {what}, at most {100.0 * self.limit:.1f} %"
@@ -107,7 +107,7 @@ def output_shifts(
         limits: of the outputs, and what each is.
         axes: where outputs have their classes.
     """
-    found = []
+    shifts = []
     for name in floats[0] if floats else ():
         kind = limits.kinds.get(name, "values")
         pairs = [(f[name], q[name]) for f, q in zip(floats, quantized, strict=True)]
@@ -118,8 +118,8 @@ def output_shifts(
         int8_values = [np.asarray(q, np.float64) for _, q in pairs]
         if not all(np.isfinite(f).all() for f in float_values):
             continue
-        found.append(_shift(name, float_values, int8_values, limits, axes.get(name, NO_CLASSES)))
-    return tuple(found)
+        shifts.append(_shift(name, float_values, int8_values, limits, axes.get(name, NO_CLASSES)))
+    return tuple(shifts)
 
 
 def _shift(

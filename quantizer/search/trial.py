@@ -82,14 +82,14 @@ class TuningRun:
             TimeUpError: the time is up, and they are not in the state.
         """
         known = [result_of(self.state.forecasts, candidate) for candidate in candidates]
-        found = [forecast for forecast in known if forecast is not None]
-        if len(found) == len(candidates):
-            return found
+        forecasts = [forecast for forecast in known if forecast is not None]
+        if len(forecasts) == len(candidates):
+            return forecasts
         self._check_time()
-        found = [self._forecast(candidate) for candidate in candidates]
-        self.state.forecasts += zip(candidates, found, strict=True)
+        forecasts = [self._forecast(candidate) for candidate in candidates]
+        self.state.forecasts += zip(candidates, forecasts, strict=True)
         self._save()
-        return found
+        return forecasts
 
     def _forecast(self, candidate: Candidate) -> Forecast:
         with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANDIDATE_ERRORS):
@@ -171,10 +171,10 @@ class TuningRun:
         self._check_time()
         planned = self.plan_of_trial(candidate)
         with improvement("ranking of the nodes by their noise"):
-            found = ranked_nodes(planned, self.split.tuning, self.target.side_by_side, self.provider)
-            self.state.rankings.append((candidate, found))
+            ranking = ranked_nodes(planned, self.split.tuning, self.target.side_by_side, self.provider)
+            self.state.rankings.append((candidate, ranking))
             self._save()
-            return found
+            return ranking
         return ()  # not to be remembered
 
     def measured_objective(self, candidate: Candidate) -> float:

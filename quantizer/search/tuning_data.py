@@ -77,7 +77,7 @@ class ScoringSamples:
             DataError, ModelError: the outputs cannot be scored, and why.
         """
         pairs = zip(self.truths, outputs, strict=True)
-        quantized = [self.metric.scored(truth, found) for truth, found in pairs]
+        quantized = [self.metric.scored(truth, sample_outputs) for truth, sample_outputs in pairs]
         return score_of(
             self.metric.kind,
             len(outputs),
@@ -155,7 +155,7 @@ def outputs_of(
 
     if side_by_side == 1:
         return [outputs(sample) for sample in samples]
-    return [found for found, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
+    return [result for result, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
 
 
 def read_split(
@@ -218,14 +218,14 @@ def read_samples(
     metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
-        found, used = metric.truth_of(sample, outputs, index, row)
-        truths.append(found)
-        row += used
+        truth, rows_read = metric.truth_of(sample, outputs, index, row)
+        truths.append(truth)
+        row += rows_read
     metric.finish(row, len(samples) == limit)
-    scored = [metric.scored(found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)]
+    scored = [metric.scored(truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)]
     others = OtherRows()
     at_random = [
-        others.scored(metric, found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)
+        others.scored(metric, truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)
     ]
     read = ScoringSamples(
         samples,
