@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..operators.decompositions import is_read_once, written_out
+from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
@@ -253,9 +253,9 @@ def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
 def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Yield the nodes that are fused where a node is looked at, by name, and their kernels."""
     maker, facts = graph.producer(node.input(0)), node.facts
-    reads_alone = maker is not None and is_read_once(graph, maker.output)
+    reads_alone = maker is not None and graph.is_read_once(maker.output)
     maker_kernel = maker.facts.kernel if maker is not None and reads_alone else None
-    function = written_out(node, graph)
+    function = decomposed_function(node, graph)
     if maker_kernel is KernelSizes.CONVOLUTION and _joins_convolution(node, graph, sizes):
         yield node.name, f"{node.op_type}:fused"
     elif (

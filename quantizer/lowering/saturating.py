@@ -136,10 +136,10 @@ def prelu(
         return otherwise(task)
     name, data = emitter.name(node.outputs[0]), _input(task)
     less_one = Operand(
-        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), correction.less_one
+        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), correction.slope_less_one
     )
     negative = data
-    if not correction.one_sign:
+    if not correction.slopes_up_to_one:
         below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
         one = _constant(task, 1.0, source)
         negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")

@@ -160,7 +160,7 @@ def _write_as_convolution(
         if index == 1:
             operand = constant("weight", form.weight(array))
         else:
-            operand = constant("bias", form.per_phase(array))
+            operand = constant("bias", form.repeat_per_phase(array))
         if params is not None:
             tensors[name_of(operand)] = _params_per_phase(form, params)
         operands.append(operand)
@@ -247,6 +247,6 @@ def _params_per_phase(form: SubPixel, params: QuantParams) -> QuantParams:
     if params.axis is None:
         return params
     repeats = form.groups * form.channels // len(params.scale)  # each group of a weight has its channels anew
-    scale = form.per_phase(np.tile(params.scale, repeats))
-    zero_point = form.per_phase(np.tile(params.zero_point, repeats))
+    scale = form.repeat_per_phase(np.tile(params.scale, repeats))
+    zero_point = form.repeat_per_phase(np.tile(params.zero_point, repeats))
     return QuantParams(scale, zero_point, params.qtype, 0, params.block_size)

@@ -16,13 +16,13 @@ ATTENTION = "GroupQueryAttention"
 
 @dataclass(frozen=True)
 class CachePlace:
-    """Where an attention has its keys, or its values.
+    """The inputs, output and attribute of an attention that belong to its cache of keys, or of values.
 
     Attributes:
-        past: input with those of earlier steps.
-        present: output with the new ones after them.
-        scale: input with their scale.
-        type_attribute: says what has a scale of its own.
+        past: position of the input that holds the cache of earlier steps.
+        present: position of the output that holds it with the new keys or values appended.
+        scale: position of the input that holds the scale of an integer cache.
+        type_attribute: attribute that says whether a tensor or a channel has a scale of its own.
     """
 
     past: int
@@ -32,13 +32,13 @@ class CachePlace:
 
 
 PLACES = (CachePlace(3, 1, 12, "k_quant_type"), CachePlace(4, 2, 13, "v_quant_type"))
-"""Keys and values of `ATTENTION`."""
+"""The cache of keys and that of values of `ATTENTION`."""
 
 
 def has_own_cache(node: Node, graph: Graph) -> bool:
-    """Tell whether an attention's keys and values go in and out of the model in float, and nowhere else.
+    """Tell whether an attention alone reads and writes its cache, a float input and output of the model.
 
-    Those of one that has scales are integers already.
+    The cache of an attention that has scales holds integers already.
     """
     if (node.domain, node.op_type) != (MICROSOFT, ATTENTION):
         return False
@@ -47,7 +47,7 @@ def has_own_cache(node: Node, graph: Graph) -> bool:
         present = node.outputs[place.present] if place.present < len(node.outputs) else ""
         if past not in graph.inputs or present not in graph.outputs or node.input(place.scale):
             return False
-        alone = len(graph.consumers(past)) == 1 and not graph.consumers(present)
-        if not alone or not graph.is_float(past) or not graph.is_float(present):
+        is_shared = len(graph.consumers(past)) != 1 or graph.consumers(present)
+        if is_shared or not graph.is_float(past) or not graph.is_float(present):
             return False
     return True

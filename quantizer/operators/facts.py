@@ -105,7 +105,7 @@ class Steps(StrEnum):
     NONE = "none"
     """Nowhere, or only where it is not finite."""
     WHOLE_NUMBERS = "whole-numbers"
-    """Between whole numbers: its steps are 1 wide."""
+    """From one whole number to the next."""
     EQUAL_VALUES = "equal-values"
     """Where two values are equal, or one is 0."""
     CANDIDATES = "candidates"
@@ -165,12 +165,12 @@ Singularity = Callable[[ir.Node, int], bool]
 
 
 def finite_at_zero(node: ir.Node, index: int) -> bool:
-    """Return False: the operator is finite where its inputs are 0."""
+    """Return False: the operator is finite where its inputs are 0; the default of `Operator.singular`."""
     return False
 
 
 def singular_in(position: int) -> Singularity:
-    """Return the singularity of operators that are infinite where one input is 0."""
+    """Return the singularity of operators that are infinite where the input at a position is 0."""
     return lambda node, index: index == position
 
 

@@ -145,6 +145,14 @@ class Graph:
         """Return the uses of the value by nodes, in subgraphs too; a node that reads it twice has two."""
         return self.uses.get(name, ())
 
+    def is_read_once(self, name: str) -> bool:
+        """Tell whether the value has one use, by a node, and is no output of a graph."""
+        return len(self.consumers(name)) == 1 and not self.is_result(name)
+
+    def only_reader(self, name: str) -> Node | None:
+        """Return the node that alone reads the value; None where several do, or none."""
+        return self.consumers(name)[0][0] if self.is_read_once(name) else None
+
     def constant(self, name: str) -> npt.NDArray[np.generic] | None:
         """Return the array of an initialiser, None for every other value. Must not be written to."""
         return constant_of(self.values.get(name))

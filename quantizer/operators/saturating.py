@@ -1,4 +1,4 @@
-"""Activation functions written as sums and products whose saturation cuts off the rest.
+"""HardSigmoid, HardSwish and PRelu written as sums and products whose saturation clips.
 
 HardSigmoid is alpha x + beta, saturated to 0 and 1. HardSwish is x times that with alpha 1/6 and beta 1/2,
 the *gate*. PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*. Gate and correction
@@ -30,17 +30,17 @@ class Saturation(StrEnum):
 
 
 def saturates_within(params: QuantParams, low: float, high: float) -> bool:
-    """Whether saturation does all that clipping to [low, high] would: it changes no quantized value."""
+    """Whether clipping to [low, high] changes no quantized value, because they saturate within it."""
     ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
     clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
     return np.array_equal(quantize(clipped, params), ends)
 
 
 ASYMMETRIC = SCHEMAS["asymmetric"]
-EXACT = 1e-6
-"""Largest relative difference that is rounding of a scale to float32."""
+FLOAT32_ROUNDING = 1e-6
+"""Largest relative difference that comes of rounding a scale to float32."""
 GATE_ALPHA, GATE_BETA = 1.0 / 6.0, 0.5
-"""Of the HardSigmoid in HardSwish."""
+"""Attributes of the HardSigmoid in HardSwish."""
 
 
 def gate_params(qtype: QuantType) -> QuantParams:
@@ -49,7 +49,7 @@ def gate_params(qtype: QuantType) -> QuantParams:
 
 
 def saturates_to_unit(result: QuantParams) -> bool:
-    """Whether parameters end at 0, and at 1 or below: then saturation does all that HardSigmoid cuts off."""
+    """Whether the range ends at 0, and at 1 or below: then saturation clips all that HardSigmoid clips."""
     if result.axis is not None:
         return False
     ends = quantize(np.array([0.0, 1.0], np.float32), result)
@@ -82,14 +82,14 @@ class Correction:
     """What PRelu adds to its input.
 
     Attributes:
-        less_one: parameters in which the quantized slopes are read as slopes less 1.
-        params: of the correction.
-        one_sign: whether no slope can be above 1, so that saturation corrects negative inputs alone.
+        slope_less_one: parameters in which the quantized slopes are read as slopes less 1.
+        params: parameters of the correction.
+        slopes_up_to_one: whether no slope can be above 1, so that saturation corrects negative inputs alone.
     """
 
-    less_one: QuantParams
+    slope_less_one: QuantParams
     params: QuantParams
-    one_sign: bool
+    slopes_up_to_one: bool
 
 
 def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
@@ -103,7 +103,7 @@ def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
         return None
     scale, qtype = slope.tensor_scale, slope.qtype
     one = slope.tensor_zero_point + int(np.rint(1.0 / scale))
-    if one > qtype.high or abs(scale * (one - slope.tensor_zero_point) - 1.0) > EXACT:
+    if one > qtype.high or abs(scale * (one - slope.tensor_zero_point) - 1.0) > FLOAT32_ROUNDING:
         return None
     lowest = source.tensor_scale * (source.qtype.low - source.tensor_zero_point)
     params = choose_params(

@@ -21,17 +21,17 @@ import onnx_ir as ir
 
 from .graph import Node
 
-MOST_IN_FLOAT32 = 2**24
-"""Up to this one every integer is a float32, and so is every sum of integers that stays below it."""
+MAX_FLOAT32_INTEGER = 2**24
+"""Largest integer up to which float32 holds every integer, and so every sum of integers that stays below."""
 
-MOST_PRODUCTS = 3.0
+MAX_PRODUCT_RATIO = 3.0
 """Products of the Conv for each product of the ConvTranspose up to which int8 gains. A product in int8 takes
 0.0055 / 0.019 of one in float (see `conditions.PRODUCTS`), so at 3.5 nothing is left."""
 
 
 @dataclass(frozen=True)
 class SubPixelAxis:
-    """One spatial axis.
+    """How one spatial axis of a ConvTranspose is computed by a Conv and interleaving.
 
     Attributes:
         stride: of the ConvTranspose; the number of phases.
@@ -53,7 +53,7 @@ class SubPixelAxis:
         return sum(self.pads) - self.taps + 1
 
 
-def sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> SubPixelAxis:
+def _sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> SubPixelAxis:
     """Return how one axis is computed.
 
     Zeros before the kernel shift the phases, so that the first result is of phase 0 and nothing has to be
@@ -127,7 +127,7 @@ class SubPixel:
         flipped = np.flip(padded.transpose(order), tuple(range(-len(taps), 0)))
         return np.ascontiguousarray(flipped.reshape(-1, flipped.shape[-len(taps) - 1], *self.kernel))
 
-    def per_phase(self, numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def repeat_per_phase(self, numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Return one number for each output channel of the Conv from one for each of the ConvTranspose."""
         by_group = numbers.reshape(self.groups, 1, self.channels)
         return np.repeat(by_group, self.phases, axis=1).reshape(-1)
@@ -145,12 +145,14 @@ def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixe
     strides = attributes.get_ints("strides", (1,) * count)
     pads = attributes.get_ints("pads", (0,) * (2 * count))
     extra = attributes.get_ints("output_padding", (0,) * count)
-    axes = (sub_pixel_axis(kernel[i], strides[i], (pads[i], pads[count + i]), extra[i]) for i in range(count))
+    axes = (
+        _sub_pixel_axis(kernel[i], strides[i], (pads[i], pads[count + i]), extra[i]) for i in range(count)
+    )
     return SubPixel(attributes.get_int("group", 1), weight_shape[1], tuple(axes))
 
 
 def sub_pixel_refusal(node: Node) -> str:
-    """Return why a ConvTranspose is not written as a Conv of its phases, "" if it is."""
+    """Return why a ConvTranspose is not written as a Conv of its phases, "" where it can be."""
     weight = node.constant(1)
     if weight is None:
         return ""  # refused by the operator's own entry
@@ -162,18 +164,18 @@ def sub_pixel_refusal(node: Node) -> str:
         return f"{node.op_type} whose padding depends on its input's size is not written as Conv"
     form = sub_pixel_of(node, weight.shape)
     ratio = form.phases * math.prod(form.kernel) / math.prod(weight.shape[2:])
-    if ratio > MOST_PRODUCTS:
+    if ratio > MAX_PRODUCT_RATIO:
         return f"{node.op_type} with this kernel and stride has {ratio:.1f} times as many products as Conv"
     return ""
 
 
 def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
-    """Return what no sum of a ConvTranspose of integers exceeds, in whatever order it is made.
+    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in whatever order it is added.
 
     Args:
-        weight: its integers without zero points, [inputs, channels of a group, *kernel].
+        weight: its integers less their zero points, [inputs, channels of a group, *kernel].
         groups: of the node; each has its own inputs.
     """
-    taps = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
-    of_channels = taps.sum(axis=(1, *range(3, taps.ndim)))
-    return 255 * int(of_channels.max(initial=0))
+    by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
+    channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
+    return 255 * int(channel_sums.max(initial=0))

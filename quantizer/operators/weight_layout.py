@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 class Kernel(StrEnum):
-    """What the axes of a weight are that hold neither output nor input channels."""
+    """What the axes of a weight mean that hold neither output nor input channels."""
 
     NONE = "none"
     """Those of a stack of matrices, or none at all."""
@@ -129,9 +129,20 @@ class WeightLayout:
         if not self.is_product or weight is None:
             return None
         if self.bias is not None:
-            given = self.bias < len(node.inputs) and node.inputs[self.bias] is not None
-            return (node, self.bias) if not given or constant_of(node.inputs[self.bias]) is not None else None
-        return _bias_in_add(node, self.axes(node, weight.shape))
+            bias = node.inputs[self.bias] if self.bias < len(node.inputs) else None
+            return (node, self.bias) if bias is None or constant_of(bias) is not None else None
+
+        # an Add that alone reads the result, of one number for each output channel
+        axes, result = self.axes(node, weight.shape), node.outputs[0]
+        uses = list(result.uses())
+        if axes.output is None or len(uses) != 1 or result.is_graph_output():
+            return None
+        add, position = uses[0].node, 1 - uses[0].idx
+        if add.op_type != "Add" or add.graph is not node.graph:
+            return None
+        array, size = constant_of(add.inputs[position]), axes.output_channels
+        fits = array is not None and array.size == size and array.shape[-1:] == (size,)
+        return (add, position) if fits else None
 
     def _groups(self, node: ir.Node | Node) -> int:
         return 1 if self.kernel is Kernel.NONE else node.attributes.get_int("group", 1)
@@ -146,19 +157,6 @@ class WeightLayout:
         output, input_ = (None if axis is None else axis % rank for axis in (first, self.input_axis))
         swapped = bool(self.swapped_by) and node.attributes.get_int(self.swapped_by, 0) != 0
         return (input_, output) if swapped else (output, input_)
-
-
-def _bias_in_add(node: ir.Node, axes: WeightAxes) -> tuple[ir.Node, int] | None:
-    """Return the Add that alone reads a node's result, and which of its inputs is one number per channel."""
-    uses = list(node.outputs[0].uses())
-    if axes.output is None or len(uses) != 1 or node.outputs[0].is_graph_output():
-        return None
-    add, at = uses[0].node, uses[0].idx
-    if add.op_type != "Add" or add.graph is not node.graph:
-        return None
-    bias, size = constant_of(add.inputs[1 - at]), axes.output_channels
-    fits = bias is not None and bias.size == size and bias.shape[-1:] == (size,)
-    return (add, 1 - at) if fits else None
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class WeightAxes:
         return split.transpose(self._block_order).reshape(self.block_shape)
 
     def unblocked(self, flat: Array) -> Array:
-        """Return what `blocks` has made of an array of the weight's shape in that shape again."""
+        """Undo `blocks`: return an array of (groups, outputs, inputs, taps) in the shape of the weight."""
         order = self._block_order
         moved = flat.reshape(tuple(self._split_shape[axis] for axis in order))
         return np.asarray(moved.transpose(np.argsort(order)).reshape(self.shape))
@@ -273,7 +271,7 @@ INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2, data_axis=-1)
 RECURRENT_GATES = replace(INPUT_GATES, index=2, data_axis=None)
 """[directions, gates, hidden]: the weight of the state of LSTM, GRU and RNN"""
 EMBEDDING = WeightLayout(0, output_axis=0, axis_attribute="axis")
-"""What Gather reads entries of, along its attribute `axis`"""
+"""The table that Gather reads entries of, along its attribute `axis`"""
 LAST_AXIS_SCALE = WeightLayout(1, bias=2, result_axis=-1)
 """[channels]: the scale of LayerNormalization"""
 LAST_AXIS_FACTOR = WeightLayout(1, result_axis=-1)

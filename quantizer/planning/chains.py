@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
 from ..model.graph import name_of, output_name
-from ..operators.decompositions import GIVEN_AWAY_BY, written_out
+from ..operators.decompositions import POINTWISE_MARKERS, decomposed_function
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_function, nodes_between
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
@@ -185,7 +185,7 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
     if model is None or FUSED_CHAIN not in facts.target.spellings or facts.config.lookup_tables != "target":
         return
     for node in graph.nodes:
-        function = written_out(node, graph) if node.op_type in GIVEN_AWAY_BY else None
+        function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None
         if function is None:
             continue
         last, sources = function.nodes[-1], _varying(function.nodes[0], graph)

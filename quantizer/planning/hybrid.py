@@ -37,7 +37,7 @@ from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
-from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
+from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal
 from ..operators.table import DEQUANTIZE, Rule
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
@@ -313,7 +313,10 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     if FORMS[config.form].dynamic_as_conv and not sub_pixel_refusal(node):
         return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
     ((index, params),) = inputs.items()
-    if largest_sum(quantize(arrays[index], params), node.attributes.get_int("group", 1)) > MOST_IN_FLOAT32:
+    if (
+        largest_sum(quantize(arrays[index], params), node.attributes.get_int("group", 1))
+        > MAX_FLOAT32_INTEGER
+    ):
         text = "ONNX has no integer ConvTranspose, and its sums of integers could exceed 2 ** 24"
         return Choice(Kind.FLOAT, because(ReasonCode.UNSUPPORTED_USE, text=text))
     return Choice(Kind.DYNAMIC, reason, weights=inputs)
