@@ -136,7 +136,7 @@ def test_every_function_with_data_takes_a_recipe(
 
     for module, name in (
         (quantizing, "quantize_from_samples"),
-        (evaluation.evaluation, "evaluate"),
+        (evaluation, "evaluate_files"),
         (evaluation.layers, "compare_layers"),
         (evaluation.analysis, "sensitivity"),
         (tuning.search, "tune"),
