@@ -4,10 +4,11 @@
     python tests/benchmarks/run.py versions pose --work DIR --version now --version loop --from-data loop
 
 A version is a label, and after `=` the checkout that is run; without one, the installed qprof. Each makes its
-profile and quantizes with the defaults (`dump-profile`, `quantize --profile`). Those that --from-data names
-have the samples while they plan (`quantize --data`): the model is run on 16 of them before it is written, and
-what that takes is counted apart (`with_loop_seconds.py`). Parts: build, score (evaluation split, with the
-95 % interval of a paired bootstrap against float), time.
+profile and quantizes with the defaults (`dump-profile`, `quantize --profile`), or with options of quantize
+that --settings gives. Those that --from-data names have the samples while they plan (`quantize --data`): the
+model is run on 16 of them before it is written, and what that takes is counted apart
+(`with_loop_seconds.py`). Parts: build, score (evaluation split, with the 95 % interval of a paired bootstrap
+against float), time.
 
 Times are of the calling thread, in turns, one thread: the ratio of a round is the time of a quantized model
 on some samples over that of float on the same; given is the median of the rounds. While `time` runs, the
@@ -56,6 +57,9 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from-data", action="append", default=[], help="LABEL of a version that has the samples"
     )
+    parser.add_argument(
+        "--settings", action="append", default=[], help="LABEL=OPTIONS of quantize, as now=--target openvino"
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=20.0, help="of timing for each model")
     parser.add_argument("--again", action="store_true", help="time again what has been timed")
@@ -74,9 +78,13 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
     bench, parts = Workbench(name, given.work), given.parts.split(",")
     split, found = bench.data.evaluation, dict[str, Row]()
     checkouts = dict(version.partition("=")[::2] for version in given.version)
+    settings = dict(text.partition("=")[::2] for text in given.settings)
     for label, place in checkouts.items():
         checkout = Path(place).resolve() if place else None
-        variant = (from_data if label in given.from_data else qprof_whole)(label, checkout)
+        options = settings.get(label, "").split()
+        variant = (
+            from_data(label, checkout) if label in given.from_data else qprof_whole(label, checkout, options)
+        )
         record = bench.build(variant) if "build" in parts else bench.record(label)
         found[label] = {key: record.get(key) for key in ("error", "seconds", "size")}
         found[label]["processor"] = sum(step.get("processor", 0.0) for step in record.get("steps", ()))
