@@ -22,7 +22,7 @@ from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
-from ..operators.table import product_layout
+from ..operators.table import Rule, product_layout
 from ..plan.plan import BIAS_CORRECTED, ON_CODES, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow
@@ -278,18 +278,22 @@ class NoiseEstimator:
             share = through * (ROUNDING * largest / 127.0**2)
             yield NoiseSource(node.name, node.input(0), share, is_inner=True)
 
+    def _constant_errors(self, node: Node, rule: Rule, plan: QuantPlan) -> Iterator[tuple[int, str, float]]:
+        """Yield the constant weights of a node that a plan quantizes: input index, name, relative error."""
+        for index in (weight.index for weight in rule.constants):
+            name = node.input(index)
+            params = plan.params_read(node.name, index, name)
+            error = None if params is None else self.weight_error(name, params)
+            if error is not None:
+                yield index, name, error
+
     def _unmeasured_weights(self, node: Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield constant weights without measurement: rounding is as much of the result as of the weight."""
         rule, source = node.rule, node.inputs[0] if node.inputs else None
         through, recurrence = flow.gains.get((node.name, 0)), self.gains.recurrences.get(node.name)
         if rule is None or not source or through is None:
             return
-        for index in (weight.index for weight in rule.constants):
-            name = node.input(index)
-            params = plan.params_read(node.name, index, name)
-            error = None if params is None else self.weight_error(name, params)
-            if error is None:
-                continue
+        for index, name, error in self._constant_errors(node, rule, plan):
             if recurrence is None:
                 power = error * self.gains.powers[source]
             elif index == 1:
@@ -305,12 +309,8 @@ class NoiseEstimator:
             results = [name for name in node.results if name in flow.weight_reach]
             if kind is Kind.FLOAT or rule is None or not results:
                 continue
-            for index in (weight.index for weight in rule.constants):
-                name = node.input(index)
-                params = plan.params_read(node.name, index, name)
-                error = None if params is None else self.weight_error(name, params)
-                if error is None:
-                    continue
+            for index, name, rounding_error in self._constant_errors(node, rule, plan):
+                error = rounding_error
                 if plan.config.bias_correction == "auto" and kind in BIAS_CORRECTED:
                     if node.name not in self.uncorrected:
                         self.uncorrected[node.name] = left_by_bias_correction(self.gains, node)
