@@ -105,8 +105,7 @@ class SmallestSamples:
                 yield place.digest, sample
             else:
                 missing[place.number].append(place)
-        numbers = tuple(sorted(missing))
-        for number, sample in zip(numbers, source.chosen(numbers), strict=False):
+        for number, sample in source.numbered(sorted(missing)):
             rows = list(rows_of(sample, self._specs))
             for place in missing[number]:
                 if place.row < len(rows):

@@ -134,24 +134,42 @@ class Samples:
         total = None if self.total is None else len(range(self.total)[chosen])
         return replace(self, total=total, iterate=iterate, pick=None)
 
-    def chosen(self, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
-        """Return the samples at some positions, ascending; `drawn` ones know their positions.
+    def numbered(self, positions: Sequence[int]) -> Iterator[tuple[int, Sample]]:
+        """Yield the samples at some positions, ascending, with these; those beyond the last one are left out.
 
         Only these files are read; of what is no folder or file, all up to the last.
         """
-
-        def numbered(wanted: Sequence[int]) -> Iterator[tuple[int, Sample]]:
-            if self.pick is not None:
-                return zip(wanted, self.pick(frozenset(wanted)), strict=False)
-            if self.place and self.total is not None:
-                return ((at, sample) for at in wanted for sample in self.iterate(slice(at, at + 1)))
-            among, last = frozenset(wanted), max(wanted, default=-1)
+        if self.pick is not None:
+            yield from zip(positions, self.pick(frozenset(positions)), strict=False)
+        elif self.place and self.total is not None:
+            yield from ((at, sample) for at in positions for sample in self.iterate(slice(at, at + 1)))
+        else:
+            among, last = frozenset(positions), max(positions, default=-1)
             samples = enumerate(self.iterate(slice(0, last + 1)))
-            return ((at, sample) for at, sample in samples if at in among)
+            yield from ((at, sample) for at, sample in samples if at in among)
+
+    def chosen(self, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
+        """Return the samples at some positions, ascending, read as `numbered` says.
+
+        Args:
+            positions: counted from 0, of samples that were there when they were chosen.
+            drawn: whether the samples know their positions.
+
+        Raises:
+            DataError: while iterating: the source has fewer samples now.
+        """
 
         def iterate(part: slice) -> Iterator[Sample]:
-            for at, sample in numbered(positions[part]):
+            wanted = positions[part]
+            count = 0
+            for at, sample in self.numbered(wanted):
+                count += 1
                 yield replace(sample, position=at) if drawn else sample
+            if count < len(wanted):
+                raise DataError(
+                    f"{self.source}: had at least {max(wanted) + 1} samples when it was first read, and has "
+                    f"{wanted[count]} or fewer now; give data that has the same samples each time it is read"
+                )
 
         return replace(self, total=len(positions), iterate=iterate, pick=None)
 

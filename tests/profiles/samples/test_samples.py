@@ -22,14 +22,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import arrays as array_files
-from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import (
     input_specs,
     open_samples,
     rows_of,
     set_title,
 )
-from qprof_onnx.profiles.samples.values import InputSpec, Sample, drawn_positions
+from qprof_onnx.profiles.samples.values import InputSpec, Sample, Samples, drawn_positions
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
@@ -157,6 +157,35 @@ def test_samples_of_different_sizes_that_were_drawn_have_no_known_rows() -> None
     assert [sample.first_row(4, 0, 0), sample.first_row(4, 2, 8), sample.first_row(3, 2, 8)] == [28, 28, 28]
     with pytest.raises(DataError, match=r"7\.npz: has 5 rows, and samples before it have 4.*leave the limit"):
         sample.first_row(5, 2, 8)
+
+
+@pytest.mark.parametrize("kind", ["folder", "function", "steps"])
+def test_chosen_samples_that_are_gone_are_an_error_that_counts_them(kind: str, tmp_path: Path) -> None:
+    """The positions 1, 4, 5 and 7 were chosen of at least 8 samples, of which 5 are left."""
+    positions = (1, 4, 5, 7)
+    if kind == "folder":
+        for number in range(5):
+            np.save(tmp_path / f"{number}.npy", ONE)
+        source, name = open_samples(ChosenSamples(str(tmp_path), positions), (X,)), str(tmp_path)
+    elif kind == "function":
+        source, name = open_samples(ChosenSamples(lambda: iter([ONE] * 5), positions), (X,)), "data"
+    else:  # states go from step to step: samples by their numbers are read in one go
+        steps = [Sample(f"a[{number}]", {"x": ONE}) for number in range(5)]
+        source, name = (
+            Samples(
+                "a.txt",
+                None,
+                lambda part: iter(steps[part]),
+                pick=lambda numbers: (step for number, step in enumerate(steps) if number in numbers),
+            ).chosen(positions),
+            "a.txt",
+        )
+    read = iter(source)
+    assert len([next(read), next(read)]) == 2
+    with pytest.raises(DataError) as caught:
+        next(read)
+    assert_says(str(caught.value), f"{name}: had at least 8 samples", "5 or fewer now", "the same samples")
+    assert len(list(source.part(0, 2))) == 2
 
 
 def test_a_function_gives_feeds_and_is_called_anew(module: Any) -> None:
