@@ -20,7 +20,7 @@ from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
-from ..plan.plan import FUSED_CHAIN, ON_CODES, Kind, NodePlan
+from ..plan.plan import FUSED_CHAIN, Kind, NodePlan
 from .emitter import Emitter, become, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
@@ -260,7 +260,7 @@ def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> boo
     readers = [use.node for use in value.uses()]
     known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
     moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
-    return any(entry.kind in ON_CODES for entry in known) or any(
+    return any(entry.kind.reads_quantized for entry in known) or any(
         _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
     )
 

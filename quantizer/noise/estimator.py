@@ -23,7 +23,7 @@ from ..operators.graph import Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
-from ..plan.plan import BIAS_CORRECTED, ON_CODES, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow
 
@@ -161,7 +161,7 @@ class NoiseEstimator:
         graph = self.activations.graph
         for node in graph.nodes:
             entry = plan.nodes[node.name]
-            if entry.kind in ON_CODES or entry.keeps_int8_cache:
+            if entry.kind.reads_quantized or entry.keeps_int8_cache:
                 # Activations that come in float, or with other parameters.
                 for index, name in enumerate(node.inputs):
                     params = plan.params_read(node.name, index, name)
@@ -169,7 +169,7 @@ class NoiseEstimator:
                     if params is None or gain is None:
                         continue
                     producer = graph.producer(name)
-                    is_quantized = producer is not None and plan.nodes[producer.name].kind in ON_CODES
+                    is_quantized = producer is not None and plan.nodes[producer.name].kind.reads_quantized
                     if not (is_quantized and name in plan.tensors) or index in entry.inputs:
                         yield NoiseSource(node.name, name, gain * self._rounding_noise(name, params))
             if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
@@ -215,7 +215,7 @@ class NoiseEstimator:
         """Yield what float functions of quantized tensors make of their errors beyond what the gains say."""
         graph = self.activations.graph
         for maker in graph.nodes:
-            if plan.nodes[maker.name].kind not in ON_CODES:
+            if not plan.nodes[maker.name].kind.reads_quantized:
                 continue
             for name in maker.results:
                 if name not in plan.tensors or name not in flow.reach:

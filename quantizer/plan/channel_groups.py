@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import ChannelScaling
-from .plan import ON_CODES, Kind, QuantPlan
+from .plan import Kind, QuantPlan
 
 CHANNELS = 1
 """The axis of the channels in what convolutions read and make."""
@@ -138,7 +138,7 @@ def _role(node: Node, graph: Graph, plan: QuantPlan) -> _Role:
     entry, rule = plan.nodes[node.name], node.rule
     names = (*filter(None, node.inputs), *node.results)
     activations = tuple(name for name in names if not graph.is_constant(name))
-    if entry.kind not in ON_CODES or rule is None or any(node.outputs[i] for i in _further(node)):
+    if not entry.kind.reads_quantized or rule is None or any(node.outputs[i] for i in _further(node)):
         return _Role(barred=activations)
     if entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable":
         return _Role(barred=activations)

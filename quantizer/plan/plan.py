@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
@@ -130,12 +131,12 @@ class Kind(StrEnum):
     FLOAT = "float"
     """Stays as it is; `NodePlan.reason` says why."""
 
-    @property
+    @cached_property
     def reads_quantized(self) -> bool:
         """Whether such a node reads quantized activations; the others read float values."""
-        return self in ON_CODES
+        return self in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
 
-    @property
+    @cached_property
     def counts_as_quantized(self) -> bool:
         """Whether such a node computes on quantized values, whenever their parameters are known."""
         return self.reads_quantized or self is Kind.DYNAMIC
@@ -145,9 +146,6 @@ class Kind(StrEnum):
         """Whether such a node may have quantized weights."""
         return self in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 
-
-ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
-"""Kinds that read quantized activations; the others read and make float values."""
 
 BIAS_CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
 """Kinds whose biases make up for the rounding of their weights, which shifts the means of their results."""

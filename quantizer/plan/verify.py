@@ -17,7 +17,7 @@ from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS
 from ..operators.graph import Graph, Node
 from ..operators.table import Rule
-from .plan import ON_CODES, RUNTIME_WEIGHTS, Kind, NodePlan, QuantPlan
+from .plan import RUNTIME_WEIGHTS, Kind, NodePlan, QuantPlan
 
 Check = Callable[[QuantPlan, Graph], Iterator[str]]
 """Yields one sentence for each breach."""
@@ -142,7 +142,7 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name), node.rule
-        if entry is None or entry.kind not in ON_CODES:
+        if entry is None or not entry.kind.reads_quantized:
             continue
         if rule is None:
             yield f"node '{node.name}': operator {node.op_type} is not supported for int8: it must be float"

@@ -16,7 +16,7 @@ from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Node
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import FUSED_CHAIN, ON_CODES, SUB_PIXEL, Kind
+from ..plan.plan import FUSED_CHAIN, SUB_PIXEL, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, QUANTIZED, lut_implementation
 from .facts import PlanningFacts
@@ -43,7 +43,7 @@ class Choice:
     @property
     def quantized(self) -> bool:
         """Whether the node reads and computes quantized values."""
-        return self.kind in ON_CODES
+        return self.kind.reads_quantized
 
 
 def select(

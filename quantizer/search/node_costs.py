@@ -29,7 +29,7 @@ from ..evaluation.runtimes import Inputs
 from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint
-from ..plan.plan import ON_CODES, Kind, QuantPlan
+from ..plan.plan import Kind, QuantPlan
 
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
@@ -130,7 +130,9 @@ def find_runtime_overrides(
         entry = plan.nodes.get(owner := charged.owner(node))
         if entry is None:
             continue
-        differs = reads if entry.kind is Kind.FLOAT else entry.kind in ON_CODES and not reads and not makes
+        differs = (
+            reads if entry.kind is Kind.FLOAT else entry.kind.reads_quantized and not reads and not makes
+        )
         if differs:
             overrides.append(RuntimeOverride(owner, entry.kind, node.op_type, node.microseconds))
     return tuple(sorted(overrides, key=lambda one: -one.microseconds))

@@ -34,7 +34,7 @@ from ..evaluation.runtimes import Inputs, as_programs_run, open_session, run
 from ..lowering.lower import lower
 from ..lowering.lowered import WrittenNames
 from ..model.saving import save_model
-from ..plan.plan import ON_CODES, Kind, QuantPlan
+from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
@@ -353,7 +353,7 @@ def float_neighbours(findings: Findings) -> Iterator[Change]:
         if override.planned_float and findings.loses(override.node):
             node = next(node for node in graph.nodes if node.name == override.node)
             names = (reader.name for reader, _ in graph.consumers(node.output))
-            readers = [name for name in names if plan.nodes[name].kind in ON_CODES]
+            readers = [name for name in names if plan.nodes[name].kind.reads_quantized]
             reason = _slower(
                 override.node, findings, f": onnxruntime computes '{override.node}' on integers then"
             )
@@ -379,8 +379,8 @@ def usual_implementation(findings: Findings) -> Iterator[Change]:
     names = frozenset(
         name
         for name, entry in findings.planned.plan.nodes.items()
-        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and findings.loses(name)
-        if entry.kind is not Kind.LOOKUP_TABLE
+        if entry.kind in (Kind.FLOAT, Kind.QUANTIZED, Kind.PASS_THROUGH)
+        if entry.implementation and findings.loses(name)
     )
     if names:
         yield Change(f"{len(names)} nodes are written in the usual way", usual=names)

@@ -31,7 +31,7 @@ from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.graph import Graph
-from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
@@ -93,7 +93,7 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
     # As many operators on codes as there can be, whether or not that pays or is loud.
     recipe = load_recipe(None, {"min_output_sqnr": 0.0, "cost_model": "off"})
     plan = make_plan(planning_facts(prepared, profile, recipe), start_everywhere=True)
-    on_codes = sum(entry.kind in ON_CODES for entry in plan.nodes.values())
+    on_codes = sum(entry.kind.reads_quantized for entry in plan.nodes.values())
     model = f"{name}, {on_codes} of {len(plan.nodes)} nodes on codes"
     feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).arrays
     expected = run_plan(prepared.model, plan, feed)

@@ -34,7 +34,6 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.table import RULES
-from qprof_onnx.quantizer.plan.plan import ON_CODES
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe
@@ -162,7 +161,7 @@ def _tried(operator: str, recipe: Recipe, runner: Runner) -> tuple[str, float | 
         written = ir.serde.serialize_model(lower(model, plan).model)
     except QprofError as error:
         return NO_FORM, None, str(error)[:120]
-    if not any(entry.kind in ON_CODES for entry in plan.nodes.values()):
+    if not any(entry.kind.reads_quantized for entry in plan.nodes.values()):
         return NO_FORM, None, ""
     if operator not in {node.op_type for node in written.graph.node}:
         return MERGED, None, ""
