@@ -39,6 +39,7 @@ class CommandRun:
         verbose: whether to print all that the command has to tell.
         results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
         notes: remarks of this run, each once, printed or not.
+        waiting: those that are printed before the next thing that the command prints, unless it fails.
         models_read, files_read, data_read: what the command reads, see `FilesRead`; kept while the command
             line is parsed, as not every option is a parameter.
         files_in_folder: files that are there already in a folder that the command writes into.
@@ -49,6 +50,7 @@ class CommandRun:
     verbose: bool = False
     results_to_stderr: bool = False
     notes: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
     models_read: list[Path] = field(default_factory=list)
     files_read: list[Path] = field(default_factory=list)
     data_read: list[Path | str] = field(default_factory=list)
@@ -74,6 +76,7 @@ def echo(text: str, *, nl: bool = True) -> None:
     Raises:
         StdoutError: stdout cannot be written. BrokenPipeError: its reader went away.
     """
+    tell_waiting_notes()
     try:
         click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
     except BrokenPipeError:
@@ -92,20 +95,37 @@ def tell(message: str, *, lines: bool = False) -> None:
         message: what is told.
         lines: whether it has several lines.
     """
+    tell_waiting_notes()
     try:
         click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
 
 
-def tell_note(text: str) -> None:
+def tell_note(text: str, *, waits: bool = False) -> None:
     """Print a remark on stderr, once; after the first few of a command they are counted, and printed with
-    --verbose."""
+    --verbose.
+
+    Args:
+        text: the remark.
+        waits: see `profiles.base.tool.note`.
+    """
     run = current_run()
     if text not in run.notes:
         run.notes.append(text)
         if run.verbose or len(run.notes) <= NOTES:
-            tell(f"note: {text}")
+            if waits:
+                run.waiting.append(text)
+            else:
+                tell(f"note: {text}")
+
+
+def tell_waiting_notes() -> None:
+    """Print the remarks that wait for what else the command prints."""
+    run = current_run()
+    waiting, run.waiting = run.waiting, []
+    for text in waiting:
+        tell(f"note: {text}")
 
 
 def tell_unprinted_notes() -> None:
@@ -129,7 +149,7 @@ class NotesHandler(logging.Handler):
         if record.exc_info:
             tell(self.format(record), lines=True)
         elif record.levelno < logging.ERROR:
-            tell_note(text)
+            tell_note(text, waits=getattr(record, "waits", False))
         elif text not in self.left_out:
             self.left_out.append(text)
 
@@ -137,6 +157,8 @@ class NotesHandler(logging.Handler):
 @contextmanager
 def notes_told(debug: bool = False) -> Iterator[None]:
     """Print what the library notes (`note`) while a command runs, and at its end what it left out.
+
+    Notes that wait are dropped where an error ends the command.
 
     Args:
         debug: whether to print tracebacks of what is left out.
@@ -148,7 +170,9 @@ def notes_told(debug: bool = False) -> Iterator[None]:
         LOGGER.setLevel(logging.DEBUG)
     try:
         yield
+        tell_waiting_notes()
     finally:
+        current_run().waiting.clear()
         LOGGER.removeHandler(handler)
         LOGGER.propagate = propagated
         LOGGER.setLevel(level)

@@ -30,9 +30,15 @@ LOGGER = logging.getLogger("qprof_onnx")
 """Takes the notes: Python prints warnings on stderr unless told otherwise, the command line each once."""
 
 
-def note(text: str) -> None:
-    """Tell the user what was assumed where nobody said it, as "where: what; how to choose otherwise"."""
-    LOGGER.warning("%s", text)
+def note(text: str, *, waits: bool = False) -> None:
+    """Tell the user what was assumed where nobody said it, as "where: what; how to choose otherwise".
+
+    Args:
+        text: the note.
+        waits: whether the command line prints it only before the next thing that it prints, and not at all
+            where that is an error: so for what concerns the settings, before anything was done with them.
+    """
+    LOGGER.warning("%s", text, extra={"waits": waits})
 
 
 @contextmanager

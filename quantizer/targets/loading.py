@@ -123,12 +123,6 @@ def load_recipe(
         file = replace(file, runtime={**facts, **merged}, verified=None)
     with _malformed_in(name):
         target = _target(file)
-    if why:
-        note(why)
-    elif source is None and processor().kind not in target.processors:
-        doubt = default_doubt(target.name, _processors(), processor())
-        if doubt:
-            note(doubt)
     with _malformed_in(name):
         of_file = settings_from_mapping(file.settings or {}, "settings")
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
@@ -136,6 +130,11 @@ def load_recipe(
         chosen = settings_from_mapping(chosen)
     config, filled_in = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
     config = check_config(config, target, OPTIONS if chosen else name)
+    remark = why
+    if source is None and processor().kind not in target.processors:
+        remark = default_doubt(target.name, _processors(), processor())
+    if remark:
+        note(remark, waits=True)
     return Recipe(config, target, filled_in, why)
 
 

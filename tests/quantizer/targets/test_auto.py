@@ -82,3 +82,29 @@ def test_a_machine_of_no_target_ends_with_the_choices(
     result = CliRunner().invoke(main, ["quantize", str(DIGITS), *options])
     assert result.exit_code == 2
     assert "target 'auto': no target is for this processor (riscv64); choose one of glow" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "missing"], "missing: no such folder or file"),
+        (["--mode", "dynamic", "--calibrator", "wrong"], "options: calibrator 'wrong' is not one of"),
+        (["--mode", "dynamic", "--keep-float", "wrong"], "keep_float 'wrong': no node of the model"),
+        ([], "mode static needs a profile or samples"),
+    ],
+)
+def test_an_error_in_what_was_asked_stands_without_a_note_on_the_target(
+    arm: None, tmp_path: Path, options: list[str], message: str
+) -> None:
+    asked = ["quantize", str(DIGITS), "-o", str(tmp_path / "q.onnx"), *options]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+
+
+def test_a_default_that_is_not_this_machines_is_told_before_the_result(arm: None, tmp_path: Path) -> None:
+    asked = ["quantize", str(DIGITS), "--mode", "dynamic", "-o", str(tmp_path / "q.onnx")]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0
+    assert result.output.startswith("note: target is onnxruntime-x86, the default")
