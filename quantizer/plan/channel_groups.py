@@ -12,7 +12,6 @@ convolution, are one group.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..operators.facts import Arithmetic, KernelSizes
@@ -58,8 +57,72 @@ class ChannelGroup:
     constants: tuple[PaddedConstant, ...]
 
 
+def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
+    """Return the groups of activations that can be padded, in graph order.
+
+    Args:
+        graph: what is written.
+        plan: its plan.
+    """
+    demands = {node.name: _demand(node, graph, plan) for node in graph.nodes}
+
+    # Tied activations are one group, named by one of its members: union and find.
+    parent: dict[str, str] = {}
+
+    def group_of(name: str) -> str:
+        while parent.get(name, name) != name:
+            name = parent[name]
+        return name
+
+    for demand in demands.values():
+        for name in demand.tied[1:]:
+            parent[group_of(name)] = group_of(demand.tied[0])
+
+    barred = {group_of(name) for demand in demands.values() for name in demand.barred}
+    barred |= {group_of(name) for name in graph.values if _must_stay(name, graph, plan)}
+    members: dict[str, list[str]] = defaultdict(list)
+    for node in graph.nodes:
+        for name in node.results:
+            if group_of(name) not in barred:
+                members[group_of(name)].append(name)
+
+    groups = []
+    for names in members.values():
+        sizes = {(graph.shape(name) or (None, None))[CHANNELS] for name in names}
+        channels = sizes.pop()
+        if sizes or channels is None:
+            continue
+        inside = set(names)
+        nodes = [node for node in graph.nodes if inside & {*node.results, *node.inputs}]
+        depthwise = [
+            node.name
+            for node in nodes
+            if _is_convolution(node) and _is_depthwise(node) and inside & set(demands[node.name].tied)
+        ]
+        constants = dict.fromkeys(
+            constant
+            for node in nodes
+            for tensor, constant in demands[node.name].constants
+            if tensor in inside
+        )
+        touching = tuple(node.name for node in nodes)
+        groups.append(ChannelGroup(tuple(names), channels, touching, tuple(depthwise), tuple(constants)))
+    return tuple(groups)
+
+
+def _must_stay(name: str, graph: Graph, plan: QuantPlan) -> bool:
+    """Whether the channels of a tensor must stay as they are, whatever the nodes around it can do."""
+    if graph.is_constant(name):
+        return False
+    maker, shape = graph.producer(name), graph.shape(name)
+    if maker is None or shape is None or len(shape) < 3 or name not in plan.tensors or graph.is_result(name):
+        return True
+    readers = graph.consumers(name)
+    return not readers or any(index < 0 or node.name not in plan.nodes for node, index in readers)
+
+
 @dataclass(frozen=True)
-class _Role:
+class _Demand:
     """What a node asks of the activations around it.
 
     Attributes:
@@ -73,87 +136,22 @@ class _Role:
     barred: tuple[str, ...] = ()
 
 
-def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
-    """Return the groups of activations that can be padded, in graph order.
-
-    Args:
-        graph: what is written.
-        plan: its plan.
-    """
-    roles = {node.name: _role(node, graph, plan) for node in graph.nodes}
-    group_of = _tied(roles)
-    barred = {group_of(name) for role in roles.values() for name in role.barred}
-    barred |= {group_of(name) for name in graph.values if _stays(name, graph, plan)}
-    members: dict[str, list[str]] = defaultdict(list)
-    for node in graph.nodes:
-        for name in node.results:
-            if group_of(name) not in barred:
-                members[group_of(name)].append(name)
-    return tuple(group for names in members.values() if (group := _group(names, roles, graph)) is not None)
-
-
-def _group(names: list[str], roles: Mapping[str, _Role], graph: Graph) -> ChannelGroup | None:
-    channels = {(graph.shape(name) or (None, None))[CHANNELS] for name in names}
-    size = next(iter(channels))
-    if len(channels) != 1 or size is None:
-        return None
-    inside = set(names)
-    touching = [n for n in graph.nodes if inside & {*n.results, *n.inputs}]
-    found = [c for n in touching for tensor, c in roles[n.name].constants if tensor in inside]
-    depthwise = [n.name for n in touching if _is_convolution(n) and _is_depthwise(n)]
-    depthwise = [name for name in depthwise if inside & set(roles[name].tied)]
-    return ChannelGroup(
-        tuple(names), size, tuple(n.name for n in touching), tuple(depthwise), tuple(dict.fromkeys(found))
-    )
-
-
-def _tied(roles: Mapping[str, _Role]) -> Callable[[str], str]:
-    """Return the function that tells the group of a tensor, by the name of one of its members."""
-    parent: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while parent.get(name, name) != name:
-            name = parent[name]
-        return name
-
-    for role in roles.values():
-        for name in role.tied[1:]:
-            parent[find(name)] = find(role.tied[0])
-    return find
-
-
-def _stays(name: str, graph: Graph, plan: QuantPlan) -> bool:
-    """Whether the channels of a tensor must stay as they are, whatever the nodes around it can do."""
-    if graph.is_constant(name):
-        return False
-    maker, shape = graph.producer(name), graph.shape(name)
-    if maker is None or shape is None or len(shape) < 3 or name not in plan.tensors or graph.is_result(name):
-        return True
-    readers = graph.consumers(name)
-    return not readers or any(index < 0 or node.name not in plan.nodes for node, index in readers)
-
-
-def _role(node: Node, graph: Graph, plan: QuantPlan) -> _Role:
+def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
     """Return what a node asks; one that is not known to compute channel by channel leaves all as it is."""
     entry, rule = plan.nodes[node.name], node.rule
+    is_constant_table = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
+    demand: _Demand | None = None
+    if rule is not None and entry.kind.reads_quantized and not is_constant_table and not any(node.outputs[1:]):
+        if _is_convolution(node):
+            demand = _demand_of_convolution(node, graph)
+        elif rule.scaling is ChannelScaling.POOLED or rule.unary:  # each channel, or each element, by itself
+            demand = _Demand(tied=(node.input(0), node.output))
+        elif rule.elementwise and rule.arithmetic is not Arithmetic.QUOTIENT:
+            demand = _demand_of_elementwise(node, graph)
+    if demand is not None:
+        return demand
     names = (*filter(None, node.inputs), *node.results)
-    activations = tuple(name for name in names if not graph.is_constant(name))
-    if not entry.kind.reads_quantized or rule is None or any(node.outputs[i] for i in _further(node)):
-        return _Role(barred=activations)
-    if entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable":
-        return _Role(barred=activations)
-    role: _Role | None = None
-    if _is_convolution(node):
-        role = _convolution(node, graph)
-    elif rule.scaling is ChannelScaling.POOLED or rule.unary:  # each channel, or each element, by itself
-        role = _Role(tied=(node.input(0), node.output))
-    elif rule.elementwise and rule.arithmetic is not Arithmetic.QUOTIENT:
-        role = _elementwise(node, graph)
-    return role or _Role(barred=activations)
-
-
-def _further(node: Node) -> range:
-    return range(1, len(node.outputs))
+    return _Demand(barred=tuple(name for name in names if not graph.is_constant(name)))
 
 
 def _is_convolution(node: Node) -> bool:
@@ -161,28 +159,29 @@ def _is_convolution(node: Node) -> bool:
 
 
 def _is_depthwise(node: Node) -> bool:
-    groups = node.attributes.get_int("group", 1)
-    shape = node.ir_node.inputs[1].shape if node.ir_node.inputs[1] is not None else None
+    groups, weight = node.attributes.get_int("group", 1), node.ir_node.inputs[1]
+    shape = None if weight is None else weight.shape
     return shape is not None and groups != 1 and shape[0] == groups and shape[1] == 1
 
 
-def _convolution(node: Node, graph: Graph) -> _Role | None:
-    name, source, result = node.name, node.input(0), node.output
-    if not all(_belongs_to(graph, node.input(i)) for i in (1, 2) if node.input(i)):
+def _demand_of_convolution(node: Node, graph: Graph) -> _Demand | None:
+    """Return what a convolution asks; None where other nodes read its constants, or its groups are wide."""
+    indices = [index for index in (1, 2) if node.input(index)]
+    if not all(_belongs_to_one_node(graph, node.input(index)) for index in indices):
         return None
-    made = [PaddedConstant(name, index, 0) for index in (1, 2) if node.input(index)]
-    constants = [(result, constant) for constant in made]
+    source, result = node.input(0), node.output
+    constants = [(result, PaddedConstant(node.name, index, 0)) for index in indices]
     if node.attributes.get_int("group", 1) == 1:
-        return _Role(constants=(*constants, (source, PaddedConstant(name, 1, 1))))
-    return _Role(tied=(source, result), constants=tuple(constants)) if _is_depthwise(node) else None
+        return _Demand(constants=(*constants, (source, PaddedConstant(node.name, 1, 1))))
+    return _Demand(tied=(source, result), constants=tuple(constants)) if _is_depthwise(node) else None
 
 
-def _belongs_to(graph: Graph, name: str) -> bool:
+def _belongs_to_one_node(graph: Graph, name: str) -> bool:
     """Whether a tensor is a constant that one node alone reads."""
     return graph.is_constant(name) and len(graph.consumers(name)) == 1 and not graph.is_result(name)
 
 
-def _elementwise(node: Node, graph: Graph) -> _Role | None:
+def _demand_of_elementwise(node: Node, graph: Graph) -> _Demand | None:
     """Return what an operator asks that computes element by element; None where its operands do not allow."""
     result = node.output
     shape = graph.shape(result)
@@ -190,24 +189,23 @@ def _elementwise(node: Node, graph: Graph) -> _Role | None:
         return None
     tied, barred = [result], []
     constants: list[tuple[str, PaddedConstant]] = []
-    for index in range(len(node.inputs)):
-        name = node.input(index)
+    for index, name in enumerate(node.inputs):
         if not name:
             continue
-        operand = graph.shape(name)
-        axis = None if operand is None else CHANNELS - (len(shape) - len(operand))
-        if operand is None or axis is None:
+        operand, is_constant = graph.shape(name), graph.is_constant(name)
+        if operand is None:
             return None
-        constant, size = graph.is_constant(name), operand[axis] if axis >= 0 else 1
+        axis = CHANNELS - (len(shape) - len(operand))
+        size = operand[axis] if axis >= 0 else 1
         if size == shape[CHANNELS] and size != 1:
-            if not constant:
+            if not is_constant:
                 tied.append(name)
-            elif _belongs_to(graph, name):
+            elif _belongs_to_one_node(graph, name):
                 constants.append((result, PaddedConstant(node.name, index, axis)))
             else:
                 return None
         elif size != 1 or shape[CHANNELS] == 1:
             return None
-        elif not constant:
+        elif not is_constant:
             barred.append(name)
-    return _Role(tuple(tied), tuple(constants), tuple(barred))
+    return _Demand(tuple(tied), tuple(constants), tuple(barred))

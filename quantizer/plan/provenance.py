@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
 from ..prepare.prepare import QUANTIZED_NODES, nodes_said_to_be_quantized
@@ -25,12 +26,6 @@ TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
 BANDS, BORDERS = "qprof.sqnr_bands", "qprof.borders"
-_KEYS = (
-    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, BANDS, BORDERS),
-    *(QUANTIZED_NODES, INSTRUMENTED),
-)
-
-_UNCHANGED = (Kind.FLOAT, Kind.PASS_THROUGH)
 
 DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
@@ -84,7 +79,7 @@ class Provenance:
 
 def provenance_of(plan: QuantPlan) -> Provenance:
     """Return what a model written by this plan, with this version of the program, says of itself."""
-    config = plan.config
+    config, unchanged = plan.config, (Kind.FLOAT, Kind.PASS_THROUGH)
     return Provenance(
         tool_name(),
         model_fingerprint(plan.model),
@@ -99,12 +94,16 @@ def provenance_of(plan: QuantPlan) -> Provenance:
             name: Border(params.qtype.name, params.tensor_scale, params.tensor_zero_point)
             for name, params in plan.borders.items()
         },
-        quantized_nodes=sum(node.kind not in _UNCHANGED for node in plan.nodes.values()),
+        quantized_nodes=sum(node.kind not in unchanged for node in plan.nodes.values()),
     )
 
 
 def write_provenance(model: ir.Model, provenance: Provenance) -> None:
     """Put the entries into the metadata of a model, in place of earlier ones; empty ones are left out."""
+
+    def json_text(values: Mapping[str, Any]) -> str:
+        return json.dumps(values, separators=(",", ":"), ensure_ascii=False) if values else ""
+
     entries = {
         TOOL: provenance.tool,
         FLOAT_MODEL: provenance.float_model,
@@ -113,71 +112,78 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         SCHEMA: provenance.schema,
         PLAN: provenance.plan,
         PROFILE: provenance.profile,
-        ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
-        BANDS: _json(provenance.sqnr_bands) if provenance.sqnr_bands else "",
-        BORDERS: _json({n: vars(b) for n, b in provenance.borders.items()}) if provenance.borders else "",
+        ESTIMATED: json_text(provenance.estimated_sqnr),
+        BANDS: json_text(provenance.sqnr_bands),
+        BORDERS: json_text({name: vars(border) for name, border in provenance.borders.items()}),
         QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
-    for key in _KEYS:
+    for key, value in entries.items():
         model.metadata_props.pop(key, None)
-    model.metadata_props.update({key: value for key, value in entries.items() if value})
+        if value:
+            model.metadata_props[key] = value
 
 
 def read_provenance(model: ir.Model) -> Provenance | None:
     """Return what a model says of itself; None for a model of another tool, or with entries spoiled."""
-    found = model.metadata_props
-    if TOOL not in found or FLOAT_MODEL not in found:
+    metadata = model.metadata_props
+    if TOOL not in metadata or FLOAT_MODEL not in metadata:
         return None
     return Provenance(
-        found[TOOL],
-        found[FLOAT_MODEL],
-        found.get(TARGET, ""),
-        found.get(FORM, ""),
-        found.get(SCHEMA, ""),
-        found.get(PLAN, ""),
-        found.get(PROFILE, ""),
-        _estimates(found.get(ESTIMATED, "{}")),
-        _bands(found.get(BANDS, "{}")),
-        borders_in(found),
-        found.get(INSTRUMENTED) == "true",
+        metadata[TOOL],
+        metadata[FLOAT_MODEL],
+        metadata.get(TARGET, ""),
+        metadata.get(FORM, ""),
+        metadata.get(SCHEMA, ""),
+        metadata.get(PLAN, ""),
+        metadata.get(PROFILE, ""),
+        read_entries(metadata, ESTIMATED, _finite),
+        read_entries(metadata, BANDS, _band),
+        borders_in(metadata),
+        metadata.get(INSTRUMENTED) == "true",
         nodes_said_to_be_quantized(model),
     )
 
 
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(dict(values), separators=(",", ":"), ensure_ascii=False)
+def _finite(number: Any) -> float:
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not finite")
+    return float(number)
 
 
-def _estimates(text: str) -> dict[str, float]:
-    """Return the numbers that an entry holds; none where another tool has spoiled it."""
-    try:
-        found = {str(name): float(value) for name, value in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
-    return found if all(map(math.isfinite, found.values())) else {}
-
-
-def _bands(text: str) -> dict[str, tuple[float, float]]:
-    """Return the pairs of numbers that an entry holds; none where another tool has spoiled it."""
-    try:
-        found = {str(name): (float(low), float(high)) for name, (low, high) in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
-    return found if all(math.isfinite(end) for band in found.values() for end in band) else {}
+def _band(ends: Any) -> tuple[float, float]:
+    low, high = ends
+    return _finite(low), _finite(high)
 
 
 def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
     """Return the inputs and outputs that a model's metadata say are integers; none where they are spoiled."""
+
+    def border(entry: Any) -> Border:
+        if entry["type"] not in ("uint8", "int8") or not entry["scale"] > 0.0:
+            raise ValueError(f"{entry} is not a border")
+        return Border(entry["type"], float(entry["scale"]), int(entry["zero_point"]))
+
+    return read_entries(metadata, BORDERS, border)
+
+
+Entry = TypeVar("Entry")
+
+
+def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any], Entry]) -> dict[str, Entry]:
+    """Return the entries that a model's metadata hold by name, as JSON under one key.
+
+    Without the key, and where another tool has spoiled what it holds, there are none.
+
+    Args:
+        metadata: of the model.
+        key: under which they are.
+        entry_of: returns the entry that one value stands for; any error says that it is spoiled.
+    """
     try:
-        found = json.loads(metadata.get(BORDERS, "{}"))
-        borders = {
-            str(n): Border(str(b["type"]), float(b["scale"]), int(b["zero_point"])) for n, b in found.items()
-        }
-    except (ValueError, TypeError, AttributeError, KeyError):
+        return {name: entry_of(value) for name, value in parse_json(metadata.get(key, "{}")).items()}
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
         return {}
-    sound = all(b.type in ("uint8", "int8") and b.scale > 0.0 for b in borders.values())
-    return borders if sound else {}
 
 
 def model_fingerprint(model: ModelId) -> str:

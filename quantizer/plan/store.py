@@ -47,13 +47,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import math
 import os
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -70,7 +69,7 @@ from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig, config_from_mapping
 from .plan import (
     IMPLEMENTATIONS,
-    NO_ORIGIN,
+    NO_ADJUSTMENTS,
     Adjustments,
     EqualizationScales,
     Kind,
@@ -142,27 +141,20 @@ def plan_name(source: PlanLike) -> str:
 
 def dumps(plan: QuantPlan) -> str:
     """Return the text of a plan file, tensors and nodes in the plan's order."""
-    config = {f.name: getattr(plan.config, f.name) for f in dataclasses.fields(QuantConfig)}
-    tensors = "".join(entry(name, _params_text(p), 2) for name, p in plan.tensors.items())
-    nodes = "".join(entry(name, _node_text(node), 2) for name, node in plan.nodes.items())
-    notes = "".join(f"  - {text(note)}\n" for note in plan.notes)
-    borders = "".join(entry(name, _params_text(p), 2) for name, p in plan.borders.items())
-    shared = "".join(_shared_text(shared) for shared in plan.shared_scales)
-    return "".join(
-        [
-            block({"format": FORMAT, "tool": plan.tool}),
-            "model:\n" + block(model_fields(plan.model), 2),
-            "config:\n" + block(config, 2),
-            "notes:\n" + notes if notes else "notes: []\n",
-            "tensors:\n" + tensors if tensors else "tensors: {}\n",
-            "nodes:\n" + nodes if nodes else "nodes: {}\n",
-            "shared_scales:\n" + shared if shared else "shared_scales: []\n",
-            _adjustments_text(plan.adjustments),
-            "borders:\n" + borders if borders else "",
-            _origin_text(plan),
-            "...\n",
-        ]
-    )
+    sections = [
+        block({"format": FORMAT, "tool": plan.tool}),
+        _section("model", [block(model_fields(plan.model), 2)]),
+        _section("config", [block({f.name: getattr(plan.config, f.name) for f in fields(QuantConfig)}, 2)]),
+        _section("notes", (f"  - {text(note)}\n" for note in plan.notes), empty="[]"),
+        _section("tensors", (entry(n, _params_text(p), 2) for n, p in plan.tensors.items()), empty="{}"),
+        _section("nodes", (entry(n, _node_text(node), 2) for n, node in plan.nodes.items()), empty="{}"),
+        _section("shared_scales", map(_shared_scale_text, plan.shared_scales), empty="[]"),
+        _adjustments_text(plan.adjustments),
+        _section("borders", (entry(n, _params_text(p), 2) for n, p in plan.borders.items())),
+        _origin_text(plan) if plan.origin else "",
+        "...\n",
+    ]
+    return "".join(sections)
 
 
 def loads(document: str, source: str = "plan") -> QuantPlan:
@@ -176,105 +168,110 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
 # Writing ---------------------------------------------------------------------------------------------------
 
 
+def _section(name: str, entries: Iterable[str], indent: int = 0, empty: str = "") -> str:
+    """Return a key above its entries; without any, the key with the value `empty`, or "" if that is ""."""
+    lines = "".join(entries)
+    if lines:
+        return f"{' ' * indent}{name}:\n{lines}"
+    return f"{' ' * indent}{name}: {empty}\n" if empty else ""
+
+
 def _params_text(params: QuantParams) -> str:
     scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale.tolist()]
     points = [str(point) for point in params.zero_point.tolist()]
-    parts = [f"type: {params.qtype.name}"]
-    parts += [f"axis: {params.axis}"] if params.axis is not None else []
-    parts += [f"block_size: {params.block_size}"] if params.block_size is not None else []
-    parts.append(f"scale: {scales[0]}" if params.axis is None else f"scale: [{', '.join(scales)}]")
-    parts.append(
+    items = [f"type: {params.qtype.name}"]
+    if params.axis is not None:
+        items.append(f"axis: {params.axis}")
+    if params.block_size is not None:
+        items.append(f"block_size: {params.block_size}")
+    items.append(f"scale: {scales[0]}" if params.axis is None else f"scale: [{', '.join(scales)}]")
+    items.append(
         f"zero_point: {points[0]}" if len(set(points)) == 1 else f"zero_point: [{', '.join(points)}]"
     )
-    return "{" + ", ".join(parts) + "}"
+    return "{" + ", ".join(items) + "}"
 
 
 def _node_text(node: NodePlan) -> str:
-    parts = [f"kind: {node.kind.value}"]
-    parts += [f"implementation: {node.implementation}"] if node.implementation else []
-    parts += [f"reason: {_reason_text(node.because)}"] if node.because else []
+    items = [f"kind: {node.kind.value}"]
+    if node.implementation:
+        items.append(f"implementation: {node.implementation}")
+    reason = node.because
+    if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
+        details = {"code": reason.code.value, **reason.details}
+        if reason.price:
+            details["price"] = reason.price
+        items.append(f"reason: {flow_text(details)}")
+    elif reason:
+        items.append(f"reason: {text(str(reason))}")
     if node.inputs:
-        inputs = ", ".join(
-            f"{index}: {_params_text(params)}" for index, params in sorted(node.inputs.items())
-        )
-        parts.append(f"inputs: {{{inputs}}}")
-    return "{" + ", ".join(parts) + "}"
+        inputs = ", ".join(f"{index}: {_params_text(p)}" for index, p in sorted(node.inputs.items()))
+        items.append(f"inputs: {{{inputs}}}")
+    return "{" + ", ".join(items) + "}"
 
 
-def _reason_text(reason: FloatReason | str) -> str:
-    if isinstance(reason, str):
-        return text(reason)
-    if reason.code is ReasonCode.UNKNOWN:
-        return text(str(reason))
-    details = {"code": reason.code.value, **reason.details}
-    if reason.price:
-        details["price"] = reason.price
-    return "{" + ", ".join(f"{name}: {flow_text(value)}" for name, value in details.items()) + "}"
-
-
-def _shared_text(shared: SharedScale) -> str:
+def _shared_scale_text(shared: SharedScale) -> str:
     members = "".join(entry(name, flow_text(list(own)), 6) for name, own in shared.members.items())
     head = {
         "range": list(shared.range),
         "range_set_by": list(shared.range_set_by),
         "tied_by": list(shared.tied_by),
     }
-    return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
-
-
-def _origin_text(plan: QuantPlan) -> str:
-    origin = plan.origin
-    if not origin:
-        return ""
-    lines = {"profile": origin.profile, "decisions": plan_digest(plan)}
-    estimates = "".join(entry(name, repr(float(db)), 4) for name, db in origin.estimated_sqnr.items())
-    bands = "".join(
-        entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
-        for name, (low, high) in origin.sqnr_bands.items()
-    )
-    checks = "".join(
-        f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, value: {float(c.value)!r}, "
-        f"limit: {float(c.limit)!r}, samples: {c.samples}}}\n"
-        for c in origin.checks
-    )
-    moves = "".join(entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items())
-    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands, "moves": moves, "checks": checks}
-    found = "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
-    return (
-        found
-        if origin.time is None
-        else found
-        + "  time:\n"
-        + block({name: value for name, value in vars(origin.time).items() if value}, 4)
-    )
+    return "  - " + (block(head, 4) + _section("members", [members], 4)).removeprefix("    ")
 
 
 def _adjustments_text(adjustments: Adjustments) -> str:
-    if not adjustments:
-        return ""
-    lines = ["adjustments:\n"]
-    lines += ["  equalization:\n"] if adjustments.equalization else []
+    equalization, roundings = [], []
     for name, scales in adjustments.equalization.items():
         exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
         inserted = "true" if scales.inserted else "false"
         value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
-        lines.append(entry(name, value, 4))
-    lines += ["  biases:\n"] if adjustments.biases else []
-    for name, delta in adjustments.biases.items():
-        lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
-    lines += ["  roundings:\n"] if adjustments.roundings else []
+        equalization.append(entry(name, value, 4))
+    biases = [
+        entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4)
+        for name, delta in adjustments.biases.items()
+    ]
     for name, rounding in adjustments.roundings.items():
         packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
-        lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
-    lines += ["  padded_channels:\n"] if adjustments.padded_channels else []
-    lines += [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
-    return "".join(lines)
+        value = f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}"
+        roundings.append(entry(name, value, 4))
+    padded = [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
+    sections = {
+        "equalization": equalization,
+        "biases": biases,
+        "roundings": roundings,
+        "padded_channels": padded,
+    }
+    return _section("adjustments", (_section(name, lines, 2) for name, lines in sections.items()))
+
+
+def _origin_text(plan: QuantPlan) -> str:
+    origin = plan.origin
+    sections = {
+        "estimated_sqnr": [entry(n, repr(float(db)), 4) for n, db in origin.estimated_sqnr.items()],
+        "sqnr_bands": [
+            entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
+            for name, (low, high) in origin.sqnr_bands.items()
+        ],
+        "moves": [entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items()],
+        "checks": [
+            f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, "
+            f"value: {float(c.value)!r}, limit: {float(c.limit)!r}, samples: {c.samples}}}\n"
+            for c in origin.checks
+        ],
+        "time": []
+        if origin.time is None
+        else [block({name: value for name, value in vars(origin.time).items() if value}, 4)],
+    }
+    digests = {"profile": origin.profile, "decisions": plan_digest(plan)}
+    return _section(
+        "origin", [block(digests, 2), *(_section(name, lines, 2) for name, lines in sections.items())]
+    )
 
 
 # Reading: the file as records, and what they stand for -----------------------------------------------------
 
-EXPONENT = 60
-"""Largest magnitude of the exponent of a scale."""
+MAX_EXPONENT = 60
+"""Largest magnitude of the power of two that a channel is divided by."""
 
 
 @dataclass(frozen=True)
@@ -331,10 +328,10 @@ class RoundingFields:
 class AdjustmentFields:
     """What is changed in the float model first."""
 
-    equalization: Mapping[str, EqualizationFields] = dataclasses.field(default_factory=dict)
-    biases: Mapping[str, str | int | float] = dataclasses.field(default_factory=dict)
-    roundings: Mapping[str, RoundingFields] = dataclasses.field(default_factory=dict)
-    padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = dataclasses.field(default_factory=dict)
+    equalization: Mapping[str, EqualizationFields] = field(default_factory=dict)
+    biases: Mapping[str, str | int | float] = field(default_factory=dict)
+    roundings: Mapping[str, RoundingFields] = field(default_factory=dict)
+    padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -343,9 +340,9 @@ class OriginFields:
 
     profile: str
     decisions: str
-    estimated_sqnr: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    sqnr_bands: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    moves: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
+    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    moves: Mapping[str, float] = field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
     time: PredictedTime | None = None
 
@@ -363,20 +360,12 @@ class PlanFields:
     notes: tuple[str, ...] | None = None
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: AdjustmentFields | None = None
-    borders: Mapping[str, ParameterFields] = dataclasses.field(default_factory=dict)
+    borders: Mapping[str, ParameterFields] = field(default_factory=dict)
     origin: OriginFields | None = None
 
 
-def _config(value: object, where: str = "") -> QuantConfig:
-    """Return the settings; older plans have one by another name."""
-    if isinstance(value, Mapping) and "min_sqnr" in value and "min_tensor_sqnr" not in value:
-        value = {"min_tensor_sqnr" if name == "min_sqnr" else name: item for name, item in value.items()}
-    return config_from_mapping(value, where)
-
-
-def _plan(top: Mapping[str, object]) -> QuantPlan:
-    decoders = {QuantConfig: _config}
-    found = read_record(top, PlanFields, decoders=decoders)
+def _plan(document: Mapping[str, object]) -> QuantPlan:
+    found = read_record(document, PlanFields, decoders={QuantConfig: _config})
     plan = QuantPlan(
         model=found.model,
         config=found.config,
@@ -385,10 +374,23 @@ def _plan(top: Mapping[str, object]) -> QuantPlan:
         notes=found.notes or (),
         tool=found.tool,
         shared_scales=found.shared_scales,
-        adjustments=_adjustments(found.adjustments or AdjustmentFields()),
+        adjustments=NO_ADJUSTMENTS if found.adjustments is None else _adjustments(found.adjustments),
         borders={name: _params(params, f"border '{name}'") for name, params in found.borders.items()},
     )
-    return replace(plan, origin=_origin(found.origin, plan))
+    origin = found.origin
+    if origin is None:
+        return plan
+    if origin.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
+        return replace(plan, origin=PlanOrigin(origin.profile))
+    expected = origin.estimated_sqnr, origin.sqnr_bands, origin.moves
+    return replace(plan, origin=PlanOrigin(origin.profile, *expected, origin.checks, origin.time))
+
+
+def _config(value: object, where: str = "") -> QuantConfig:
+    """Return the settings; older plans have one by another name."""
+    if isinstance(value, Mapping) and "min_sqnr" in value and "min_tensor_sqnr" not in value:
+        value = {"min_tensor_sqnr" if name == "min_sqnr" else name: item for name, item in value.items()}
+    return config_from_mapping(value, where)
 
 
 def _params(found: ParameterFields, where: str) -> QuantParams:
@@ -416,65 +418,53 @@ def _node(found: NodeFields, where: str) -> NodePlan:
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
         inputs[int(key)] = _params(params, f"{where}: input {key}")
-    return NodePlan(found.kind, _because(found.reason, f"{where}: reason"), inputs, found.implementation)
+    because: FloatReason | str
+    if isinstance(found.reason, str):
+        because = found.reason
+    else:
+        because = _float_reason(found.reason, f"{where}: reason")
+    return NodePlan(found.kind, because, inputs, found.implementation)
 
 
-def _because(found: str | Mapping[str, Any], where: str) -> FloatReason | str:
-    if isinstance(found, str):
-        return found
+def _float_reason(found: Mapping[str, Any], where: str) -> FloatReason:
     code = read_value(found.get("code"), ReasonCode, f"{where}: code")
-    figures = figure_names(code)
-    details = keys_at({"price": "", **found}, where, ("code", *detail_names(code), "price"))
-    return FloatReason(
-        code,
-        {
-            name: read_value(details[name], int | float if name in figures else str, f"{where}: {name}")
-            for name in detail_names(code)
-        },
-        read_value(details["price"], str, f"{where}: price"),
-    )
+    names, figures = detail_names(code), figure_names(code)
+    values = keys_at({"price": "", **found}, where, ("code", *names, "price"))
+    details = {
+        name: read_value(values[name], int | float if name in figures else str, f"{where}: {name}")
+        for name in names
+    }
+    return FloatReason(code, details, read_value(values["price"], str, f"{where}: price"))
 
 
 def _adjustments(found: AdjustmentFields) -> Adjustments:
-    return Adjustments(
-        {name: _scales(scales, f"equalization of '{name}'") for name, scales in found.equalization.items()},
-        {name: _numbers(str(words), f"bias of '{name}'") for name, words in found.biases.items()},
-        {name: _offsets(rounding, f"rounding of '{name}'") for name, rounding in found.roundings.items()},
-        found.padded_channels,
-    )
-
-
-def _scales(found: EqualizationFields, where: str) -> EqualizationScales:
-    words = str(found.log2_scales).split()
-    if not words or not all(re.fullmatch("-?[0-9]{1,3}", w) and abs(int(w)) <= EXPONENT for w in words):
-        raise MalformedError(f"{where}: log2_scales must be whole numbers from -{EXPONENT} to {EXPONENT}")
-    return EqualizationScales(found.axis, tuple(math.ldexp(1.0, int(word)) for word in words), found.inserted)
-
-
-def _numbers(words: str, where: str) -> tuple[float, ...]:
-    try:
-        with np.errstate(over="ignore"):
-            numbers = [float(np.float32(word)) for word in words.split()]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(map(math.isfinite, numbers)):
-        raise MalformedError(f"{where}: must be finite numbers with spaces between them")
-    return tuple(numbers)
-
-
-def _offsets(found: RoundingFields, where: str) -> RoundingOffsets:
-    try:
-        offsets = zlib.decompress(base64.b64decode(found.offsets, validate=True))
-    except (binascii.Error, zlib.error, ValueError):
-        raise MalformedError(f"{where}: offsets must be int8 numbers, deflated and in base 64") from None
-    return RoundingOffsets(offsets, found.params)
-
-
-def _origin(found: OriginFields | None, plan: QuantPlan) -> PlanOrigin:
-    if found is None:
-        return NO_ORIGIN
-    if found.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
-        return PlanOrigin(found.profile)
-    return PlanOrigin(
-        found.profile, found.estimated_sqnr, found.sqnr_bands, found.moves, found.checks, found.time
-    )
+    equalization, biases, roundings = {}, {}, {}
+    for name, scales in found.equalization.items():
+        words = str(scales.log2_scales).split()
+        if not words or not all(
+            re.fullmatch("-?[0-9]{1,3}", word) and abs(int(word)) <= MAX_EXPONENT for word in words
+        ):
+            raise MalformedError(
+                f"equalization of '{name}': log2_scales must be whole numbers from -{MAX_EXPONENT} to "
+                f"{MAX_EXPONENT}"
+            )
+        factors = tuple(math.ldexp(1.0, int(word)) for word in words)
+        equalization[name] = EqualizationScales(scales.axis, factors, scales.inserted)
+    for name, written in found.biases.items():
+        try:
+            with np.errstate(over="ignore"):
+                numbers = [float(np.float32(word)) for word in str(written).split()]
+        except ValueError:
+            numbers = []
+        if not numbers or not all(map(math.isfinite, numbers)):
+            raise MalformedError(f"bias of '{name}': must be finite numbers with spaces between them")
+        biases[name] = tuple(numbers)
+    for name, rounding in found.roundings.items():
+        try:
+            offsets = zlib.decompress(base64.b64decode(rounding.offsets, validate=True))
+        except (binascii.Error, zlib.error, ValueError):
+            raise MalformedError(
+                f"rounding of '{name}': offsets must be int8 numbers, deflated and in base 64"
+            ) from None
+        roundings[name] = RoundingOffsets(offsets, rounding.params)
+    return Adjustments(equalization, biases, roundings, found.padded_channels)
