@@ -122,7 +122,7 @@ def _planned(model: CostModel, node: Node, plan: QuantPlan, target: Target) -> f
     )
     if params is None or not packed:
         return model.floating.get(node.name, 0.0)
-    return model.packed_time(node, 4 if params.qtype.bits <= 4 else 8)
+    return model.packed_time(node, params.qtype.packed_bits)
 
 
 def _is_cache(spec: InputSpec) -> bool:

@@ -17,7 +17,6 @@ GatherBlockQuantized   data [entries, ..., bytes of an entry], packed along the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,44 +53,44 @@ def packed_weight(task: Task) -> bool:
 
 
 def _product(task: Task) -> bool:
-    node, emitter, layout = task.node, task.emitter, product_layout(task.node)
-    value = node.inputs[1] if layout is not None and len(node.inputs) > 1 else None
-    shape, data = None if value is None else constant_shape(value), node.inputs[0]
+    node, emitter = task.node, task.emitter
+    layout = product_layout(node) if node.op_type in ("MatMul", "Gemm") else None
+    data, weight = node.inputs[:2] if layout is not None else (None, None)
+    shape = None if weight is None else constant_shape(weight)
     params = None if shape is None else task.params(1)
-    if node.op_type not in ("MatMul", "Gemm") or layout is None or params is None or data is None:
+    if data is None or weight is None or layout is None or params is None:
         raise _misfit(task)
-    if value is None or shape is None or len(shape) != 2:
+    if shape is None or len(shape) != 2:
         raise _misfit(task)
     axes = layout.axes(node, shape)
     expected = axes.output if params.block_size is None else axes.input
-    if axes.input is None or params.axis not in (None, expected) or not _is_power(params.block_size):
+    if axes.input is None or params.axis not in (None, expected) or not _takes_blocks(params):
         raise _misfit(task)
     size, outputs = shape if axes.input == 0 else shape[::-1]
-    block = params.block_size or unblocked_size(size)
-    grid, bits = (outputs, -(-size // block)), _stored_bits(params)
-    per_row = block * bits // 8
+    block, bits = params.block_size or unblocked_size(size), params.qtype.packed_bits
+    grid, block_bytes = (outputs, -(-size // block)), block * bits // 8
 
-    def by_block(numbers: Array) -> Array:
+    def in_grid(numbers: Array) -> Array:
         if params.block_size is None:
             return np.ascontiguousarray(np.broadcast_to(numbers.reshape(-1, 1), grid))
-        return np.ascontiguousarray(
-            numbers.reshape(grid[::-1]).T if axes.input == 0 else numbers.reshape(grid)
-        )
+        by_block = numbers.reshape(grid[::-1]).T if axes.input == 0 else numbers.reshape(grid)
+        return np.ascontiguousarray(by_block)
 
-    def packed(weight: Array) -> Bytes:
+    def packed(array: Array) -> Bytes:
         blocked = params
         if params.block_size is None:  # a channel is a block as long as it
             scale, point = (np.broadcast_to(each, outputs) for each in (params.scale, params.zero_point))
             blocked = QuantParams(scale, point, params.qtype, axes.input, max(size, 2))
-        return packed_blocks(weight, blocked, grid[1] * per_row).reshape(*grid, per_row)
+        return packed_blocks(array, blocked, grid[1] * block_bytes).reshape(*grid, block_bytes)
 
     inputs: list[ir.Value | None] = [emitter.floating(data, node)]
-    inputs += _operands(task, value, _Packed(params, axes.input, (*grid, per_row), packed, grid, by_block))
+    shapes = {"shape": (*grid, block_bytes), "grid": grid}
+    inputs += _packed_constants(task, weight, params, axes.input, **shapes, pack=packed, in_grid=in_grid)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         inputs += [None] * (BIAS - len(inputs)) + [emitter.floating(node.inputs[2], node)]
-    sizes = {"K": size, "N": outputs, "block_size": block, "bits": bits}
-    sizes["accuracy_level"] = ACCURACY[task.entry.implementation]
-    become(node, "MatMulNBits", inputs, sizes, MICROSOFT)
+    attributes = {"K": size, "N": outputs, "block_size": block, "bits": bits}
+    attributes["accuracy_level"] = ACCURACY[task.entry.implementation]
+    become(node, "MatMulNBits", inputs, attributes, MICROSOFT)
     return False
 
 
@@ -101,104 +100,91 @@ def _gather(task: Task) -> bool:
     params = None if array is None else task.params(0)
     if table is None or array is None or params is None or params.block_size is None:
         raise _misfit(task)
-    last, bits = array.ndim - 1, _stored_bits(params)
-    first = node.attributes.get_int("axis", 0) % array.ndim
-    if (
-        not _is_power(params.block_size)
-        or params.axis != last
-        or first != 0
-        or last == 0
-        or array.shape[last] * bits % 8
-    ):
+    last, bits = array.ndim - 1, params.qtype.packed_bits
+    entries_axis = node.attributes.get_int("axis", 0) % array.ndim
+    ragged = array.shape[last] * bits % 8
+    if not _takes_blocks(params) or params.axis != last or entries_axis != 0 or last == 0 or ragged:
         raise _misfit(task)
-    grid, row = params.grid_shape(array.shape), array.shape[last] * bits // 8
-    shape = (*array.shape[:last], row)
-    written = _Packed(
-        *(params, last, shape),
-        lambda weight: packed_blocks(weight, params, row).reshape(shape),
-        *(grid, lambda numbers: numbers.reshape(grid)),
+    grid, entry_bytes = params.grid_shape(array.shape), array.shape[last] * bits // 8
+    packed_shape = (*array.shape[:last], entry_bytes)
+
+    def packed(weight: Array) -> Bytes:
+        return packed_blocks(weight, params, entry_bytes).reshape(packed_shape)
+
+    def in_grid(numbers: Array) -> Array:
+        return numbers.reshape(grid)
+
+    data, *numbers = _packed_constants(
+        task, table, params, last, shape=packed_shape, grid=grid, pack=packed, in_grid=in_grid
     )
-    data, *numbers = _operands(task, table, written)
     inputs = [data, node.inputs[1], *numbers]
     attributes = {"gather_axis": 0, "quantize_axis": last, "block_size": params.block_size, "bits": bits}
     become(node, "GatherBlockQuantized", inputs, attributes, MICROSOFT)
     return False
 
 
-@dataclass(frozen=True, eq=False)
-class _Packed:
-    """How a constant is written for an operator of the runtime's own.
-
-    Attributes:
-        params: of the constant.
-        axis: which the product sums over, or along which a table is packed.
-        shape: of the packed values.
-        pack: returns them for the constant.
-        grid: shape of the scales.
-        by_block: returns one number for each scale in this shape.
-    """
-
-    params: QuantParams
-    axis: int
-    shape: Sequence[int]
-    pack: Callable[[Array], Bytes]
-    grid: Sequence[int]
-    by_block: Callable[[Array], Array]
-
-
-def _operands(task: Task, value: ir.Value, written: _Packed) -> list[ir.Value]:
+def _packed_constants(
+    task: Task,
+    value: ir.Value,
+    params: QuantParams,
+    axis: int,
+    *,
+    shape: Sequence[int],
+    grid: Sequence[int],
+    pack: Callable[[Array], Bytes],
+    in_grid: Callable[[Array], Array],
+) -> list[ir.Value]:
     """Return packed values, scales, and zero points where these are not the usual ones.
 
     All are computed when they are written: none of them is in memory longer than that.
+
+    Args:
+        task: of the node that reads the constant.
+        value: the constant.
+        params: its parameters.
+        axis: which the product sums over, or along which a table is packed.
+        shape: of the packed values.
+        grid: shape of the scales.
+        pack: returns the packed values of the constant.
+        in_grid: returns one number for each scale in the shape `grid`.
     """
-    params, constant, bits = written.params, value.const_value, _stored_bits(written.params)
+    constant, bits = value.const_value, params.qtype.packed_bits
     usual = 1 << (bits - 1)
     assert constant is not None
 
     def points() -> Bytes:
-        return _pack(written.by_block(_unsigned(params.zero_point, params)), bits, usual)
+        return (params.zero_point + (usual if params.qtype.signed else 0)).astype(np.uint8)
 
-    def written_as(
+    def packed_points() -> Bytes:
+        """Return zero points of 4 bits two in a byte along the last axis, the first in the low half."""
+        numbers: Bytes = in_grid(points())
+        if bits == 8:
+            return numbers
+        if numbers.shape[-1] % 2:
+            numbers = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, 1)], constant_values=usual)
+        return np.asarray(numbers[..., 0::2] | (numbers[..., 1::2] << 4), np.uint8)
+
+    def initializer(
         suffix: str, shape: Sequence[int], elements: Callable[[], Array], dtype: ir.DataType
     ) -> ir.Value:
-        key = (suffix, written.axis, params)
+        key = (suffix, axis, params)
         return task.emitter.packed(value, key, shape, elements, before=task.node, suffix=suffix, dtype=dtype)
 
-    bytes_, floats = ir.DataType.UINT8, ir.DataType.FLOAT
-    found = [
-        written_as("packed", written.shape, lambda: written.pack(constant.numpy()), bytes_),
-        written_as("scale", written.grid, lambda: written.by_block(params.scale_array), floats),
+    integer, number = ir.DataType.UINT8, ir.DataType.FLOAT
+    constants = [
+        initializer("packed", shape, lambda: pack(constant.numpy()), integer),
+        initializer("scale", grid, lambda: in_grid(params.scale_array), number),
     ]
-    if np.any(_unsigned(params.zero_point, params) != usual):
-        *before, last = written.grid
-        found.append(written_as("zero_point", (*before, -(-last * bits // 8)), points, bytes_))
-    return found
+    if np.any(points() != usual):
+        *before, last = grid
+        constants.append(initializer("zero_point", (*before, -(-last * bits // 8)), packed_points, integer))
+    return constants
 
 
-def _is_power(block: int | None) -> bool:
+def _takes_blocks(params: QuantParams) -> bool:
     """Whether the operators take blocks of this size; there may be none."""
+    block = params.block_size
     return block is None or (block >= FEWEST_IN_BLOCK and block & (block - 1) == 0)
-
-
-def _stored_bits(params: QuantParams) -> int:
-    return 4 if params.qtype.bits <= 4 else 8
-
-
-def _unsigned(quantized: Array, params: QuantParams) -> Bytes:
-    """Return integers as unsigned ones, signed ones moved by half of what their bits hold."""
-    moved = np.asarray(quantized).astype(np.int16)
-    if params.qtype.signed:
-        moved += 1 << (_stored_bits(params) - 1)
-    return moved.astype(np.uint8)
-
-
-def _pack(values: Bytes, bits: int, fill: int = 0) -> Bytes:
-    """Return values of 4 bits two in a byte along the last axis, the first in the low half; others as are."""
-    if bits == 8:
-        return values
-    if values.shape[-1] % 2:
-        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)], constant_values=fill)
-    return np.asarray(values[..., 0::2] | (values[..., 1::2] << 4), np.uint8)
 
 
 def _misfit(task: Task) -> PlanError:

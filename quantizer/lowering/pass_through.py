@@ -12,30 +12,26 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import constant_of
-from ..numerics.affine import QuantParams, quantize
-from ..operators.conditions import Fill, FillSource
+from ..numerics.affine import Floats, QuantParams, quantize, unsigned_equivalent
+from ..operators.conditions import FillSource
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
 from .emitter import Array, Attributes, integer_type, new_value
-from .writers import Task, between_conversions, data_inputs, unsigned
+from .writers import Task, between_conversions, data_inputs
 
-Step = tuple[str, Attributes, tuple[Array, ...]]
-"""A node to write: its operator and attributes, and the constants that it reads after its first input."""
-
-_Numbers = npt.NDArray[np.float64]
-
-_COORDINATES: Mapping[str, Callable[[_Numbers, int], _Numbers]] = {
+_COORDINATES: Mapping[str, Callable[[Floats, int], Floats]] = {
     "asymmetric": lambda index, factor: index / factor,
     "half_pixel": lambda index, factor: (index + 0.5) / factor - 0.5,
 }
 """Coordinate in the input of an index in the output, as ONNX defines it."""
-_ROUNDED: Mapping[str, Callable[[_Numbers], _Numbers]] = {
+_ROUNDED: Mapping[str, Callable[[Floats], Floats]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round_prefer_floor": lambda place: np.ceil(place - 0.5),
     "round_prefer_ceil": lambda place: np.floor(place + 0.5),
 }
+"""How such a coordinate becomes an index, by the attribute nearest_mode."""
 
 
 def pass_through(task: Task) -> bool:
@@ -50,7 +46,7 @@ def pass_through(task: Task) -> bool:
 
 
 def on_integers(task: Task) -> bool:
-    """Write the operator directly on integers, unsigned ones (see `unsigned`).
+    """Write the operator directly on integers, unsigned ones (see `lowering.writers`).
 
     A node whose bounds or fill value are computed at run time stays between conversions.
     """
@@ -62,7 +58,7 @@ def on_integers(task: Task) -> bool:
             raise task.error(
                 f"on integers, input {index} must have the parameters of the output; correct the plan"
             )
-    return _write_on_integers(task, result, unsigned(result))
+    return _write_on_integers(task, result, unsigned_equivalent(result))
 
 
 def direct(task: Task) -> bool:
@@ -89,30 +85,61 @@ def direct_or_cast(task: Task) -> bool:
     if task.params(0) != result or not _works_on_integers(task, result):
         return direct(task)
     name, float32 = emitter.name(output), ir.DataType.FLOAT
-    made = emitter.quantized(value, result, node)
-    made = emitter.add("Cast", [made], new_value(f"{name}_float", float32, value), node, {"to": int(float32)})
-    made = emitter.add(
-        "MaxPool", [made], new_value(f"{name}_largest", float32, output), node, dict(node.attributes)
-    )
+    integers = emitter.quantized(value, result, node)
+    numbers = new_value(f"{name}_float", float32, value)
+    largest = new_value(f"{name}_largest", float32, output)
     quantized = new_value(f"{name}_quantized", integer_type(result), output)
-    emitter.store(
-        output, emitter.add("Cast", [made], quantized, node, {"to": int(integer_type(result))}), result
-    )
+    emitter.add("Cast", [integers], numbers, node, {"to": int(float32)})
+    emitter.add("MaxPool", [numbers], largest, node, dict(node.attributes))
+    emitter.add("Cast", [largest], quantized, node, {"to": int(integer_type(result))})
+    emitter.store(output, quantized, result)
     return True
 
 
-def _write_on_integers(task: Task, result: QuantParams, own: QuantParams) -> bool:
+def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> bool:
+    """Let the operator read and give integers.
+
+    Args:
+        task: of a node whose bounds and fill value are constants.
+        result: parameters of the tensors that it moves.
+        stored: those in which they are written, which stand for the same values.
+    """
     node, emitter = task.node, task.emitter
     for index in data_inputs(task):
         value = node.inputs[index]
         if value is not None and task.params(index) is not None:
-            node.replace_input_with(index, emitter.quantized(value, own, node))
-    _quantize_constants(task, own)
+            node.replace_input_with(index, emitter.quantized(value, stored, node))
+
+    def set_scalar(index: int, number: float) -> None:
+        if len(node.inputs) <= index:
+            node.resize_inputs(index + 1)
+        name = f"{emitter.name(node.outputs[0])}_code"
+        node.replace_input_with(index, emitter.constant(name, quantize(np.float32(number), stored)))
+
+    bounds = _clip_bounds(task)
+    if bounds is not None:
+        for index, bound in enumerate(bounds, start=1):
+            if np.isfinite(bound):
+                set_scalar(index, bound)
+        node.op_type = "Clip"  # Relu of integers would clip at 0, not at the zero point
+    rule = rule_of(node)
+    fill = None if rule is None else rule.fill
+    if fill is not None:
+        view = node_view(node)
+        filled = fill.value(view) if fill.applies(view) else None
+        if fill.source is FillSource.INPUT and filled is None and len(node.inputs) > fill.index:
+            node.replace_input_with(fill.index, None)  # not read in this mode, and float
+        elif fill.source is FillSource.INPUT and filled is not None:
+            set_scalar(fill.index, filled)
+        elif fill.source is FillSource.ATTRIBUTE and filled is not None:
+            integer = float(quantize(np.float32(filled), stored))
+            node.attributes[fill.attribute] = ir.AttrFloat32(fill.attribute, integer)
+
     for value in node.outputs:
         if task.tensors.get(emitter.name(value)) == result:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(integer_type(own))
-            emitter.store(value, value, own)
+            value.type = ir.TensorType(integer_type(stored))
+            emitter.store(value, value, stored)
     return False
 
 
@@ -128,77 +155,76 @@ def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
     rank = 0 if value is None or value.shape is None else len(value.shape)
     if value is None or rank < 3 or result is None or task.params(0) != result or result.qtype.bits != 8:
         return otherwise(task)
-    steps: list[Step] | None = None
+    # Operators with their attributes, and the constant that each reads after its first input.
+    steps: list[tuple[str, Attributes, Array | None]]
     if node.op_type == "MaxPool" and len(node.outputs) == 1:
         kept = {name: value for name, value in node.attributes.items() if name != "storage_order"}
-        steps = [("NhwcMaxPool", kept, ())]
-    elif node.op_type == "Resize":
-        steps = _channels_last_resize(node)
-    if steps is None:
+        steps = [("NhwcMaxPool", kept, None)]
+    elif node.op_type == "Resize" and (indices := _resize_indices(node)) is not None:
+        steps = [("Gather", {"axis": axis}, index) for axis, index in indices.items()]
+    else:
         return otherwise(task)
     last, first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
-    steps = [("Transpose", {"perm": last}, ()), *steps, ("Transpose", {"perm": first}, ())]
-    made = emitter.quantized(value, result, node)
-    for number, (op_type, attributes, indices) in enumerate(steps):
-        others = [emitter.constant(f"{emitter.name(output)}_indices", array) for array in indices]
-        is_result = number == len(steps) - 1
+    steps = [("Transpose", {"perm": last}, None), *steps, ("Transpose", {"perm": first}, None)]
+    moved = emitter.quantized(value, result, node)
+    for number, (op_type, attributes, constant) in enumerate(steps, 1):
+        inputs = [moved]
+        if constant is not None:
+            inputs.append(emitter.constant(f"{emitter.name(output)}_indices", constant))
+        is_result = number == len(steps)
         name = f"{emitter.name(output)}_{'quantized' if is_result else 'channels_last'}"
         shape = output.shape.copy() if is_result and output.shape is not None else None
         step = ir.Value(name=name, type=ir.TensorType(integer_type(result)), shape=shape)
         domain = MICROSOFT if op_type == "NhwcMaxPool" else ""
-        made = emitter.add(op_type, [made, *others], step, node, attributes, domain=domain)
-    emitter.store(output, made, result)
+        moved = emitter.add(op_type, inputs, step, node, attributes, domain=domain)
+    emitter.store(output, moved, result)
     return True
 
 
-def _channels_last_resize(node: ir.Node) -> list[Step] | None:
-    """Return a Gather for each axis of a Resize by whole factors, None for another Resize.
+def _resize_indices(node: ir.Node) -> dict[int, npt.NDArray[np.int64]] | None:
+    """Return which elements a nearest Resize by whole factors takes along each axis, channels last.
 
     With a whole factor the coordinates of elements are either exact in float32 or far from where they are
     rounded, so that these are the indices of every implementation.
+
+    Returns:
+        Indices by axis, without the axes that keep their size. None for a Resize of unknown sizes, by other
+        factors, along batch or channels, or in another mode.
     """
+    value, output = node.inputs[0], node.outputs[0]
     place = _COORDINATES.get(node.attributes.get_string("coordinate_transformation_mode", "half_pixel"))
     rounded = _ROUNDED.get(node.attributes.get_string("nearest_mode", "round_prefer_floor"))
-    factors = _whole_factors(node)
-    if place is None or rounded is None or factors is None:
+    if place is None or rounded is None or {"axes", "keep_aspect_ratio_policy"} & set(node.attributes):
         return None
-    steps: list[Step] = []
-    for axis, (size, factor) in enumerate(factors, start=1):
-        if factor > 1:
-            index = (
-                rounded(place(np.arange(size * factor, dtype=np.float64), factor))
-                .clip(0, size - 1)
-                .astype(np.int64)
-            )
-            steps.append(("Gather", {"axis": axis}, (index,)))
-    return steps
-
-
-def _whole_factors(node: ir.Node) -> list[tuple[int, int]] | None:
-    """Return size and factor of each axis after batch and channels, None where one is not whole or known."""
-    value, output = node.inputs[0], node.outputs[0]
-    scales = node.inputs[2] if len(node.inputs) > 2 else None
-    given = constant_of(scales)
-    if value is None or value.shape is None or output.shape is None or (scales is not None and given is None):
+    if value is None or value.shape is None or output.shape is None or value.shape[:2] != output.shape[:2]:
         return None
-    if {"axes", "keep_aspect_ratio_policy"} & set(node.attributes) or value.shape[:2] != output.shape[:2]:
-        return None
-    factors: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    factors: list[int] = []
     for size, wanted in zip(value.shape[2:], output.shape[2:], strict=True):
         if not isinstance(size, int) or not isinstance(wanted, int) or size < 1 or wanted % size:
             return None
-        factors.append((size, wanted // size))
-    if given is not None and given.size and given.tolist()[2:] != [factor for _, factor in factors]:
-        return None
-    return factors
+        sizes.append(size)
+        factors.append(wanted // size)
+    scales = node.inputs[2] if len(node.inputs) > 2 else None
+    if scales is not None:
+        scale_factors = constant_of(scales)
+        if scale_factors is None or (scale_factors.size and scale_factors.tolist()[2:] != factors):
+            return None
+    return {
+        axis: rounded(place(np.arange(size * factor, dtype=np.float64), factor))
+        .clip(0, size - 1)
+        .astype(np.int64)
+        for axis, (size, factor) in enumerate(zip(sizes, factors, strict=True), start=1)
+        if factor > 1
+    }
 
 
 def leaky_relu(task: Task) -> bool:
     """Write a Relu as LeakyRelu with slope 0."""
-    result, span = task.result(), _clip_range(task)
+    result, bounds = task.result(), _clip_bounds(task)
     if result is None or _changes_nothing(task):
         return pass_through(task)
-    if span is None or span[0] != 0.0 or not saturates_within(result, -np.inf, span[1]):
+    if bounds is None or bounds[0] != 0.0 or not saturates_within(result, -np.inf, bounds[1]):
         raise task.error(
             "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another"
         )
@@ -208,56 +234,18 @@ def leaky_relu(task: Task) -> bool:
     return between_conversions(task)
 
 
-def _quantize_constants(task: Task, params: QuantParams) -> None:
-    """Quantize the bounds of Relu and Clip, and the value that an operator fills with."""
-    node = task.node
-    if node.op_type in ("Relu", "Clip"):
-        span = _clip_range(task)
-        assert span is not None
-        for index, bound in zip((1, 2), span, strict=True):
-            if np.isfinite(bound):
-                _set_scalar(task, index, bound, params)
-        node.op_type = "Clip"  # Relu of integers would clip at 0, not at the zero point
-    fill = _fill(task)
-    if fill is None:
-        return
-    view = node_view(node)
-    value = fill.value(view) if fill.applies(view) else None
-    if fill.source is FillSource.INPUT and value is None and len(node.inputs) > fill.index:
-        node.replace_input_with(fill.index, None)  # not read in this mode, and float
-    elif fill.source is FillSource.INPUT and value is not None:
-        _set_scalar(task, fill.index, value, params)
-    elif fill.source is FillSource.ATTRIBUTE and value is not None:
-        integer = float(quantize(np.float32(value), params))
-        node.attributes[fill.attribute] = ir.AttrFloat32(fill.attribute, integer)
-
-
-def _fill(task: Task) -> Fill | None:
-    """Return what an operator fills with, None for one that makes no value by itself."""
-    rule = rule_of(task.node)
-    return None if rule is None else rule.fill
-
-
-def _set_scalar(task: Task, index: int, value: float, params: QuantParams) -> None:
-    node = task.node
-    if len(node.inputs) <= index:
-        node.resize_inputs(index + 1)
-    name = f"{task.emitter.name(node.outputs[0])}_code"
-    node.replace_input_with(index, task.emitter.constant(name, quantize(np.float32(value), params)))
-
-
 def _changes_nothing(task: Task) -> bool:
     """Return whether the node is a Relu or Clip whose bounds saturation of its output implies anyway."""
-    result, span = task.result(), _clip_range(task)
+    result, bounds = task.result(), _clip_bounds(task)
     return (
-        span is not None
+        bounds is not None
         and result is not None
         and task.params(0) == result
-        and saturates_within(result, *span)
+        and saturates_within(result, *bounds)
     )
 
 
-def _clip_range(task: Task) -> tuple[float, float] | None:
+def _clip_bounds(task: Task) -> tuple[float, float] | None:
     """Return the smallest and largest output of a Relu or Clip, infinite without a bound.
 
     None for any other operator, and for bounds that are not constants.
@@ -303,10 +291,10 @@ def _works_on_integers(task: Task, result: QuantParams) -> bool:
 
 def _constants_are_known(task: Task) -> bool:
     """Return whether the bounds of a clip, and the value that an operator fills with, can be quantized."""
-    node, fill = task.node, _fill(task)
+    node, rule = task.node, rule_of(task.node)
     if node.op_type in ("Relu", "Clip"):
-        return _clip_range(task) is not None
+        return _clip_bounds(task) is not None
     view = node_view(node)
-    if fill is None or not fill.applies(view):
+    if rule is None or rule.fill is None or not rule.fill.applies(view):
         return True
-    return fill.source is not FillSource.ZERO and fill.value(view) is not None
+    return rule.fill.source is not FillSource.ZERO and rule.fill.value(view) is not None

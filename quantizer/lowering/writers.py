@@ -2,6 +2,11 @@
 
 Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
 node itself is no longer needed.
+
+Operators that read or give integers, beside the two conversions, are written with unsigned ones in form qdq
+(`unsigned_equivalent`; the conversions between the two types change no value): where one reads or gives int8,
+onnxruntime on x86-64 leaves the convolutions beside it in float, and OpenVINO has no convolution that reads
+it. Both handle uint8.
 """
 
 from __future__ import annotations
@@ -101,7 +106,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
     source, result = task.params(0), task.result()
     if source is None or result is None:
         raise task.error(NO_TABLE)
-    source, result = unsigned(source), unsigned(result)
+    source, result = unsigned_equivalent(source), unsigned_equivalent(result)
     if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
         raise task.error(
             "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
@@ -119,39 +124,35 @@ def tanh_through_sigmoid(task: Task) -> bool:
     return True
 
 
-def portable_table(task: Task) -> bool:
-    """Write a look-up table in standard ONNX, between unsigned values (see `unsigned`)."""
-    return _gather(task, unsigned)
+def lookup_table(task: Task, *, unsigned: bool = False) -> bool:
+    """Write a look-up table in standard ONNX; nothing for a node that is a part of a later node's table.
 
-
-def direct_table(task: Task) -> bool:
-    """Write a look-up table in standard ONNX, between quantized values of the planned types."""
-    return _gather(task, lambda params: params)
-
-
-def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
-    """Write a look-up table; nothing for a node that is a part of a later node's table."""
+    Args:
+        task: the node.
+        unsigned: whether index and entries are unsigned integers, where the plan has signed ones.
+    """
     result = task.result()
     if result is None and _is_part(task):
         return True
     if result is None:
         raise task.error(NO_TABLE)
     node, emitter = task.node, task.emitter
-    output, (chain, given) = node.outputs[0], table_of(task)
-    value, source, result = chain.source, stored(given), stored(result)
-    name = emitter.name(output)
-    table = emitter.constant(
-        f"{name}_table", build_table(function_of_chain(chain, task.opset), source, result)
-    )
+    chain, source = table_of(task)
+    if unsigned:
+        source, result = unsigned_equivalent(source), unsigned_equivalent(result)
+    output, name = node.outputs[0], emitter.name(node.outputs[0])
+    entries = build_table(function_of_chain(chain, task.opset), source, result)
+    entry_values = emitter.constant(f"{name}_table", entries)
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
-    quantized = emitter.quantized(value, source, node)
+    quantized = emitter.quantized(chain.source, source, node)
     emitter.add("Cast", [quantized], index, node, {"to": int(ir.DataType.INT32)})
     if source.qtype.low:
-        first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
+        lowest = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
         place = new_value(f"{name}_place", ir.DataType.INT32, output)
-        index = emitter.add("Sub", [index, first], place, node)
+        index = emitter.add("Sub", [index, lowest], place, node)
     looked_up = new_value(f"{name}_quantized", integer_type(result), output)
-    emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
+    emitter.add("Gather", [entry_values, index], looked_up, node, {"axis": 0})
+    emitter.store(output, looked_up, result)
     return True
 
 
@@ -179,26 +180,24 @@ def fused(task: Task) -> bool:
     return False
 
 
-def weight_only(task: Task) -> bool:
-    """Store constants with parameters quantized, and compute in float."""
-    for index, value in enumerate(task.node.inputs):
+def weight_only(task: Task, *, folded: bool = False) -> bool:
+    """Store constants with parameters quantized, and compute in float.
+
+    Args:
+        task: the node.
+        folded: whether they are written as arithmetic that is done when the model is loaded: then the
+            operator has the kernel that it has for constant weights.
+    """
+    node, emitter = task.node, task.emitter
+    for index, value in enumerate(node.inputs):
         params = task.params(index)
         if value is None or params is None:
             continue
-        if constant_of(value) is not None or task.emitter.stored(value) == params:
-            task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
-    return float_node(task)
-
-
-def folded_weight(task: Task) -> bool:
-    """Store constants with parameters quantized, written as arithmetic that is done when the model is loaded.
-
-    The operator computes in float, with the kernel that it has for constant weights.
-    """
-    for index, value in enumerate(task.node.inputs):
-        params = task.params(index)
-        if value is not None and params is not None and constant_of(value) is not None:
-            task.node.replace_input_with(index, task.emitter.folded(value, params, task.node))
+        is_constant = constant_of(value) is not None
+        if is_constant and folded:
+            node.replace_input_with(index, emitter.folded(value, params, node))
+        elif is_constant or (emitter.stored(value) == params and not folded):
+            node.replace_input_with(index, emitter.dequantized(value, params, node))
     return float_node(task)
 
 
@@ -244,25 +243,27 @@ def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
         emitter: of its graph.
     """
     value = node.inputs[0] if node.inputs else None
-    if node.op_type in FUSED and value is not None and _is_dequantized(value):
+    if node.op_type not in FUSED or value is None:
+        return
+    maker = value.producer()
+    while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    if maker is not None and maker.op_type == DEQUANTIZE:
         hidden = new_value(f"{name_of(value)}_float", ir.DataType.FLOAT, value)
         node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
 
 
-def _is_dequantized(value: ir.Value) -> bool:
-    maker = value.producer()
-    while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
-        maker = maker.inputs[0].producer()
-    return maker is not None and maker.op_type == DEQUANTIZE
-
-
 def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
-    readers = [use.node for use in value.uses()]
-    known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
-    moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
-    return any(entry.kind.reads_quantized for entry in known) or any(
-        _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
-    )
+    """Whether a node reads a float tensor quantized, directly or behind what conversions are moved past."""
+    for reader in {use.node for use in value.uses()}:
+        entry = entries.get(name_of(reader))
+        if entry is not None and entry.kind.reads_quantized:
+            return True
+        if reader.op_type in (*_MOVED, "Relu", "Clip") and any(
+            _leads_to_quantized(output, entries) for output in reader.outputs
+        ):
+            return True
+    return False
 
 
 def with_clip(task: Task) -> bool:
@@ -279,8 +280,8 @@ def in_plain_layout(task: Task) -> bool:
     value = emitter.floating(source, node)
     assert value.shape is not None
     same = emitter.constant(f"{emitter.name(result)}_shape", np.zeros(len(value.shape), np.int64))
-    made = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
-    node.replace_input_with(0, emitter.add("Reshape", [value, same], made, node))
+    plain = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
+    node.replace_input_with(0, emitter.add("Reshape", [value, same], plain, node))
     return float_node(task)
 
 
@@ -305,35 +306,26 @@ def softmax_written_out(task: Task, *, largest: bool) -> bool:
     axis = node.attributes.get_int("axis", -1)
 
     def step(op_type: str, word: str, *inputs: ir.Value, **attributes: int | ir.Attr) -> ir.Value:
-        made = new_value(f"{name}_{word}", ir.DataType.FLOAT, result)
-        if attributes and made.shape is not None:
-            made.shape[axis] = 1
-        return emitter.add(op_type, inputs, made, node, attributes)
+        output = new_value(f"{name}_{word}", ir.DataType.FLOAT, result)
+        if attributes and output.shape is not None:
+            output.shape[axis] = 1
+        return emitter.add(op_type, inputs, output, node, attributes)
 
     axes = emitter.constant(f"{name}_axes", np.array([axis], np.int64))
-    if largest and task.opset >= AXES_OF_MAXIMUM:
-        top = step("ReduceMax", "largest", value, axes, keepdims=1)
-        exponents = step("Sub", "exponents", value, top)
-    elif largest:
-        top = step("ReduceMax", "largest", value, axes=ir.AttrInt64s("axes", [axis]), keepdims=1)
+    if largest:
+        if task.opset >= AXES_OF_MAXIMUM:
+            top = step("ReduceMax", "largest", value, axes, keepdims=1)
+        else:
+            top = step("ReduceMax", "largest", value, axes=ir.AttrInt64s("axes", [axis]), keepdims=1)
         exponents = step("Sub", "exponents", value, top)
     else:
-        ends = {"low": np.array(-MAX_EXPONENT, np.float32), "high": np.array(MAX_EXPONENT, np.float32)}
-        exponents = step("Clip", "exponents", value, *(emitter.constant(*end) for end in ends.items()))
+        low = emitter.constant("low", np.array(-MAX_EXPONENT, np.float32))
+        high = emitter.constant("high", np.array(MAX_EXPONENT, np.float32))
+        exponents = step("Clip", "exponents", value, low, high)
     powers = step("Exp", "powers", exponents)
     total = step("ReduceSum", "total", powers, axes, keepdims=1)
     become(node, "Div", [powers, total])
     return False
-
-
-def unsigned(params: QuantParams) -> QuantParams:
-    """Return parameters of an unsigned type for the same float values.
-
-    Where an operator other than the two conversions reads or gives int8, onnxruntime on x86-64 leaves the
-    convolutions beside it in float, and OpenVINO has no convolution that reads it. Both handle uint8,
-    and the conversions between the two types change no value.
-    """
-    return unsigned_equivalent(params)
 
 
 def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:

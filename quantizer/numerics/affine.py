@@ -55,6 +55,11 @@ class QuantType:
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
+    def packed_bits(self) -> int:
+        """Bits of a value in packed weights: 4, of which two share a byte, or 8."""
+        return 4 if self.bits <= 4 else 8
+
+    @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """Element type of an array of quantized values; 4-bit types are those of ml_dtypes, as in onnx."""
         if self.bits > 4:

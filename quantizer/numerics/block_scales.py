@@ -216,7 +216,7 @@ def packed_blocks(
     if _is_turned(weight):
         return packed_blocks(weight.T, _of_turned(params, weight.shape), pitch, level)
     array, shape = _as_columns(weight, params.axis)
-    qtype, bits = params.qtype, 4 if params.qtype.bits <= 4 else 8
+    qtype, bits = params.qtype, params.qtype.packed_bits
     offset = 1 << (bits - 1) if qtype.signed else 0
     out = np.zeros((shape[0] * shape[2], pitch), np.uint8)
     if level < len(LEVELS):

@@ -32,11 +32,10 @@ from ..writers import (
     Writers,
     as_sum,
     between_conversions,
-    direct_table,
     float_node,
-    folded_weight,
     fused,
     in_plain_layout,
+    lookup_table,
     softmax_written_out,
     weight_only,
     with_clip,
@@ -195,7 +194,7 @@ def _sigmoid_of_tanh(task: Task) -> bool:
         return qlinear(task)
     low = result.qtype.low
     if source.qtype.bits != 8 or result != QuantParams((1.0 / 128.0,), (low + 128,), result.qtype):
-        return direct_table(task)
+        return lookup_table(task)
     value, name = node.inputs[0], emitter.name(node.outputs[0])
     assert value is not None
     doubled = replace(source, scale=2.0 * source.scale)
@@ -223,13 +222,13 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, ""): qlinear,
     (Kind.LOOKUP_TABLE, "runtime"): qlinear,
     (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
-    (Kind.LOOKUP_TABLE, "portable"): direct_table,
-    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, binary=qlinear_binary, otherwise=direct_table),
+    (Kind.LOOKUP_TABLE, "portable"): lookup_table,
+    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, binary=qlinear_binary, otherwise=lookup_table),
     (Kind.LOOKUP_TABLE, "fused"): fused,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "folded"): folded_weight,
+    (Kind.WEIGHT_ONLY, "folded"): partial(weight_only, folded=True),
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.WEIGHT_ONLY, "runtime"): packed_weight,
     (Kind.WEIGHT_ONLY, "runtime-float"): packed_weight,

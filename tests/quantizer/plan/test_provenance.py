@@ -246,12 +246,16 @@ def test_models_in_every_form_are_evaluated_and_not_taken_for_instrumented(
             run()
 
 
-def test_spoiled_entries_count_as_none(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "spoiled", ['{"y": "many"}', '{"y": 1e999}', '{"y": 1' + "0" * 400 + "}", "[1]", "{"]
+)
+def test_spoiled_entries_count_as_none(folder: Path, tmp_path: Path, spoiled: str) -> None:
     shutil.copy(folder / "model.int8.onnx", tmp_path / "m.onnx")
     model = load_model(tmp_path / "m.onnx")
-    model.metadata_props["qprof.estimated_sqnr"] = '{"y": "many"}'
+    for key in ("qprof.estimated_sqnr", "qprof.sqnr_bands", "qprof.borders"):
+        model.metadata_props[key] = spoiled
     found = read_provenance(model)
     assert found is not None
-    assert found.estimated_sqnr == {}
+    assert found.estimated_sqnr == found.sqnr_bands == found.borders == {}
     del model.metadata_props["qprof.tool"]
     assert read_provenance(model) is None
