@@ -30,8 +30,11 @@ ROWS = (1, 4, 16, 64, 256, 1024)
 """Rows of their activations."""
 
 SIDES = (1, 3, 7, 14, 28, 56, 112)
+"""Height and width of pictures."""
 
 ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
+"""Elements of the activations of operators that take each element by itself, or move it."""
+
 UNARY = (
     *("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "Gelu", "Erf"),
     *("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Sin", "Cos", "Floor"),
@@ -39,15 +42,25 @@ UNARY = (
 
 
 def all_nets() -> tuple[Net, ...]:
-    """Return every network, in the order in which they are measured."""
-    parts = (convolutions, depthwise, other_convolutions, products, recurrent, elementwise, layouts)
-    return tuple(net for part in parts for net in part())
+    """Return every network but those of `memory_nets`, in the order in which they are measured."""
+    return (
+        *convolutions(),
+        *depthwise_convolutions(),
+        *other_convolutions(),
+        *products(),
+        *recurrent(),
+        *elementwise(),
+        *moves_and_reductions(),
+        *softmax_and_normalization(),
+        *copies(),
+        *layouts(),
+    )
 
 
 def memory_nets() -> Iterator[Net]:
-    """Products with few and many weights that no cache holds; networks of one number of rows together."""
+    """Yield products with few and many weights that no cache holds, those of a number of rows together."""
     for rows, pairs in itertools.product((1, 2, 4, 16, 64), (1, 2, 4, 8, 16)):
-        net = Net(f"weights {rows}", (rows, 384))
+        net = Net((rows, 384))
         for _ in range(pairs):
             net.add("MatMul", net.weight(384, 1536)).add("MatMul", net.weight(1536, 384))
         yield net
@@ -58,33 +71,39 @@ class Net:
     """A network that is being built, whose nodes follow each other.
 
     Attributes:
-        kernel: what is measured, for messages.
         shape: of the graph input x.
-        context: ":blocked" or "" : what layout the measured nodes find.
-        floats: operators that stay float in the quantized form though they need not.
+        context: ":blocked" where the measured nodes find blocks of channels, as convolutions make them, and
+            "" for the usual layout; a part of the names of their kernels.
+        float_operators: operators that stay float in the quantized form though they need not.
         dynamic: whether products are quantized dynamically.
+        measures_conversions: whether the conversions between its nodes are measured, and no node.
+        output: name of the tensor that the last node computes.
+        nodes: in order.
+        constants: arrays by name.
+        weights: shapes of constants with random values, by name; these are made when they are needed.
+        inputs: shapes of the graph inputs besides x, by name.
+        measured_nodes: names of the nodes whose times are used.
     """
 
-    kernel: str
     shape: tuple[int, ...]
     context: str = ""
-    floats: tuple[str, ...] = ()
+    float_operators: tuple[str, ...] = ()
     dynamic: bool = False
-    here: str = "x"
-    nodes: list[Any] = field(default_factory=list)
+    measures_conversions: bool = False
+    output: str = "x"
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    measured: set[str] = field(default_factory=set)
+    measured_nodes: set[str] = field(default_factory=set)
 
     def add(self, op: str, *more: str, measure: bool = True, **attributes: Any) -> Net:
         """Append a node that reads the output of the one before it, and the names in `more`."""
-        name = f"n{len(self.nodes)}"
-        outputs = [f"t{len(self.nodes)}"]
-        self.nodes.append(helper.make_node(op, [self.here, *more], outputs, name, **attributes))
-        self.here = outputs[0]
+        name, output = f"n{len(self.nodes)}", f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, [self.output, *more], [output], name, **attributes))
+        self.output = output
         if measure:
-            self.measured.add(name)
+            self.measured_nodes.add(name)
         return self
 
     def weight(self, *shape: int) -> str:
@@ -123,18 +142,16 @@ class Net:
         stride: int = 1,
         measure: bool = True,
     ) -> Net:
-        """Append a convolution that keeps the size of the picture, with a bias."""
+        """Append a convolution with a bias; with stride 1 it keeps the size of the picture."""
         pads = [k // 2 for k in kernel]
-        weight, bias = self.weight(outputs, inputs // group, *kernel), self.weight(outputs)
-        strides = [stride] * len(kernel)
         return self.add(
             "Conv",
-            weight,
-            bias,
+            self.weight(outputs, inputs // group, *kernel),
+            self.weight(outputs),
             measure=measure,
             group=group,
             pads=[*pads, *pads],
-            strides=strides,
+            strides=[stride] * len(kernel),
             kernel_shape=kernel,
         )
 
@@ -150,7 +167,7 @@ class Net:
             self.nodes,
             "chain",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in graph_inputs.items()],
-            [helper.make_tensor_value_info(self.here, TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info(self.output, TensorProto.FLOAT, None)],
             [numpy_helper.from_array(array, name) for name, array in constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
@@ -164,7 +181,7 @@ class Net:
 def convolutions() -> Iterator[Net]:
     """Dense convolutions in chains that go to and fro between two numbers of channels."""
     aligned, unaligned = (16, 32, 64, 128, 256, 512), (8, 24, 40, 72, 120, 200)
-    for channels, sides in ((aligned, SIDES), (unaligned, (1, 3, 7, 14, 28, 56))):
+    for channels, sides in ((aligned, SIDES), (unaligned, SIDES[:-1])):
         for (a, b), side, kernel in itertools.product(
             itertools.combinations_with_replacement(channels, 2), sides, ((1, 1), (3, 3))
         ):
@@ -182,45 +199,42 @@ def convolutions() -> Iterator[Net]:
 def _to_and_fro(
     a: int, b: int, sides: tuple[int, ...], kernel: tuple[int, ...], batch: int = 1
 ) -> Iterator[Net]:
+    """Yield convolutions from `a` to `b` channels and back.
+
+    None that would take too long, or whose kernel is twice as long as the picture.
+    """
     if batch * a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS or max(kernel) > 2 * max(sides) + 1:
         return
-    net = Net(f"Conv {a}-{b} {kernel} {sides}", (batch, a, *sides)).conv(a, b, kernel, measure=False)
+    net = Net((batch, a, *sides)).conv(a, b, kernel, measure=False)
     for inputs, outputs in ((b, a), (a, b), (b, a), (a, b)):
         net.conv(inputs, outputs, kernel)
     yield net.conv(b, a, kernel, measure=False)
 
 
-def depthwise() -> Iterator[Net]:
+def depthwise_convolutions() -> Iterator[Net]:
     """Depthwise convolutions, and grouped ones."""
     for channels, side, kernel in itertools.product((16, 64, 256, 960, 24, 72, 200), SIDES, ((3, 3), (5, 5))):
         if channels * side * side <= 2_000_000:
-            net = Net(f"depthwise {channels} {side} {kernel}", (1, channels, side, side))
-            first = ((1, 1), 1) if channels < 100 else ((3, 3), channels)
-            net.conv(channels, channels, first[0], group=first[1], measure=False)
+            net = Net((1, channels, side, side))
+            if channels < 100:
+                net.conv(channels, channels, (1, 1), measure=False)
+            else:
+                net.conv(channels, channels, (3, 3), group=channels, measure=False)
             for _ in range(3):
                 net.conv(channels, channels, kernel, group=channels)
             yield net.conv(channels, channels, kernel, group=channels, measure=False)
-    for channels, groups, side in (
-        (32, 4, 28),
-        (64, 8, 14),
-        (128, 2, 14),
-        (64, 2, 28),
-        (40, 4, 14),
-        (80, 4, 28),
-    ):
-        net = Net(f"grouped {channels}/{groups}", (1, channels, side, side)).conv(
-            channels, channels, (1, 1), measure=False
-        )
+    grouped = ((32, 4, 28), (64, 8, 14), (128, 2, 14), (64, 2, 28), (40, 4, 14), (80, 4, 28))
+    for channels, groups, side in grouped:
+        net = Net((1, channels, side, side)).conv(channels, channels, (1, 1), measure=False)
         for _ in range(3):
             net.conv(channels, channels, (3, 3), group=groups)
         yield net.conv(channels, channels, (1, 1), measure=False)
 
 
 def other_convolutions() -> Iterator[Net]:
-    """First layers, sequences, transposed convolutions."""
+    """First layers, convolutions of sequences, transposed convolutions."""
     for inputs, outputs, side, kernel in itertools.product((1, 3), (8, 16, 32, 64), (28, 56, 112), (3, 7)):
-        net = Net(f"first {inputs}-{outputs} {kernel} {side}", (1, inputs, 2 * side, 2 * side))
-        net.conv(inputs, outputs, (kernel, kernel), stride=2)
+        net = Net((1, inputs, 2 * side, 2 * side)).conv(inputs, outputs, (kernel, kernel), stride=2)
         yield net.conv(outputs, 16, (1, 1), measure=False)
     for (a, b), length, kernel in itertools.product(
         itertools.combinations_with_replacement((16, 62, 128, 258), 2),
@@ -229,13 +243,12 @@ def other_convolutions() -> Iterator[Net]:
     ):
         yield from _to_and_fro(a, b, (length,), (kernel,), batch=16 if length < 50 else 1)
     for a, side, kernel in itertools.product((16, 64, 128), (14, 28, 56), (2, 4)):
-        net = Net(f"ConvTranspose {a} {side} {kernel}", (1, a, side, side)).conv(a, a, (1, 1), measure=False)
-        pads = [(kernel - 2) // 2] * 4
+        net = Net((1, a, side, side)).conv(a, a, (1, 1), measure=False)
         net.add(
             "ConvTranspose",
             net.weight(a, a, kernel, kernel),
             strides=[2, 2],
-            pads=pads,
+            pads=[(kernel - 2) // 2] * 4,
             kernel_shape=[kernel] * 2,
         )
         yield net.conv(a, a, (1, 1), measure=False)
@@ -244,232 +257,207 @@ def other_convolutions() -> Iterator[Net]:
 def products() -> Iterator[Net]:
     """Matrix products with a constant and with two activations."""
     for (a, b), rows in itertools.product(itertools.combinations_with_replacement(WIDTHS, 2), ROWS):
-        if a * b * rows <= MOST_PRODUCTS:
-            for op in ("MatMul", "Gemm"):
-                net = Net(f"{op} {a}-{b} {rows}", (rows, a))
-                for inputs, outputs in ((a, b), (b, a), (a, b), (b, a), (a, b), (b, a)):
-                    more = [net.weight(inputs, outputs)] + ([net.weight(outputs)] if op == "Gemm" else [])
-                    net.add(op, *more, measure=0 < len(net.nodes) < 5)
-                yield net
-            for dynamic in (False, True):
-                net = Net(f"MatMul to float {a}-{b} {rows}", (rows, a), floats=("Neg",), dynamic=dynamic)
-                for inputs, outputs in ((a, b), (b, a), (a, b), (b, a)):
-                    net.add("MatMul", net.weight(inputs, outputs)).add("Neg", measure=False)
-                yield net
+        if a * b * rows > MOST_PRODUCTS:
+            continue
+        for op in ("MatMul", "Gemm"):
+            net = Net((rows, a))
+            for inputs, outputs in ((a, b), (b, a)) * 3:
+                constants = [net.weight(inputs, outputs)]
+                constants += [net.weight(outputs)] if op == "Gemm" else []
+                net.add(op, *constants, measure=0 < len(net.nodes) < 5)
+            yield net
+        for dynamic in (False, True):  # products whose results are float
+            net = Net((rows, a), float_operators=("Neg",), dynamic=dynamic)
+            for inputs, outputs in ((a, b), (b, a)) * 2:
+                net.add("MatMul", net.weight(inputs, outputs)).add("Neg", measure=False)
+            yield net
     for (a, b), rows in itertools.product(
         itertools.combinations_with_replacement((32, 64, 256), 2), (16, 64, 256)
     ):
-        net = Net(f"MatMul of activations {a}-{b} {rows}", (8, rows, a))
-        there, back = net.input(8, a, b), net.input(8, b, a)
-        for other in (there, back) * 3:
+        net = Net((8, rows, a))
+        for other in (net.input(8, a, b), net.input(8, b, a)) * 3:
             net.add("MatMul", other, measure=0 < len(net.nodes) < 5)
         yield net
 
 
 def recurrent() -> Iterator[Net]:
     """Recurrent operators, and LSTM with dynamic quantization."""
-    gates = {"LSTM": 4, "GRU": 3}
-    for op, hidden, features, steps in itertools.product(gates, (32, 128, 256), (32, 256), (1, 16, 64)):
-        net = Net(f"{op} {hidden} {features} {steps}", (steps, 1, features), dynamic=True)
-        count = gates[op] * hidden
-        weights = net.weight(1, count, features), net.weight(1, count, hidden), net.weight(1, 2 * count)
+    for (op, gates), hidden, features, steps in itertools.product(
+        (("LSTM", 4), ("GRU", 3)), (32, 128, 256), (32, 256), (1, 16, 64)
+    ):
+        net, rows = Net((steps, 1, features), dynamic=True), gates * hidden
+        weights = net.weight(1, rows, features), net.weight(1, rows, hidden), net.weight(1, 2 * rows)
         yield net.add(op, *weights, hidden_size=hidden)
 
 
 def elementwise() -> Iterator[Net]:
-    """Operators that take each element by itself, and those that move elements, in the usual layout."""
-    for elements in ELEMENTS:
-        shape = _shape(elements)
+    """Operators that take each element by itself, in the usual layout."""
+    for shape in map(_picture, ELEMENTS):
         for op in UNARY:
             yield _repeated(op, shape)
-        yield from _binaries(shape)
-        yield from _movers(shape)
-    for length, elements in itertools.product((16, 128, 1024), (4096, 65536, 524288)):
-        yield _repeated("Softmax", (elements // length, length), axis=-1)
-        if length < 1024:
-            yield _repeated("Softmax", (1, length, elements // length), axis=1)
-            yield _repeated("Softmax", (1, length, 4, elements // length // 4), axis=1)
-        net = Net(f"LayerNormalization {length} {elements}", (elements // length, length))
-        for _ in range(4):
-            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
-        yield net
-        net = Net(f"SkipLayerNormalization {length} {elements}", (1, elements // length, length))
-        for _ in range(3):
-            net.add("Add", net.input(*net.shape), measure=False)
-            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
-        yield net
-    for timed, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576)):
-        yield from _copies(timed, elements)
-
-
-def _shape(elements: int) -> tuple[int, ...]:
-    """Return a picture of a number of elements: 16 channels, or 64 of a large one, twice as wide as high."""
-    channels = 16 if elements < 32768 else 64
-    side = max(1, round((elements / channels / 2) ** 0.5))
-    return (1, channels, side, elements // channels // side)
-
-
-def _repeated(op: str, shape: tuple[int, ...], *more: str, **attributes: Any) -> Net:
-    net = Net(f"{op} {shape}", shape)
-    for _ in range(4):
-        net.add(op, *more, **attributes)
-    return net
-
-
-def _binaries(shape: tuple[int, ...]) -> Iterator[Net]:
-    for op in ("Add", "Mul", "Sub", "Div", "Max", "Pow"):
-        for other in (shape, (), shape[-1:], (1, shape[1], 1, 1)):
-            net = Net(f"{op} {shape} {other}", shape)
-            fixed = other in ((), shape[-1:]) and other != shape
+        of_channels = (1, shape[1], 1, 1)
+        for op, other in itertools.product(
+            ("Add", "Mul", "Sub", "Div", "Max"), (shape, (), shape[-1:], of_channels)
+        ):
+            net = Net(shape)
             for _ in range(4):
-                if op == "Pow":
-                    net.add(op, net.number(2.0))
+                if other in (shape, of_channels):
+                    net.add(op, net.input(*other))
                 else:
-                    net.add(op, net.constant(np.full(other, 0.7, np.float32)) if fixed else net.input(*other))
+                    net.add(op, net.constant(np.full(other, 0.7, np.float32)))
             yield net
-            if op == "Pow":
-                break
-    net = Net(f"Clip {shape}", shape)
-    for _ in range(4):
-        net.add("Clip", net.number(0.1), net.number(0.9))
-    yield net
-    net = Net(f"PRelu {shape}", shape)
-    for _ in range(4):
-        net.add("PRelu", net.constant(np.full((shape[1], 1, 1), 0.2, np.float32)))
-    yield net
+        power, clip, prelu = Net(shape), Net(shape), Net(shape)
+        for _ in range(4):
+            power.add("Pow", power.number(2.0))
+            clip.add("Clip", clip.number(0.1), clip.number(0.9))
+            prelu.add("PRelu", prelu.constant(np.full((shape[1], 1, 1), 0.2, np.float32)))
+        yield from (power, clip, prelu)
 
 
-def _movers(shape: tuple[int, ...]) -> Iterator[Net]:
-    for order in ([0, 1, 3, 2], [0, 2, 1, 3]):
-        net = Net(f"Transpose {order} {shape}", shape)
-        for _ in range(3):  # another shape between them, or two of them would be none
-            net.add("Transpose", perm=order)
-            net.add("Reshape", net.integers(*shape), measure=False)
+def moves_and_reductions() -> Iterator[Net]:
+    """Operators that move elements or reduce an axis, in the usual layout."""
+    for shape in map(_picture, ELEMENTS):
+        for order in ([0, 1, 3, 2], [0, 2, 1, 3]):
+            net = Net(shape)
+            for _ in range(3):  # another shape between them, or two of them would be none
+                net.add("Transpose", perm=order)
+                net.add("Reshape", net.integers(*shape), measure=False)
+            yield net
+        net = Net(shape)
+        for _ in range(2):
+            net.add("Reshape", net.integers(*shape)).add("Neg", measure=False)
+            net.add("Reshape", net.integers(shape[1], -1)).add("Neg", measure=False)
         yield net
-    net = Net(f"Reshape {shape}", shape)
-    for number in range(4):
-        sizes = [shape[1], -1] if number % 2 else list(shape)
-        net.add("Reshape", net.integers(*sizes)).add("Neg", measure=False)
-    yield net
-    for op in ("ReduceMean", "ReduceSum", "ReduceMax"):
-        for axis in (3, 1):
-            net = Net(f"{op} {axis} {shape}", shape)
+        for op, axis in itertools.product(("ReduceMean", "ReduceSum", "ReduceMax"), (3, 1)):
+            net = Net(shape)
             for _ in range(3):
                 net.add(op, net.integers(axis), keepdims=1)
                 net.add("Add", net.input(*shape), measure=False)
             yield net
 
 
-def _copies(run: int, elements: int) -> Iterator[Net]:
-    """Operators that copy runs of elements."""
+def _picture(elements: int) -> tuple[int, ...]:
+    """Return the shape of a picture of a number of elements: 16 channels, or 64 of a large one, twice as wide
+    as high."""
+    channels = 16 if elements < 32768 else 64
+    side = max(1, round((elements / channels / 2) ** 0.5))
+    return (1, channels, side, elements // channels // side)
 
-    rows = elements // run
-    net = Net(f"Concat {run} {elements}", (rows, run // 2))
-    for _ in range(3):
-        net.add("Concat", net.input(rows, run // 2), axis=1)
-        net.add("Slice", *(net.integers(n) for n in (0, run // 2, 1)), measure=False)
-    yield net
-    net = Net(f"Slice {run} {elements}", (rows, run + 3))
-    for number in range(3):
-        net.add("Slice", *(net.integers(n) for n in (1, run + 3 - number, 1)))
-    yield net
-    net = Net(f"Pad {run} {elements}", (rows, run))
-    for _ in range(3):
-        net.add("Pad", net.integers(0, 1, 0, 0))
-    yield net
-    net = Net(f"Gather {run} {elements}", (rows, run))
-    for _ in range(3):
-        net.add("Gather", net.constant(np.arange(rows)[::-1].copy()), axis=0)
-    yield net
+
+def _repeated(op: str, shape: tuple[int, ...], **attributes: Any) -> Net:
+    """Return four nodes of an operator that has no other inputs."""
+    net = Net(shape)
+    for _ in range(4):
+        net.add(op, **attributes)
+    return net
+
+
+def softmax_and_normalization() -> Iterator[Net]:
+    """Operators over rows of activations, along the last axis or another one."""
+    for length, elements in itertools.product((16, 128, 1024), (4096, 65536, 524288)):
+        rows = elements // length
+        yield _repeated("Softmax", (rows, length), axis=-1)
+        if length < 1024:
+            yield _repeated("Softmax", (1, length, rows), axis=1)
+            yield _repeated("Softmax", (1, length, 4, rows // 4), axis=1)
+        net = Net((rows, length))
+        for _ in range(4):
+            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
+        yield net
+        net = Net((1, rows, length))  # onnxruntime makes SkipLayerNormalization of it
+        for _ in range(3):
+            net.add("Add", net.input(*net.shape), measure=False)
+            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
+        yield net
+
+
+def copies() -> Iterator[Net]:
+    """Operators that copy runs of elements, of some lengths."""
+    for length, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576)):
+        rows, half = elements // length, length // 2
+        net = Net((rows, half))
+        for _ in range(3):
+            net.add("Concat", net.input(rows, half), axis=1)
+            net.add("Slice", net.integers(0), net.integers(half), net.integers(1), measure=False)
+        yield net
+        net = Net((rows, length + 3))
+        for number in range(3):
+            net.add("Slice", net.integers(1), net.integers(length + 3 - number), net.integers(1))
+        yield net
+        net = Net((rows, length))
+        for _ in range(3):
+            net.add("Pad", net.integers(0, 1, 0, 0))
+        yield net
+        net = Net((rows, length))
+        for _ in range(3):
+            net.add("Gather", net.constant(np.arange(rows)[::-1].copy()), axis=0)
+        yield net
 
 
 def layouts() -> Iterator[Net]:
     """Operators between convolutions, in the layout that these have, and conversions of it."""
     # No powers of 2: channels a multiple of a page apart would fall into the same sets of a cache.
     for channels, side in ((16, 9), (32, 17), (64, 31), (64, 62), (96, 103)):
-        for context in (":blocked", ""):
-            yield from _in_layout(channels, side, context)
-        net = Net(
-            f"conversions {channels} {side}", (1, channels, side, side), "conversions", floats=("Floor",)
-        )
+        shape = (1, channels, side, side)
+
+        def pointwise(net: Net, channels: int = channels) -> Net:
+            return net.conv(channels, channels, (1, 1), measure=False)
+
+        # Pools and resizing, between convolutions and without them.
+        for op, kernel in itertools.product(("MaxPool", "AveragePool"), (3, 5)):
+            for net in (pointwise(Net(shape, ":blocked")), Net(shape)):
+                for _ in range(3):
+                    net.add(op, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4, strides=[1, 1])
+                yield pointwise(net) if net.context else net
+        nearest: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
+        linear: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+        for attributes in (nearest, linear):
+            for net in (pointwise(Net(shape, ":blocked")), Net(shape)):
+                net.add("Resize", "", net.constant(np.array([1, 1, 2, 2], np.float32)), **attributes)
+                yield pointwise(net) if net.context else net
+        for net in (pointwise(Net(shape, ":blocked")), Net(shape)):
+            net.add("GlobalAveragePool")
+            yield pointwise(net) if net.context else net
+
+        # Convolutions, each with an operator after it that may be made a part of it.
+        for op in (
+            *("Relu", "Add", "Mul", "Sigmoid", "HardSwish", "Gelu", "LeakyRelu", "Concat", "HardSigmoid"),
+            *("Tanh", "Silu"),
+        ):
+            net = pointwise(Net(shape, ":blocked"))
+            for _ in range(3):
+                before = net.output
+                pointwise(net)
+                if op in ("Add", "Mul"):
+                    net.add(op, before)
+                elif op == "Concat":
+                    net.add(op, before, axis=1).conv(2 * channels, channels, (1, 1), measure=False)
+                elif op == "Silu":
+                    convolved = net.output
+                    net.add("Sigmoid").add("Mul", convolved)
+                else:
+                    net.add(op)
+            yield pointwise(pointwise(net))  # the first of these is what the others are compared with
+
+        # Pools, each with an operator after it that is a part of no other.
+        for op in ("Relu", "Sigmoid", "HardSwish", "Gelu", "Mul", "LeakyRelu", "Clip"):
+            net = pointwise(Net(shape, ":blocked"))
+            for _ in range(3):
+                net.add("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1], strides=[1, 1], measure=False)
+                if op == "Mul":
+                    net.add(op, net.input(1, channels, 1, 1))
+                elif op == "Clip":
+                    net.add(op, net.number(0.1), net.number(0.9))
+                else:
+                    net.add(op)
+            yield pointwise(net)
+
+        # Conversions between convolutions and an operator that stays float.
+        net = Net(shape, float_operators=("Floor",), measures_conversions=True)
         for _ in range(4):
-            net.conv(channels, channels, (1, 1), measure=False).add("Floor", measure=False)
-        yield net.conv(channels, channels, (1, 1), measure=False)
-
-
-def _in_layout(channels: int, side: int, context: str) -> Iterator[Net]:
-    def begun(op: str) -> Net:
-        net = Net(f"{op} {channels} {side}{context}", (1, channels, side, side), context)
-        return net.conv(channels, channels, (1, 1), measure=False) if context else net
-
-    def ended(net: Net) -> Net:
-        return net.conv(channels, channels, (1, 1), measure=False) if context else net
-
-    for op, kernel in itertools.product(("MaxPool", "AveragePool"), (3, 5)):
-        net = begun(op)
-        for _ in range(3):
-            net.add(op, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4, strides=[1, 1])
-        yield ended(net)
-    for mode in ("nearest", "linear"):
-        net = begun(f"Resize {mode}")
-        scales = net.constant(np.array([1, 1, 2, 2], np.float32))
-        transform = "asymmetric" if mode == "nearest" else "half_pixel"
-        rounding: dict[str, Any] = {"nearest_mode": "floor"} if mode == "nearest" else {}
-        net.add("Resize", "", scales, mode=mode, coordinate_transformation_mode=transform, **rounding)
-        yield ended(net)
-    net = begun("GlobalAveragePool")
-    yield (
-        net.add("GlobalAveragePool")
-        if not context
-        else net.add("GlobalAveragePool").conv(channels, channels, (1, 1), measure=False)
-    )
-    for op in (
-        "Relu",
-        "Add",
-        "Mul",
-        "Sigmoid",
-        "HardSwish",
-        "Gelu",
-        "LeakyRelu",
-        "Concat",
-        "HardSigmoid",
-        "Tanh",
-        "Silu",
-    ):
-        if context:
-            yield _after_convolution(begun(op), op, channels)
-    for op in ("Relu", "Sigmoid", "HardSwish", "Gelu", "Mul", "LeakyRelu", "Clip"):
-        if context:
-            yield ended(_between(begun(op), op))
-
-
-def _after_convolution(net: Net, op: str, channels: int) -> Net:
-    """Append three convolutions, each with an operator after it that may be made a part of it."""
-    for _ in range(3):
-        before = net.here
-        net.conv(channels, channels, (1, 1), measure=False)
-        if op in ("Add", "Mul"):
-            net.add(op, before)
-        elif op == "Concat":
-            net.add(op, before, axis=1).conv(2 * channels, channels, (1, 1), measure=False)
-        elif op == "Silu":
-            inner = net.here
-            net.add("Sigmoid").add("Mul", inner)
-        else:
-            net.add(op)
-    for _ in range(2):  # the first of these is what the others are compared with
-        net.conv(channels, channels, (1, 1), measure=False)
-    return net
-
-
-def _between(net: Net, op: str) -> Net:
-    """Append pools, each with an operator after it, which is a part of no other."""
-    for _ in range(3):
-        net.add("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1], strides=[1, 1], measure=False)
-        if op == "Mul":
-            net.add(op, net.input(1, net.shape[1], 1, 1))
-        elif op == "Clip":
-            net.add(op, net.number(0.1), net.number(0.9))
-        else:
-            net.add(op)
-    return net
+            pointwise(net).add("Floor", measure=False)
+        yield pointwise(net)

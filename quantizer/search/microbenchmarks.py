@@ -3,6 +3,9 @@
 What is written for the quantized form is the target's own: the lowering writes a plan in which everything is
 quantized that the target has a kernel for, all activations with the same parameters. So a kernel's time is
 that of the implementation which a model will have, with all that onnxruntime makes of it.
+
+Chains of nodes give the times of most kernels (`kernel_times`). Products with packed weights, weights that no
+cache holds, and the call of a node have networks and clocks of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +32,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..costs.kernels import Sizes, fused_nodes, fused_work, work_of
-from ..costs.predicted import Costs
-from ..evaluation.node_times import ExecutedNode, node_times
+from ..evaluation.node_times import node_times
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
 from ..model.saving import save_model
@@ -54,8 +56,16 @@ SECONDS = 0.15
 ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
 """Of all activations: no kernel's time depends on the values."""
 
+COPIES = 9
+"""Products of a network of small ones; what all but one take is free of what a run costs besides."""
 
-Timing = tuple[str, tuple[float, ...], float]
+LARGE_PRODUCT = 4e6
+"""Multiply-adds from which on a product takes far longer than calling it."""
+
+ROUNDS_IN_TURNS = 30
+"""Runs of each network of products, in turns."""
+
+KernelTime = tuple[str, tuple[float, ...], float]
 """Name of a kernel, its sizes, microseconds."""
 
 
@@ -71,19 +81,19 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
         ConfigError: this machine is not what the target is for.
     """
     check_machine(target)
-    points: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    times: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     nets = all_nets()
     for number, net in enumerate(nets, 1):
-        for kernel, sizes, time_ in measured(net, target, threads):
-            points[kernel][sizes].append(time_)
+        for kernel, sizes, microseconds in kernel_times(net, target, threads):
+            times[kernel][sizes].append(microseconds)
         if progress is not None:
             progress(number, len(nets))
-    for kernel, sizes, time_ in (*weight_times(target, threads), *packed_times(target, threads)):
-        points[kernel][sizes].append(time_)
-    points["Call"][(1.0,)] = [call_time(threads)]
+    for kernel, sizes, microseconds in (*weight_times(target, threads), *packed_times(target, threads)):
+        times[kernel][sizes].append(microseconds)
+    times["Call"][(1.0,)] = [call_time(threads)]
     kernels = {
-        kernel: tuple(sorted((*sizes, statistics.median(times)) for sizes, times in found.items()))
-        for kernel, found in points.items()
+        kernel: tuple(sorted((*sizes, statistics.median(repeated)) for sizes, repeated in by_sizes.items()))
+        for kernel, by_sizes in times.items()
     }
     here = processor()
     described = " ".join([here.model, *here.features])
@@ -100,8 +110,8 @@ def check_machine(target: Target) -> None:
         )
 
 
-def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:
-    """Run one network in both forms and yield kernel, sizes and microseconds of what is measured in it."""
+def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]:
+    """Run a network in float and quantized, and yield the times of the kernels that are measured in it."""
     model = ir.from_proto(net.model())
     infer_shapes(model)
     graph = index(model)
@@ -110,42 +120,43 @@ def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:
         try:
             lowered = lower(model, plan)
         except UnfitNodesError as error:  # it wants other parameters than those of all the others
-            floats_too = dict.fromkeys(error.reasons, NodePlan(Kind.FLOAT, "not written"))
-            plan = replace(plan, nodes={**plan.nodes, **floats_too})
+            unfit = dict.fromkeys(error.reasons, NodePlan(Kind.FLOAT, "not written"))
+            plan = replace(plan, nodes={**plan.nodes, **unfit})
             lowered = lower(model, plan)
         paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
         save_model(model, paths["float"])
         save_model(lowered.model, paths["int8"])
-        floats, codes = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
-    costs = find_costs(graph, plan, floats, codes, names=lowered.names)
+        in_float, in_integers = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
     sizes = Sizes(graph, {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values})
-    if net.context == "conversions":
-        yield from conversions(sizes.elements("x"), floats, codes)
-    else:
-        yield from _points(net, plan, sizes, costs)
 
+    # What stands between a convolution and an operator in another type or layout.
+    if net.measures_conversions:
+        for executed, form in ((in_float, "float"), (in_integers, "integer")):
+            for conversion in executed[1:-1]:
+                if conversion.op_type in (*CONVERSIONS, "ReorderInput", "ReorderOutput", "Transpose"):
+                    kernel = "Layout" if conversion.op_type == "Transpose" else conversion.op_type
+                    yield f"{kernel}:{form}", (float(sizes.elements("x")),), conversion.microseconds
+        return
 
-def _points(net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs) -> Iterable[Timing]:
-    fused = fused_nodes(sizes.graph, sizes)
-    for node in sizes.graph.nodes:
-        name = node.name
-        if name not in net.measured:
+    # The nodes themselves.
+    costs = find_costs(graph, plan, in_float, in_integers, names=lowered.names)
+    fused = fused_nodes(graph, sizes)
+    for node in graph.nodes:
+        name, entry = node.name, plan.nodes[node.name]
+        if name not in net.measured_nodes:
             continue
-        if name not in fused and name in costs.floating:
-            work = work_of(node, sizes, integer=False)
-            yield (
-                f"{work.kernel}{net.context}:float",
-                work.sizes,
-                costs.floating.get(name, 0.0) / work.repeats,
-            )
-        elif name in fused and fused[name].kernel:
+        if name in fused and fused[name].kernel:
             work = fused_work(node, fused[name].kernel, sizes)
-            yield f"{work.kernel}:float", work.sizes, _fused_time(node, sizes.graph, costs.floating)
-        executed = name in costs.integer and name not in costs.unfused
-        if plan.nodes[name].kind.counts_as_quantized and executed:
+            yield f"{work.kernel}:float", work.sizes, _fused_time(node, graph, costs.floating)
+        elif name not in fused and name in costs.floating:
+            work = work_of(node, sizes, integer=False)
+            yield f"{work.kernel}{net.context}:float", work.sizes, costs.floating[name] / work.repeats
+        is_executed = name in costs.integer and name not in costs.unfused
+        if entry.kind.counts_as_quantized and is_executed:
+            form = "integer" if node.output in plan.tensors else "to-float"
+            form = "dynamic" if entry.kind is Kind.DYNAMIC else form
             work = work_of(node, sizes, integer=True)
-            kernel = f"{work.kernel}{net.context}:{form_of(node, plan)}"
-            yield kernel, work.sizes, costs.integer[name] / work.repeats
+            yield f"{work.kernel}{net.context}:{form}", work.sizes, costs.integer[name] / work.repeats
 
 
 def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
@@ -157,107 +168,71 @@ def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
     return max(times.get(maker.name, 0.0) - times.get(plain.name, 0.0), 0.0)
 
 
-def form_of(node: Node, plan: QuantPlan) -> str:
-    """Return the word for the integer kernel that a node of a plan has."""
-    entry = plan.nodes[node.name]
-    if entry.kind is Kind.DYNAMIC:
-        return "dynamic"
-    return "integer" if node.output in plan.tensors else "to-float"
-
-
-def conversions(
-    elements: int, floats: Sequence[ExecutedNode], codes: Sequence[ExecutedNode]
-) -> Iterable[Timing]:
-    """Yield the times of what stands between a convolution and an operator in another type or layout."""
-    for executed, word in ((floats, "float"), (codes, "integer")):
-        for node in executed[1:-1]:
-            if node.op_type in (*CONVERSIONS, "ReorderInput", "ReorderOutput", "Transpose"):
-                kind = "Layout" if node.op_type == "Transpose" else node.op_type
-                yield f"{kind}:{word}", (float(elements),), node.microseconds
-
-
 def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     """Return a plan in which every node is quantized that the target has a kernel for."""
-    nodes: dict[str, NodePlan] = {}
-    for node in graph.nodes:
-        nodes[node.name] = _entry(node, graph, target, net)
+    nodes = {node.name: _node_plan(node, graph, target, net) for node in graph.nodes}
     tensors: dict[str, QuantParams] = {}
     for node in graph.nodes:
-        entry = nodes[node.name]
-        if entry.kind is Kind.FLOAT:
+        entry, rule = nodes[node.name], node.rule
+        if entry.kind is Kind.FLOAT or rule is None:
             continue
-        tensors |= _constant_params(node, graph)
-        rule = node.rule
-        if entry.kind.reads_quantized and rule is not None:
+
+        # Weights have a scale for each channel, biases those of int32 sums.
+        for layout in rule.constants:
+            array = graph.constant(node.input(layout.index))
+            if array is None:
+                continue
+            axis = layout.axis(node, array.ndim) if array.ndim > 1 else None
+            count = 1 if axis is None else array.shape[axis]
+            place = None if axis is None else axis % array.ndim
+            tensors[node.input(layout.index)] = QuantParams((1 / 128,) * count, (0,) * count, INT8, place)
+            bias = "" if layout.bias is None else node.input(layout.bias)
+            if bias:
+                along = None if axis is None else 0
+                tensors[bias] = QuantParams((1 / 16384,) * count, (0,) * count, INT32, along)
+        if entry.kind.reads_quantized:
             for name in node.activations:
                 tensors.setdefault(name, ACTIVATION)
-            returns_float = node.op_type in ("MatMul", "Gemm") and net.floats
+            returns_float = node.op_type in ("MatMul", "Gemm") and net.float_operators
             if not returns_float:
                 tensors.setdefault(node.output, ACTIVATION)
-    identity = ModelId("", "", 21)
-    return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
+    return QuantPlan(ModelId("", "", 21), QuantConfig(target=target.name), tensors, nodes)
 
 
-def _entry(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
+def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
+    """Return what becomes of a node where all is quantized that can be."""
     rule, op = node.rule, node.op_type
-    if op in net.floats or rule is None or rule.refusal(node, graph):
+    if op in net.float_operators or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")
     if net.dynamic:
-        implementation = "runtime" if op == "LSTM" else ""
-        kind = Kind.DYNAMIC if op in target.dynamic else Kind.FLOAT
-        return NodePlan(kind, "", {}, implementation if kind is Kind.DYNAMIC else "")
+        if op not in target.dynamic:
+            return NodePlan(Kind.FLOAT, "")
+        return NodePlan(Kind.DYNAMIC, "", {}, "runtime" if op == "LSTM" else "")
     if op not in target.operators:
         table = target.lookup_tables.get(op, "") if rule.unary else ""
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
-    if rule.constraint in (Constraint.SAME, Constraint.CLAMP) or op in ("Max", "Min"):
-        kind = Kind.QUANTIZED if op in ("Max", "Min") else Kind.PASS_THROUGH
-        return NodePlan(kind, "", {}, target.implementations.get(op, ""))
-    return NodePlan(Kind.QUANTIZED, "", {}, target.implementations.get(op, ""))
+    passes_through = rule.constraint in (Constraint.SAME, Constraint.CLAMP) and op not in ("Max", "Min")
+    kind = Kind.PASS_THROUGH if passes_through else Kind.QUANTIZED
+    return NodePlan(kind, "", {}, target.implementations.get(op, ""))
 
 
-def _constant_params(node: Node, graph: Graph) -> dict[str, QuantParams]:
-    """Return the parameters of the weights of a node, a scale for each channel, and of its bias."""
-    rule, found = node.rule, {}
-    for layout in rule.constants if rule is not None else ():
-        name = node.input(layout.index)
-        array = graph.constant(name)
-        if array is None:
-            continue
-        axis = layout.axis(node, array.ndim) if array.ndim > 1 else None
-        count = 1 if axis is None else array.shape[axis]
-        place = None if axis is None else axis % array.ndim
-        found[name] = QuantParams((1 / 128,) * count, (0,) * count, INT8, place)
-        bias = "" if layout.bias is None else node.input(layout.bias)
-        if bias:
-            found[bias] = QuantParams((1 / 16384,) * count, (0,) * count, INT32, None if axis is None else 0)
-    return found
+def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:
+    """Yield what reading a megabyte of weights adds to a product, in microseconds.
 
-
-def call_time(threads: int) -> float:
-    """Return the microseconds that a node costs beyond what the profiler says of it.
-
-    Calling it costs something; but the profiler itself takes longer, and its times have that in them.
+    The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
+    model stay in a cache, which are the times of the other networks.
     """
-    times = []
-    for length in (16, 64):
-        net = Net("calls", (1, 16))
-        for number in range(length):
-            net.add("Neg" if number % 2 else "Abs")
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder, "calls.onnx")
-            save_model(ir.from_proto(net.model()), path)
-            (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)
-            session = open_session(str(path), "calls", threads)
-            spent = []
-            for _ in range(300):
-                before = time.perf_counter()
-                run(session, [net.here], net.sample(), "calls")
-                spent.append((time.perf_counter() - before) * 1e6)
-            times.append(min(spent) - sum(node.microseconds for node in nodes))
-    return (times[1] - times[0]) / 48
+    in_cache: dict[tuple[str, float], float] = {}  # of the smallest model, which comes first
+    for net in memory_nets():
+        times = [(kernel, microseconds) for kernel, _, microseconds in kernel_times(net, target, threads)]
+        for form, megabytes_of_an_element in (("float", 4e-6), ("integer", 1e-6)):
+            megabytes, rows = 384 * 1536 * megabytes_of_an_element, float(net.shape[0])
+            median = statistics.median(time_ for kernel, time_ in times if kernel.endswith(f":{form}"))
+            added = max(median - in_cache.setdefault((form, rows), median), 0.0)
+            yield f"Weights:{form}", (rows, megabytes * len(net.measured_nodes)), added / megabytes
 
 
-def packed_times(target: Target, threads: int) -> Iterable[Timing]:
+def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
     """Yield the times of products with packed weights of 4 and 8 bits, as onnxruntime's MatMulNBits has them.
 
     With the float and the dynamic product of the same sizes, which ran in turns with them. Blocks of 4
@@ -277,46 +252,51 @@ def packed_times(target: Target, threads: int) -> Iterable[Timing]:
         clock = time.thread_time if threads == 1 else time.perf_counter
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             sessions = {}
-            for name, count in itertools.product(kinds, counts):
-                path = Path(folder, f"{name}{count}.onnx")
-                save_model(ir.from_proto(packed_net(inner, columns, name, count)), path)
-                sessions[name, count] = open_session(str(path), name, threads)
+            for kind, count in itertools.product(kinds, counts):
+                path = Path(folder, f"{kind}{count}.onnx")
+                save_model(ir.from_proto(product_model(inner, columns, kind, count)), path)
+                sessions[kind, count] = open_session(str(path), kind, threads)
             for _ in range(ROUNDS_IN_TURNS):
-                for (name, count), session in sessions.items():
+                for (kind, count), session in sessions.items():
                     sample = {f"x{number}": values for number in range(count)}
                     outputs = [f"y{number}" for number in range(count)]
                     before = clock()
-                    run(session, outputs, sample, name)
-                    spent[name, count].append((clock() - before) * 1e6)
-        for name in kinds:
-            least = [min(spent[name, count]) for count in counts]
+                    run(session, outputs, sample, kind)
+                    spent[kind, count].append((clock() - before) * 1e6)
+        for kind in kinds:
+            least = [min(spent[kind, count]) for count in counts]
             time_ = least[0] if len(least) == 1 else (least[1] - least[0]) / (COPIES - 1)
-            yield f"MatMul:{name}", (float(inner), float(columns), float(rows)), max(time_, MIN_MICROSECONDS)
+            yield f"MatMul:{kind}", (float(inner), float(columns), float(rows)), max(time_, MIN_MICROSECONDS)
 
 
-COPIES = 9
-"""Products of a network of small ones; what all but one take is free of what a run costs besides."""
+def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
+    """Return products with one weight of `inner` rows, each of an input of its own.
 
-LARGE_PRODUCT = 4e6
-"""Multiply-adds from which on a product takes far longer than calling it."""
-
-ROUNDS_IN_TURNS = 30
-"""Runs of each network, in turns."""
-
-
-def packed_net(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
-    """Return products with one weight of `inner` rows, each of an input of its own, of one kind."""
-    rng = np.random.default_rng(1)
+    Args:
+        inner, columns: of the weight.
+        kind: "float", "packed4", "packed8", or "dynamic", which quantizes activations as they come, as plans
+            have it written.
+        copies: number of products.
+    """
+    rng, dtype, make_node = np.random.default_rng(1), onnx.TensorProto.FLOAT, helper.make_node
     arrays: dict[str, npt.NDArray[Any]]
-    if kind == "dynamic":
+    if kind == "float":
+        arrays = {"w": rng.normal(size=(inner, columns)).astype(np.float32)}
+        nodes = [make_node("MatMul", [f"x{i}", "w"], [f"y{i}"]) for i in range(copies)]
+    elif kind == "dynamic":
         arrays = {
             "w": rng.integers(-127, 128, size=(inner, columns), dtype=np.int8),
             "s": np.full(columns, 0.01, np.float32),
         }
-        nodes = [node for i in range(copies) for node in _dynamic_product(i)]
-    elif kind == "float":
-        arrays = {"w": rng.normal(size=(inner, columns)).astype(np.float32)}
-        nodes = [helper.make_node("MatMul", [f"x{i}", "w"], [f"y{i}"]) for i in range(copies)]
+        nodes = []
+        for i in range(copies):
+            nodes += [
+                make_node("DynamicQuantizeLinear", [f"x{i}"], [f"q{i}", f"qs{i}", f"qz{i}"]),
+                make_node("MatMulInteger", [f"q{i}", "w", f"qz{i}"], [f"i{i}"]),
+                make_node("Cast", [f"i{i}"], [f"f{i}"], to=dtype),
+                make_node("Mul", [f"qs{i}", "s"], [f"qss{i}"]),
+                make_node("Mul", [f"f{i}", f"qss{i}"], [f"y{i}"]),
+            ]
     else:
         bits = int(kind.removeprefix("packed"))
         block = 32 if bits == 4 else inner & -inner  # a power of two that divides it
@@ -329,10 +309,9 @@ def packed_net(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelPr
             arrays["z"] = rng.integers(256, size=columns * -(-blocks // 2), dtype=np.uint8)
         sizes: Any = {"K": inner, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 4}
         nodes = [
-            helper.make_node("MatMulNBits", [f"x{i}", *arrays], [f"y{i}"], domain="com.microsoft", **sizes)
+            make_node("MatMulNBits", [f"x{i}", *arrays], [f"y{i}"], domain="com.microsoft", **sizes)
             for i in range(copies)
         ]
-    dtype = onnx.TensorProto.FLOAT
     x = [helper.make_tensor_value_info(f"x{i}", dtype, ("rows", inner)) for i in range(copies)]
     y = [helper.make_tensor_value_info(f"y{i}", dtype, ("rows", columns)) for i in range(copies)]
     weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
@@ -341,39 +320,25 @@ def packed_net(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelPr
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def _dynamic_product(number: int) -> list[onnx.NodeProto]:
-    """Return the nodes of a product that quantizes its activations as they come, as plans have it written."""
-    texts: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-        ("DynamicQuantizeLinear", "x", "q qs qz", {}),
-        ("MatMulInteger", "q w qz", "i", {}),
-        ("Cast", "i", "f", {"to": onnx.TensorProto.FLOAT}),
-        ("Mul", "qs s", "qss", {}),
-        ("Mul", "f qss", "y", {}),
-    )
-    shared = ("w", "s")
-    return [
-        helper.make_node(
-            op,
-            [name if name in shared else f"{name}{number}" for name in inputs.split()],
-            [f"{name}{number}" for name in outputs.split()],
-            **attributes,
-        )
-        for op, inputs, outputs, attributes in texts
-    ]
+def call_time(threads: int) -> float:
+    """Return the microseconds that a node costs beyond what the profiler says of it.
 
-
-def weight_times(target: Target, threads: int) -> Iterable[Timing]:
-    """Yield what reading a megabyte of weights adds to a product, in microseconds.
-
-    The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
-    model stay in a cache, which are the times of the other networks.
+    Calling it costs something; but the profiler itself takes longer, and its times have that in them.
     """
-    least: dict[tuple[str, float], float] = {}
-    for net in memory_nets():
-        found = [(kernel, time_) for kernel, _, time_ in measured(net, target, threads)]
-        for form, each in (("float", 4e-6), ("integer", 1e-6)):
-            size = 384 * 1536 * each
-            rows, total = float(net.shape[0]), size * len(net.measured)
-            time_ = statistics.median(time_ for kernel, time_ in found if kernel.endswith(f":{form}"))
-            warm = least.setdefault((form, rows), time_)
-            yield f"Weights:{form}", (rows, total), max(time_ - warm, 0.0) / size
+    beyond_nodes = []
+    for length in (16, 64):
+        net = Net((1, 16))
+        for number in range(length):
+            net.add("Neg" if number % 2 else "Abs")
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder, "calls.onnx")
+            save_model(ir.from_proto(net.model()), path)
+            (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)
+            session = open_session(str(path), "calls", threads)
+            spent = []
+            for _ in range(300):
+                before = time.perf_counter()
+                run(session, [net.output], net.sample(), "calls")
+                spent.append((time.perf_counter() - before) * 1e6)
+            beyond_nodes.append(min(spent) - sum(node.microseconds for node in nodes))
+    return (beyond_nodes[1] - beyond_nodes[0]) / 48

@@ -22,7 +22,7 @@ def test_a_target_of_another_machine_is_refused_and_nothing_is_written(tmp_path:
 
 
 def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Net("Neg", (1, 16)).add("Neg").add("Abs", measure=False)
+    net = Net((1, 16)).add("Neg").add("Abs", measure=False)
     monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
     monkeypatch.setattr(microbenchmarks, "all_nets", lambda: (net,))
     monkeypatch.setattr(microbenchmarks, "memory_nets", lambda: ())

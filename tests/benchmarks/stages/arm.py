@@ -83,27 +83,27 @@ def nets() -> Iterator[tuple[str, Net]]:
     yield from _movers()
     picture = (2, 13, 9, 11)
     for op in ("Relu", "Sigmoid", "Tanh", "LeakyRelu"):
-        yield op, Net(op, picture).add(op)
-        yield f"Conv {op}", Net(op, picture).conv(13, 24, (3, 3)).add(op)
+        yield op, Net(picture).add(op)
+        yield f"Conv {op}", Net(picture).conv(13, 24, (3, 3)).add(op)
     for op in ("Add", "Mul", "Max", "Min"):
-        net = Net(op, picture)
+        net = Net(picture)
         yield op, net.add(op, net.input(*picture))
         for shape in ((13, 1, 1), (11,), ()):
-            net = Net(op, picture)
+            net = Net(picture)
             yield op, net.add(op, net.constant(np.full(shape, 0.7, np.float32)))
-    net = Net("PRelu", picture)
+    net = Net(picture)
     yield "PRelu", net.add("PRelu", net.constant(np.linspace(-0.2, 0.3, 13, dtype=np.float32)[:, None, None]))
-    net = Net("Clip", picture)
+    net = Net(picture)
     yield "Clip", net.add("Clip", net.number(-0.4), net.number(0.9))
-    net = Net("Silu", picture).conv(13, 24, (1, 1))
-    inner = net.here
+    net = Net(picture).conv(13, 24, (1, 1))
+    inner = net.output
     yield "Silu", net.add("Sigmoid").add("Mul", inner)
-    net = Net("residual", picture).conv(13, 13, (3, 3)).add("Relu")
-    inner = net.here
+    net = Net(picture).conv(13, 13, (3, 3)).add("Relu")
+    inner = net.output
     yield "residual", net.conv(13, 13, (3, 3)).add("Add", inner).add("Relu").add("GlobalAveragePool")
     for length, axis in ((7, -1), (100, -1), (13, 1)):
         shape = (5, length) if axis < 0 else (2, length, 6)
-        yield "Softmax", Net("Softmax", shape).add("Softmax", axis=axis)
+        yield "Softmax", Net(shape).add("Softmax", axis=axis)
 
 
 def _convolutions() -> Iterator[tuple[str, Net]]:
@@ -113,12 +113,12 @@ def _convolutions() -> Iterator[tuple[str, Net]]:
         *((6, 12, (1, 3), 2, 13), (7, 7, (3, 3), 7, 8), (256, 16, (1, 1), 1, 3)),
     ):
         word = "Conv" if group == 1 else "Conv depthwise" if group == inputs else "Conv grouped"
-        yield word, Net(word, (2, inputs, side, side + 1)).conv(inputs, outputs, kernel, group=group)
-    yield "Conv", Net("Conv", (1, 3, 30, 32)).conv(3, 16, (7, 7), stride=2)
-    yield "Conv", Net("Conv", (2, 9, 31)).conv(9, 20, (5,))
-    yield "Conv", Net("Conv", (1, 8, 12, 12)).conv(8, 16, (3, 3)).conv(16, 5, (1, 1))
+        yield word, Net((2, inputs, side, side + 1)).conv(inputs, outputs, kernel, group=group)
+    yield "Conv", Net((1, 3, 30, 32)).conv(3, 16, (7, 7), stride=2)
+    yield "Conv", Net((2, 9, 31)).conv(9, 20, (5,))
+    yield "Conv", Net((1, 8, 12, 12)).conv(8, 16, (3, 3)).conv(16, 5, (1, 1))
     for kernel, pads in ((2, 0), (4, 1)):
-        net = Net("ConvTranspose", (1, 8, 7, 9))
+        net = Net((1, 8, 7, 9))
         weight = net.weight(8, 6, kernel, kernel)
         yield "ConvTranspose", net.add("ConvTranspose", weight, strides=[2, 2], pads=[pads] * 4)
 
@@ -126,28 +126,28 @@ def _convolutions() -> Iterator[tuple[str, Net]]:
 def _products() -> Iterator[tuple[str, Net]]:
     for rows, inner, outputs in ((1, 384, 384), (16, 32, 128), (33, 65, 17), (7, 3, 5), (4, 512, 9)):
         for op in ("MatMul", "Gemm"):
-            net = Net(op, (rows, inner))
+            net = Net((rows, inner))
             more = [net.weight(inner, outputs)] + ([net.weight(outputs)] if op == "Gemm" else [])
             yield op, net.add(op, *more)
-        net = Net("MatMul to float", (rows, inner))
+        net = Net((rows, inner))
         yield "MatMul to float", net.add("MatMul", net.weight(inner, outputs)).add("Floor")
-    net = Net("MatMul", (3, 6, 40))
+    net = Net((3, 6, 40))
     yield "MatMul", net.add("MatMul", net.weight(40, 24))
-    net = Net("MatMul of activations", (3, 6, 40))
+    net = Net((3, 6, 40))
     yield "MatMul of activations", net.add("MatMul", net.input(3, 40, 10))
-    net = Net("LSTM", (5, 1, 96))
+    net = Net((5, 1, 96))
     weights = net.weight(1, 256, 96), net.weight(1, 256, 64), net.weight(1, 512)
     yield "LSTM", net.add("LSTM", *weights, hidden_size=64)
-    net = Net("attention", (1, 10, 64))
-    here = net.here
+    net = Net((1, 10, 64))
+    here = net.output
     net.add("MatMul", net.weight(64, 64)).add("Transpose", perm=[0, 2, 1])
-    keys = net.here
-    net.here = here
+    keys = net.output
+    net.output = here
     net.add("MatMul", net.weight(64, 64)).add("MatMul", keys).add("Softmax", axis=-1)
-    scores = net.here
-    net.here = here
-    values = net.add("MatMul", net.weight(64, 64)).here
-    net.here = scores
+    scores = net.output
+    net.output = here
+    values = net.add("MatMul", net.weight(64, 64)).output
+    net.output = scores
     yield "attention", net.add("MatMul", values).add("MatMul", net.weight(64, 64))
 
 
@@ -155,7 +155,7 @@ def _movers() -> Iterator[tuple[str, Net]]:
     picture = (2, 12, 9, 11)
 
     def net(op: str, *more: Any, shape: tuple[int, ...] = picture, **attributes: Any) -> tuple[str, Net]:
-        made = Net(op, shape)
+        made = Net(shape)
         names = [name if isinstance(name, str) else made.constant(np.asarray(name)) for name in more]
         return op, made.add(op, *names, **attributes)
 
@@ -163,12 +163,12 @@ def _movers() -> Iterator[tuple[str, Net]]:
         yield net("MaxPool", kernel_shape=sides, strides=[2, 2])
         yield net("AveragePool", kernel_shape=sides)
     yield net("GlobalAveragePool")
-    made = Net("Concat", picture)
+    made = Net(picture)
     yield "Concat", made.add("Concat", made.input(2, 5, 9, 11), axis=1)
-    made = Net("Where", picture)
+    made = Net(picture)
     mask = made.constant(np.arange(11) % 2 == 0)
     made.nodes.append(onnx.helper.make_node("Where", [mask, "x", made.input(*picture)], ["t0"], "n0"))
-    made.here = "t0"
+    made.output = "t0"
     yield "Where", made
     yield net("Reshape", [2, -1])
     yield net("Flatten")
@@ -190,10 +190,10 @@ def _movers() -> Iterator[tuple[str, Net]]:
     yield net("DepthToSpace", blocksize=2)
     yield net("SpaceToDepth", blocksize=3, shape=(2, 5, 9, 12))
     yield net("Pad", [0, 0, 1, 2, 0, 0, 3, 1])
-    made = Net("Split", picture)
+    made = Net(picture)
     names = ["t0", "unused"]
     made.nodes.append(onnx.helper.make_node("Split", ["x", made.integers(5, 7)], names, "n0", axis=1))
-    made.here = "t0"
+    made.output = "t0"
     yield "Split", made
 
 

@@ -40,7 +40,7 @@ ALLOWED = {
     ): "for shape inference, which gives types and shapes",
     ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
     ("quantizer/exchange", "_add_functions", "ir.to_proto"): "one function, to compare it with another",
-    ("quantizer/search", "measured", "ir.from_proto"): "networks that measure-target builds",
+    ("quantizer/search", "kernel_times", "ir.from_proto"): "networks that measure-target builds",
     ("quantizer/search", "call_time", "ir.from_proto"): "the same",
     ("quantizer/search", "packed_times", "ir.from_proto"): "the same",
     ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",

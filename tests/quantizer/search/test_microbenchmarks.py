@@ -8,25 +8,25 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.search import microbenchmarks
 from qprof_onnx.quantizer.search.benchmark_networks import Net, all_nets
-from qprof_onnx.quantizer.search.microbenchmarks import check_machine, measured
+from qprof_onnx.quantizer.search.microbenchmarks import check_machine, kernel_times
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 TARGET = load_recipe("onnxruntime-x86").target
 
 
 def convolutions() -> Net:
-    net = Net("Conv", (1, 16, 8, 8))
+    net = Net((1, 16, 8, 8))
     return net.conv(16, 16, (1, 1), measure=False).conv(16, 16, (1, 1)).conv(16, 16, (1, 1), measure=False)
 
 
 def products() -> Net:
-    net = Net("MatMul", (4, 32), floats=("Neg",))
+    net = Net((4, 32), float_operators=("Neg",))
     return net.add("MatMul", net.weight(32, 32)).add("Neg", measure=False)
 
 
 def silu() -> Net:
-    net = Net("Silu", (1, 16, 8, 8), ":blocked").conv(16, 16, (1, 1), measure=False)
-    inner = net.here
+    net = Net((1, 16, 8, 8), ":blocked").conv(16, 16, (1, 1), measure=False)
+    inner = net.output
     net.add("Sigmoid").add("Mul", inner)
     return net.conv(16, 16, (1, 1), measure=False)
 
@@ -43,7 +43,7 @@ def test_a_network_gives_the_times_of_its_kernels(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Net], kernels: set[str]
 ) -> None:
     monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
-    found = list(measured(build(), TARGET, 1))
+    found = list(kernel_times(build(), TARGET, 1))
     assert {kernel for kernel, _, _ in found} == kernels
     assert all(time >= 0.0 for _, _, time in found)
 
