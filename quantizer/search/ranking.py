@@ -77,9 +77,7 @@ def ranked_nodes(
         dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
     nodes = tuple(planned.model.graph)
-    units = [
-        tuple(name_of(nodes[i]) for i in indices) for indices in node_groups(nodes, planned.plan).values()
-    ]
+    units = [tuple(name_of(nodes[i]) for i in indices) for indices in node_groups(nodes, planned.plan)]
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
     axes = class_axes(planned.model, None, None)
 

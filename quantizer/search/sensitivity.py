@@ -27,7 +27,7 @@ a whole network until an answer changes, and then only show how many did.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,6 @@ from ..targets.target import Recipe
 from .fallback_nodes import plan_that_runs
 from .submodels import (
     SampleWalk,
-    SplittableModel,
     Values,
     left_float,
     node_groups,
@@ -246,65 +245,108 @@ def sensitivity_of(
     """
     if not samples:
         raise DataError("sensitivity: no samples; there is nothing to measure on")
-    watched = measured_tensors(model, plan, class_axis)
-    source = splittable_model(model, tuple(watched))
-    groups = node_groups(source.nodes, plan)
-    measurement = _Measurement(
-        source, plan, watched, samples, threads=threads, provider=check_provider(provider)
-    )
+    provider = check_provider(provider)
+    axes = compared_tensors(model, plan, class_axis)
+    compared = tuple(axes)
+    source = splittable_model(model, compared)
+    count = len(source.nodes)
+    submodel = partial(open_submodel, source, threads=threads, provider=provider)
+    in_float, in_integers = (SampleWalk(source, samples, threads, provider) for _ in range(2))
+    values = [value for node in source.nodes for value in node.outputs if name_of(value) in axes]
+    vanishing = {name_of(value) for value in values if reach_below(value) is not None}
+
+    # Both whole models; outputs that are not compared themselves too, for their estimates.
+    others = [name_of(v) for v in model.graph.outputs if v.name not in axes]
+    axes_of_all = {**axes, **dict.fromkeys(others, ClassAxis())}
+    names_of_all = tuple(axes_of_all)
+    float_outputs = list(in_float.outputs(names_of_all, submodel(0, count, None)))
+    quantized_outputs = in_integers.outputs(names_of_all, submodel(0, count, plan))
+    results = _results(axes_of_all, float_outputs, quantized_outputs, vanishing)
+    whole = effect_of(results[: len(compared)])
+    sqnr = {result.name: result.difference.sqnr for result in results if result.difference}
+    float_outputs = [arrays[: len(compared)] for arrays in float_outputs]
+
+    def effect(walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
+        """Return how far the outputs are from float's when some submodels are run from where samples are."""
+        return effect_of(_results(axes, float_outputs, walk.outputs(compared, *parts), vanishing))
+
+    # Both variants of each node, segment by segment.
     nodes: list[NodeSensitivity] = []
-    for begin, end in segments(list(groups), len(source.nodes), [max(group) for group in groups.values()]):
-        inside = [group for first, group in groups.items() if begin <= first < end]
-        for node in measurement.of_segment(inside, end):
-            nodes.append(node)
+    groups = node_groups(source.nodes, plan)
+    for begin, end in segments(groups, count):
+        float_rest, quantized_rest = submodel(end, count, None), submodel(end, count, plan)
+        for group in groups:
+            first = min(group)
+            if not begin <= first < end:
+                continue
+            in_float.advance(first, None)
+            in_integers.advance(first, plan)
+            members = [source.nodes[i] for i in group]
+            names = [name_of(node) for node in members]
+            alone = submodel(first, end, only_quantized(plan, names))
+            without = submodel(first, end, left_float(plan, names))
+            this_left_float = effect(in_integers, without, quantized_rest)
+            nodes.append(
+                NodeSensitivity(
+                    node=names[-1],
+                    op_type=", ".join(node.op_type for node in members),
+                    group=tuple(names),
+                    kind=plan.nodes[names[-1]].kind.value,
+                    output=output_name(members[-1]),
+                    only_quantized=effect(in_float, alone, float_rest),
+                    left_float=this_left_float,
+                    recovered=recovered(whole, this_left_float),
+                )
+            )
             if progress is not None:
                 progress(2 * len(samples) * len(nodes), 2 * len(samples) * len(groups))
-    return Sensitivities(
-        model=plan.model.file,
-        samples=len(samples),
-        quantized=measurement.quantized,
-        nodes=ranked(nodes),
-        estimates=check_estimates(
-            expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands), measurement.sqnr
-        ),
-    )
 
-
-def measured_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None = None) -> dict[str, ClassAxis]:
-    """Return the graph outputs, with the output of a float Softmax or LogSoftmax replaced by its input, and
-    where each has its classes; those of the first along `class_axis`, if that is given."""
-    watched: dict[str, ClassAxis] = {}
-    first = None if class_axis is None else name_of(model.graph.outputs[0])
-    axes = class_axes(model, first, class_axis)
-    for value in model.graph.outputs:
-        node = value.producer()
-        source = None
-        rule = None if node is None else rule_of(node)
-        if node is not None and rule is not None and rule.classes is Classes.COMPETE:
-            source = node.inputs[0] if plan.nodes[name_of(node)].kind is Kind.FLOAT else None
-        watched.setdefault(name_of(value if source is None else source), axes[name_of(value)])
-    return watched
-
-
-def ranked(nodes: Sequence[NodeSensitivity]) -> tuple[NodeSensitivity, ...]:
-    """Return the nodes, the one with the lowest SQNR when only it is quantized first.
-
-    Without float outputs the share of equal answers decides.
-    """
-
-    def key(node: NodeSensitivity) -> tuple[float, float]:
+    def order(node: NodeSensitivity) -> tuple[float, float]:
+        """Without float outputs the share of equal answers decides."""
         worst, agreement = node.only_quantized.worst_sqnr, node.only_quantized.agreement
         return (math.inf if worst is None else worst, 1.0 if agreement is None else agreement)
 
-    return tuple(sorted(nodes, key=key))
+    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
+    return Sensitivities(
+        model=plan.model.file,
+        samples=len(samples),
+        quantized=whole,
+        nodes=tuple(sorted(nodes, key=order)),
+        estimates=check_estimates(expected, sqnr),
+    )
 
 
-def recovered(quantized: Effect, with_float: Effect) -> float | None:
-    """Return by how many dB the worst output is better with a node kept float than under the whole plan."""
-    before, after = quantized.worst_sqnr, with_float.worst_sqnr
-    if before is None or after is None or before == after:
-        return None if before is None else 0.0
-    return None if math.isnan(after - before) else after - before
+def compared_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None) -> dict[str, ClassAxis]:
+    """Return the graph outputs, with the output of a float Softmax or LogSoftmax replaced by its input, and
+    where each has its classes; those of the first along `class_axis`, if that is given."""
+    axes = class_axes(model, None if class_axis is None else name_of(model.graph.outputs[0]), class_axis)
+    compared: dict[str, ClassAxis] = {}
+    for value in model.graph.outputs:
+        node, tensor = value.producer(), value
+        rule = None if node is None else rule_of(node)
+        if node is not None and rule is not None and rule.classes is Classes.COMPETE:
+            logits = node.inputs[0]
+            if logits is not None and plan.nodes[name_of(node)].kind is Kind.FLOAT:
+                tensor = logits
+        compared.setdefault(name_of(tensor), axes[name_of(value)])
+    return compared
+
+
+def _results(
+    axes: Mapping[str, ClassAxis],
+    float_outputs: Iterable[list[Any]],
+    outputs: Iterable[list[Any]],
+    vanishing: Collection[str],
+) -> list[OutputResult]:
+    """Compare tensors over all samples; of `vanishing` ones the fillers of masks are passed over."""
+    sums = [OutputSums(axis) for axis in axes.values()]
+    for expected, actual in zip(float_outputs, outputs, strict=True):
+        pairs = (
+            fillers_as_infinities(f, q) if name in vanishing and f.shape == q.shape else (f, q)
+            for name, f, q in zip(axes, expected, actual, strict=True)
+        )
+        sums = [s.added(*pair) for s, pair in zip(sums, pairs, strict=True)]
+    return [s.result(name) for s, name in zip(sums, axes, strict=True)]
 
 
 def effect_of(results: Sequence[OutputResult]) -> Effect:
@@ -320,77 +362,9 @@ def effect_of(results: Sequence[OutputResult]) -> Effect:
     )
 
 
-def _results(
-    watched: Mapping[str, ClassAxis],
-    float_outputs: Iterable[list[Any]],
-    outputs: Iterable[list[Any]],
-    vanishing: Collection[str],
-) -> list[OutputResult]:
-    """Compare tensors over all samples; of `vanishing` ones the fillers of masks are passed over."""
-    sums = [OutputSums(axis) for axis in watched.values()]
-    for expected, actual in zip(float_outputs, outputs, strict=True):
-        pairs = (
-            fillers_as_infinities(f, q) if name in vanishing and f.shape == q.shape else (f, q)
-            for name, f, q in zip(watched, expected, actual, strict=True)
-        )
-        sums = [s.added(*pair) for s, pair in zip(sums, pairs, strict=True)]
-    return [s.result(name) for s, name in zip(sums, watched, strict=True)]
-
-
-class _Measurement:
-    """The samples on their way through the float and the quantized model, segment by segment."""
-
-    def __init__(
-        self,
-        source: SplittableModel,
-        plan: QuantPlan,
-        watched: Mapping[str, ClassAxis],
-        samples: Sequence[Sample],
-        *,
-        threads: int,
-        provider: str,
-    ) -> None:
-        self._source, self._plan, self._watched = source, plan, watched
-        self._submodel = partial(open_submodel, source, threads=threads, provider=provider)
-        self._float = SampleWalk(source, samples, threads, provider)
-        self._quantized = SampleWalk(source, samples, threads, provider)
-        count = len(source.nodes)
-        others = [name_of(v) for v in source.model.graph.outputs if v.name not in watched]
-        names = {**watched, **dict.fromkeys(others, ClassAxis())}
-        values = (value for node in source.nodes for value in node.outputs)
-        self._vanishing = {name_of(v) for v in values if name_of(v) in watched and reach_below(v) is not None}
-        outputs = list(self._float.outputs(tuple(names), self._submodel(0, count, None)))
-        quantized = self._quantized.outputs(tuple(names), self._submodel(0, count, plan))
-        results = _results(names, outputs, quantized, self._vanishing)
-        self.quantized = effect_of(results[: len(watched)])
-        self.sqnr = {r.name: r.difference.sqnr for r in results if r.difference}
-        self._float_outputs = [values[: len(watched)] for values in outputs]
-
-    def of_segment(self, groups: Iterable[tuple[int, ...]], end: int) -> Iterator[NodeSensitivity]:
-        """Yield the sensitivity of the node groups of a segment that ends before node `end`."""
-        count = len(self._source.nodes)
-        float_rest, quantized_rest = (self._submodel(end, count, plan) for plan in (None, self._plan))
-        for group in groups:
-            begin = min(group)
-            self._float.advance(begin, None)
-            self._quantized.advance(begin, self._plan)
-            nodes = [self._source.nodes[i] for i in group]
-            names = [name_of(node) for node in nodes]
-            alone = self._submodel(begin, end, only_quantized(self._plan, names))
-            without = self._submodel(begin, end, left_float(self._plan, names))
-            only_this_quantized = self._effect(self._float, alone, float_rest)
-            this_left_float = self._effect(self._quantized, without, quantized_rest)
-            yield NodeSensitivity(
-                node=names[-1],
-                op_type=", ".join(node.op_type for node in nodes),
-                group=tuple(names),
-                kind=self._plan.nodes[names[-1]].kind.value,
-                output=output_name(nodes[-1]),
-                only_quantized=only_this_quantized,
-                left_float=this_left_float,
-                recovered=recovered(self.quantized, this_left_float),
-            )
-
-    def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
-        outputs = walk.outputs(tuple(self._watched), *parts)
-        return effect_of(_results(self._watched, self._float_outputs, outputs, self._vanishing))
+def recovered(quantized: Effect, with_float: Effect) -> float | None:
+    """Return by how many dB the worst output is better with a node kept float than under the whole plan."""
+    before, after = quantized.worst_sqnr, with_float.worst_sqnr
+    if before is None or after is None or before == after:
+        return None if before is None else 0.0
+    return None if math.isnan(after - before) else after - before

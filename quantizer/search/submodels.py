@@ -99,7 +99,7 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
     return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
 
 
-def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> dict[int, tuple[int, ...]]:
+def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[tuple[int, ...]]:
     """Return the indices of the quantized nodes that are measured together, by the first of them.
 
     The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
@@ -113,26 +113,23 @@ def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> dict[int, tuple[in
         if plan.nodes[name_of(node)].kind is not Kind.FLOAT
         and not plan.is_part(name_of(node), output_name(node))
     ]
-    return {min(group): group for group in sorted(groups, key=min)}
+    return sorted(groups, key=min)
 
 
-def segments(
-    starts: Sequence[int], count: int, ends: Sequence[int] | None = None
-) -> tuple[tuple[int, int], ...]:
+def segments(groups: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, int]]:
     """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
 
-    No group is split: it reaches from its start to its end (by default the same node). With s segments 2s
-    large sessions are created, and n small ones of n / s nodes: the sum is smallest at sqrt(n).
+    No group is split, from its first to its last node. With s segments 2s large sessions are created, and n
+    small ones of n / s nodes: the sum is smallest at sqrt(n).
 
     Args:
-        starts: index of the first node of each group, ascending.
+        groups: see `node_groups`.
         count: number of nodes.
-        ends: index of the last node of each group; None where groups are single nodes.
     """
-    step = max(1, math.isqrt(len(starts)))
-    spans = list(zip(starts, ends or starts, strict=True))
-    cuts = [cut for cut in starts[step::step] if not any(start < cut <= end for start, end in spans)]
-    return tuple(pairwise([0, *cuts, count]))
+    size = max(1, math.isqrt(len(groups)))
+    firsts = [min(group) for group in groups[size::size]]
+    cuts = [cut for cut in firsts if not any(min(group) < cut <= max(group) for group in groups)]
+    return list(pairwise([0, *cuts, count]))
 
 
 def open_submodel(

@@ -177,7 +177,7 @@ def test_a_submodel_reads_what_a_subgraph_reads(subject) -> None:
 
 @pytest.mark.parametrize(("wanted", "count"), [([], 4), ([0], 1), ([1, 2, 5], 9), (list(range(30)), 31)])
 def test_segments_cover_every_node_once(wanted, count) -> None:
-    result = segments(wanted, count)
+    result = segments([(i,) for i in wanted], count)
     assert [i for begin, end in result for i in range(begin, end)] == list(range(count))
     assert max(sum(begin <= i < end for i in wanted) for begin, end in result) <= max(
         1, int(len(wanted) ** 0.5)
@@ -267,8 +267,8 @@ def test_a_look_up_table_that_a_submodel_splits_is_float_in_it(tables) -> None:
 
 
 def test_segments_do_not_split_look_up_tables() -> None:
-    assert segments([0, 3, 4, 8], 10) == ((0, 4), (4, 10))
-    assert segments([0, 3, 4, 8], 10, [0, 5, 4, 8]) == ((0, 10),)
+    assert segments([(0,), (3,), (4,), (8,)], 10) == [(0, 4), (4, 10)]
+    assert segments([(0,), (3, 5), (4,), (8,)], 10) == [(0, 10)]
 
 
 def node(name: str, recovered: float | None, *group: str) -> NodeSensitivity:
