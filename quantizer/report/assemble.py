@@ -27,8 +27,8 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..search.grades import FAIR_DB, ORDER, Grade, grade_of, needed_sqnr, output_grades
+from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
-from ..search.quality import saved_bytes
 from ..search.tune import TuneResult
 from ..search.verdict import Verdict as Judgement
 from .content import (

@@ -40,8 +40,8 @@ from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
 from ..planning.shared_scales import lost_to
 from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared
+from ..search.integer_share import multiplications
 from ..search.node_costs import TimedNodes
-from ..search.quality import multiplications
 from ..targets.config import split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe

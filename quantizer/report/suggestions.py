@@ -19,7 +19,7 @@ from ..planning.hybrid import with_int8_weights
 from ..planning.planner import decide
 from ..search.candidates import Settings
 from ..search.engine import OTHER_CALIBRATORS, with_settings
-from ..search.quality import saved_bytes
+from ..search.integer_share import saved_bytes
 from ..search.verdict import Verdict
 from ..targets.config import QuantConfig, settings, with_limit
 from ..targets.loading import load_recipe

@@ -5,7 +5,7 @@ Leaves: the plan that meets it; how sensitive outputs are to each node; a verdic
 
 All searches go the same way. A candidate is the settings of one plan (`candidates`). `engine` makes the plan,
 and predicts what the objective will be; where that is worth a trial, it writes the model, and the search runs
-and scores it on samples (`quality`, `tuning_data`). The best candidate by these figures is the result.
+and scores it on samples (`tuning_data`). The best candidate by these figures is the result.
 
 * `fixes` repairs one poor model: `proposals` are its candidates, a budget of seconds is its end, and the SQNR
   and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.

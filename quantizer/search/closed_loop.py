@@ -41,9 +41,9 @@ from ..targets.target import Recipe
 from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
+from .integer_share import int8_share
 from .options import TuningData
 from .output_shift import OutputShift, output_shifts
-from .quality import int8_share
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
 

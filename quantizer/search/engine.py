@@ -20,6 +20,7 @@ from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingE
 from ...profiles.base.improvement import leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
+from ..costs.predicted import CostModel, total_microseconds
 from ..lowering.lower import lower
 from ..lowering.lowered import Lowered
 from ..model.files import model_bytes
@@ -36,7 +37,7 @@ from ..targets.loading import check_config
 from ..targets.target import Recipe
 from .candidates import Candidate, Settings
 from .fallback_nodes import plan_that_runs
-from .quality import predicted_objective
+from .integer_share import int8_share, saved_bytes
 
 T = TypeVar("T")
 
@@ -154,8 +155,20 @@ class Engine:
             del self._plans[key]
 
     def predicted(self, planned: PlannedModel, objective: str) -> float:
-        """Return the value of an objective as it is predicted of a plan, see `predicted_objective`."""
-        return predicted_objective(planned, objective, self.profile, model_bytes(self.path))
+        """Return the value of one of `OBJECTIVES` as it is predicted of a plan, larger is better.
+
+        For a target without a table of kernel times that of latency is the share of the arithmetic in int8.
+        """
+        plan, graph, facts = planned.plan, planned.graph, planned.facts
+        if objective == "size":
+            float_bytes = model_bytes(self.path)
+            return float_bytes / max(1.0, float_bytes - saved_bytes(plan, graph))
+        table = None if facts is None else facts.recipe.costs
+        if objective == "int8-share" or facts is None or facts.file_costs is None or table is None:
+            return int8_share(plan, graph, self.profile)
+        model = CostModel(graph, facts.profile, table)
+        total = total_microseconds(model.costs(plan), graph, plan)
+        return sum(facts.file_costs.floating.values()) / max(total, 1e-3)
 
     def lowered(self, planned: PlannedModel) -> Lowered:
         """Return the quantized model of a plan, with notes on what its target does not support as it stands.

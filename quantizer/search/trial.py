@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +15,10 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.improvement import improvement
-from ...profiles.runtime.providers import check_provider
-from ..evaluation.compare import class_axes
+from ...profiles.runtime.providers import CPU, check_provider
+from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.latency import measure
+from ..evaluation.metrics.relative import noise_share
 from ..evaluation.metrics.score import Score
 from ..evaluation.options import QUICK
 from ..evaluation.runtimes import as_programs_run, open_session, run
@@ -26,11 +29,20 @@ from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from .candidates import Candidate, Forecast, RankedNode, Trial
 from .engine import CANDIDATE_ERRORS, Engine
+from .integer_share import int8_share
 from .options import QualityTarget
-from .quality import int8_share, score_model, screen_model
 from .ranking import ranked_nodes
 from .state import State, result_of, save_state
-from .tuning_data import Split
+from .tuning_data import ScoringSamples, Split, outputs_of
+
+FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8
+"""The first third of the samples are scored first, and at least 8."""
+
+NOISE_SAMPLES = 8
+"""Samples, from the first, on which the noise of the outputs is measured: it differs little between them."""
+
+_ONE_METRIC = threading.Lock()
+"""A metric of the user's own is called by one thread at a time."""
 
 OnTrial = Callable[[int, Trial, bool], None]
 """Called after each trial with its number, the trial, and whether it came from the state file."""
@@ -214,8 +226,10 @@ class TuningRun:
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "held-out.onnx"
             save_model(self.engine.lowered(planned).model, path)
-            side_by_side = self.target.side_by_side
-            score = score_model(path, self.split.holdout, 1, side_by_side, provider=self.provider)
+            session = open_session(str(path), "quantized model", provider=self.provider)
+            holdout = self.split.holdout
+            outputs = outputs_of(session, holdout.samples, "quantized model", self.target.side_by_side)
+            score = holdout.score(outputs)
         self.state.verified.append((candidate, score))
         self._save()
         return score
@@ -257,3 +271,53 @@ class TuningRun:
 def size_ratio(float_path: Path, quantized: Path) -> float:
     """Return how many times smaller a quantized model is than the float one."""
     return model_bytes(float_path) / model_bytes(quantized)
+
+
+def screen_model(
+    path: Path,
+    samples: ScoringSamples,
+    axes: Mapping[str, ClassAxis],
+    max_drop: float,
+    side_by_side: int = 1,
+    *,
+    provider: str = CPU,
+) -> tuple[Score, float | None]:
+    """Return the score of a quantized model, and the SQNR of the worst group of channels of its worst output.
+
+    When the first third of the samples shows a drop whose whole 95 % interval is above `max_drop`, the others
+    are not run: a plan that is to be chosen is never scored on fewer than all.
+
+    Args:
+        path: of the model; it runs on one thread, so that its sums do not depend on the cores that there are.
+        samples: to score it on.
+        axes: where each output has its classes.
+        max_drop: percentage points.
+        side_by_side: samples that run at the same time.
+        provider: full name of the execution provider.
+
+    Returns:
+        The score, on all samples, or on the first where these leave no doubt; and the SQNR in dB, None where
+        nothing differs.
+
+    Raises:
+        ModelError: it cannot be run. DataError: it cannot be scored.
+    """
+    session, count = open_session(str(path), "quantized model", provider=provider), len(samples.samples)
+    first = max(MIN_FIRST_SAMPLES, -(-count // FIRST_SHARE))
+    places = range(min(first, count))
+    outputs = outputs_of(session, samples.samples[: len(places)], "quantized model", side_by_side)
+    few = min(NOISE_SAMPLES, count)
+    noise = noise_share(samples.float_outputs[:few], outputs[:few], axes)
+    part = samples.subset(places)
+    with _ONE_METRIC:
+        score = part.score(outputs)
+    if len(places) < count and score.drop_low <= max_drop:
+        outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", side_by_side)
+        with _ONE_METRIC:
+            score = samples.score(outputs)
+    return score, rounded_sqnr(noise)
+
+
+def rounded_sqnr(noise: float) -> float | None:
+    """Return the SQNR in dB, to hundredths and within 300, of noise over signal; None for no noise."""
+    return round(max(-300.0, -10.0 * math.log10(min(noise, 1e300))), 2) if noise > 0.0 else None

@@ -23,8 +23,8 @@ from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from .grades import Grade, OutputGrade, grade_of, output_grades
+from .integer_share import int8_share
 from .proposals import Fix
-from .quality import int8_share
 
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""

@@ -28,10 +28,9 @@ from qprof_onnx.quantizer.search.candidates import (
 )
 from qprof_onnx.quantizer.search.engine import Engine
 from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
-from qprof_onnx.quantizer.search.quality import screen_model
 from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
 from qprof_onnx.quantizer.search.state import State, load_state, result_of, save_state
-from qprof_onnx.quantizer.search.trial import TuningRun
+from qprof_onnx.quantizer.search.trial import TuningRun, screen_model
 from qprof_onnx.quantizer.search.tune import bases_of, tune
 from qprof_onnx.quantizer.search.tuning_data import Split, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe

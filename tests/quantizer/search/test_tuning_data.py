@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.search.options import TuningData
-from qprof_onnx.quantizer.search.quality import rounded_sqnr, score_model, screen_model
+from qprof_onnx.quantizer.search.trial import rounded_sqnr, screen_model
 from qprof_onnx.quantizer.search.tuning_data import halves, outputs_of, read_samples
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -97,4 +97,5 @@ def test_the_first_samples_decide_where_they_leave_no_doubt() -> None:
     lost = replace(many, metric=metric, float_scored=(100.0,) * len(many.samples))
     result, sqnr = screen_model(model, lost, {"logits": CLASSES}, 0.5)
     assert (calls, result.samples, sqnr) == ([11, 11], 11, None)
-    assert screen_model(model, many, {"logits": CLASSES}, 0.5)[0] == score_model(model, many, 1)
+    outputs = outputs_of(open_session(str(model), "quantized model"), many.samples, "quantized model")
+    assert screen_model(model, many, {"logits": CLASSES}, 0.5)[0] == many.score(outputs)
