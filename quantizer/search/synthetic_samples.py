@@ -20,9 +20,6 @@ from ...profiles.samples.values import InputSpec
 from ..evaluation.runtimes import Inputs
 from ..operators.graph import Graph
 
-Sizes = Mapping[str, int]
-"""Size by the name of a free dimension."""
-
 
 def synthetic_samples(
     specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
@@ -53,7 +50,7 @@ def synthetic_samples(
     )
 
 
-def _shape(spec: InputSpec, profile: Profile, sizes: Sizes) -> tuple[int, ...]:
+def _shape(spec: InputSpec, profile: Profile, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of an input.
 
     Raises:
@@ -72,7 +69,7 @@ def _shape(spec: InputSpec, profile: Profile, sizes: Sizes) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> Sizes:
+def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> dict[str, int]:
     """Return the sizes of free dimensions that have a name, as far as the activations that have them tell.
 
     The profile counts elements: one unknown dimension of an activation is what they leave over. Where each
