@@ -270,7 +270,7 @@ def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[F
 
 
 def write_atomically(
-    path: str | os.PathLike[str], content: str | bytes, batch: FileBatch | None = None
+    path: str | os.PathLike[str], content: str | bytes | Iterable[str], batch: FileBatch | None = None
 ) -> None:
     """Write a whole file in one step: afterwards it is complete, or as it was before.
 
@@ -278,7 +278,7 @@ def write_atomically(
 
     Args:
         path: the file.
-        content: what will be in it.
+        content: what will be in it; a large text may come in pieces.
         batch: files with which it is to appear; None for alone.
 
     Raises:
@@ -289,8 +289,13 @@ def write_atomically(
             write_atomically(path, content, alone)
         return
     temporary = batch.add(path)
-    with writing(path):
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    with writing(path), temporary.open("wb") as file:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            file.writelines(
+                text.encode("utf-8") for text in ([content] if isinstance(content, str) else content)
+            )
 
 
 @contextmanager

@@ -18,6 +18,12 @@ SMALLEST_EXTERNAL = 256
 """Weights of at least so many bytes go to the file of weights; smaller ones stay in the model file."""
 
 
+def weight_bytes(model: ir.Model) -> int:
+    """Return the bytes of all constants of a model."""
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
 def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
     """Replace weights in files of their own by copies in memory; arrays of them that are in use stay valid.
 

@@ -359,9 +359,24 @@ def _loads_on_the_cpu(model: str | bytes) -> bool:
     return True
 
 
-def new_session_options() -> ort.SessionOptions:
-    """Return onnxruntime's default options, with the custom operators that are loaded."""
+MAX_COPIED_BYTES = 1 << 29
+"""Bytes of float weights up to which onnxruntime may lay them out anew for its kernels, and fold what is
+computed from them: both are copies in memory. Larger ones it reads from the file that it maps (DECISIONS.md,
+85)."""
+
+
+def new_session_options(float_bytes: int = 0) -> ort.SessionOptions:
+    """Return onnxruntime's default options, with the custom operators that are loaded.
+
+    Args:
+        float_bytes: of the float weights of all sessions that are open together. Above `MAX_COPIED_BYTES`
+            they stay in their file: a run takes 1.2 to 1.4 times as long, and sums differ in their last bits.
+            So a session that is timed says 0.
+    """
     options = ort.SessionOptions()
     for library in _libraries:
         options.register_custom_ops_library(library)
+    if float_bytes > MAX_COPIED_BYTES:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
     return options

@@ -30,7 +30,7 @@ import onnxruntime as ort
 from ..base.errors import DataError, ModelError
 from ..samples.samples import title_of
 from ..samples.values import Sample
-from .external_weights import save_beside, save_with_weights
+from .external_weights import save_beside, save_with_weights, weight_bytes
 from .providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -182,13 +182,11 @@ def optimised(
         folder = Path(place)
         same = {name: name for name in outputs}
         blocks = any(node.op_type in _BLOCKING for node in model.graph.all_nodes())
-        tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-        weight_bytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-        if provider != CPU or (not split and (not blocks or weight_bytes > LARGE_BYTES)):
+        if provider != CPU or (not split and (not blocks or weight_bytes(model) > LARGE_BYTES)):
             yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
             return
         written = folder / "optimised.onnx"
-        options = _options(OPTIMISATION)
+        options = _options(OPTIMISATION, model)
         options.optimized_model_filepath = str(written)
         options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
         entry = "session.optimized_model_external_initializers_"
@@ -236,7 +234,7 @@ def block_channels() -> int:
     graph = ir.Graph([value], node.outputs, nodes=[node], name="blocks", opset_imports=imports)
     model = ir.Model(graph, ir_version=8)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, model)
         session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
         (blocks,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
     return int(np.flatnonzero(blocks.reshape(-1) == 1.0)[0])  # the second position of the first channel
@@ -252,7 +250,7 @@ def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
     Raises:
         ModelError: onnxruntime refuses the model.
     """
-    return _session(_source(model, folder), _options(OPTIMISATION), CPU, title_of(model))
+    return _session(_source(model, folder), _options(OPTIMISATION, model), CPU, title_of(model))
 
 
 def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False) -> ort.InferenceSession:
@@ -274,7 +272,7 @@ def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = Fa
         model = graph.model.clone()
         _set_outputs(model, [graph.sources[name] for name in outputs])
         file = _source(model, graph.folder)
-    options = _options(graph.level)
+    options = _options(graph.level, graph.model)
     if frugal:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
@@ -310,7 +308,7 @@ def segment_session(
     for name, value in list(model.graph.initializers.items()):
         if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
             del model.graph.initializers[name]
-    return _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
+    return _session(_source(model, graph.folder), _options(graph.level, model), graph.provider, graph.title)
 
 
 def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
@@ -336,7 +334,7 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.Inference
         sizes.append(node)
     model.graph.extend(sizes)
     model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
-    options = _options(graph.level)
+    options = _options(graph.level, model)
     options.add_session_config_entry("session.disable_prepacking", "1")  # weights stay in their file
     # Each Size runs as soon as it can, so that its input is freed.
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
@@ -366,8 +364,8 @@ def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
             model.graph.remove(node, safe=True)
 
 
-def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
-    options = new_session_options()
+def _options(level: ort.GraphOptimizationLevel, model: ir.Model) -> ort.SessionOptions:
+    options = new_session_options(weight_bytes(model))
     options.graph_optimization_level = level
     options.use_deterministic_compute = True
     options.intra_op_num_threads = 1
@@ -397,7 +395,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
     values = [v for node in probe.graph for v in node.outputs if v.name in wanted]
     probe.graph.outputs.extend(values)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, probe)
         session = _session(_source(probe, Path(folder)), options, CPU, title_of(model))
         types = {output.name: output.type for output in session.get_outputs()}
     # "tensor(float)" is one of float; sequences, maps and the like are none.

@@ -29,7 +29,7 @@ from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
-from ...profiles.runtime.providers import check_provider, profiled_by
+from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
 from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
 from ...profiles.samples.picture_files import folder_classes
@@ -44,6 +44,7 @@ from ..evaluation.options import EvaluationOptions
 from ..evaluation.order import ModelFile, speed_doubts
 from ..evaluation.written_model import NOT_RUN
 from ..exchange.profiles import read_profile
+from ..model.external_data import float_weight_bytes
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..plan.plan import Kind
@@ -76,6 +77,12 @@ CHOSEN_ON_HELD_OUT = (
     "the fix was chosen on the held-out samples, which flatters a little: others tell, with qprof evaluate"
 )
 """Remark on a verdict after a fix."""
+
+TOO_LARGE_TO_TIME = (
+    "speed was not measured: for that onnxruntime lays out the {:.1f} GB of float weights once more in "
+    "memory; 'qprof evaluate' measures it"
+)
+"""Note on a model whose float weights are read from their file while it is judged."""
 
 HINTS_ON_SAMPLES = ("pixels", "channels-last", "equal-samples", "constant-input", "zero-state")
 """Hints that the samples may not be those that the model will see."""
@@ -446,15 +453,23 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     assert facts is not None
     result = replace(result, notes=tuple(note for note in result.notes if note != NOT_RUN))
 
-    # Latency is left out where this runtime says nothing of the target's.
-    unmeasured = options.gate.min_speedup is None and speed_doubts(ModelFile(path))
+    # Latency is left out where this runtime says nothing of the target's, and where it takes the memory of
+    # the float model once more.
+    measuring = task.measuring
+    if options.latency is not None and options.gate.min_speedup is None:
+        float_bytes = float_weight_bytes(task.model)
+        if float_bytes > MAX_COPIED_BYTES:
+            remark = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
+            result = replace(result, notes=(remark, *result.notes))
+        if float_bytes > MAX_COPIED_BYTES or speed_doubts(ModelFile(path)):
+            measuring = replace(measuring, latency=None)
     evaluation = evaluate(
         task.model,
         path,
         samples.held_out,
         labels=task.labels,
         gate=options.gate,
-        measuring=replace(task.measuring, latency=None) if unmeasured else task.measuring,
+        measuring=measuring,
         progress=task.stage("evaluating"),
     )
 

@@ -271,7 +271,12 @@ HERE = ExecutionPlace("onnxruntime", CPU)
 
 
 def open_pair(
-    float_path: str | Path, quantized_path: str | Path, threads: int = 1, place: ExecutionPlace = HERE
+    float_path: str | Path,
+    quantized_path: str | Path,
+    threads: int = 1,
+    place: ExecutionPlace = HERE,
+    *,
+    timed: bool = False,
 ) -> Pair:
     """Return both models, ready to run.
 
@@ -279,13 +284,14 @@ def open_pair(
         float_path, quantized_path: their files.
         threads: inside an operator.
         place: where they run.
+        timed: as in `open_session`.
 
     Raises:
         ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
             name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
-    floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
+    floats, quantized = (place.open(path, path, threads, timed=timed) for path in (a, b))
     advice = "compare a model with its own quantized form"
     for what, float_values, quantized_values in (
         ("input", floats.get_inputs(), quantized.get_inputs()),
@@ -363,7 +369,8 @@ def evaluate(
     floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(floats, quantized)
     original = floats.model
-    pair = open_pair(float_path, quantized_path, measuring.threads, place)
+    has_latency = measuring.latency is not None
+    pair = open_pair(float_path, quantized_path, measuring.threads, place, timed=has_latency)
     output = measuring.scored_output or pair.outputs[0]
     if output not in pair.outputs:
         raise ModelError(
@@ -478,8 +485,9 @@ def evaluate(
         latency = measure(*pair.programs(timed), len(timed), settings)
         for kind, steps in timed_steps.items():
             if steps:
-                programs = pair.programs([step.sample for step in steps])
-                token_speeds.append(token_speed(kind, steps, *programs, settings))
+                samples_of_steps = [step.sample for step in steps]
+                token_speeds.append(token_speed(kind, steps, *pair.programs(samples_of_steps), settings))
+    del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
     provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()

@@ -26,6 +26,8 @@ from ...profiles.runtime.providers import (
     new_session,
     new_session_options,
 )
+from ..model.external_data import float_weight_bytes
+from ..model.files import model_bytes
 from ..operators.caches import ATTENTION, PLACES
 from ..plan.provenance import borders_in
 
@@ -36,33 +38,24 @@ MAX_THREADS = 256
 """More threads speed up no operator. onnxruntime starts all at once, and with thousands does not finish."""
 
 
-def session_options(threads: int) -> ort.SessionOptions:
+def session_options(threads: int, float_bytes: int = 0) -> ort.SessionOptions:
     """Return the options that every measured session has.
 
     Args:
         threads: threads inside an operator; operators run one after another.
+        float_bytes: as in `new_session_options`.
 
     Raises:
         ConfigError: no number of threads that a machine has.
     """
     if not 0 <= threads <= MAX_THREADS:
         raise ConfigError(f"threads: {threads} is not 0 to {MAX_THREADS}; give the number of cores to use")
-    options = new_session_options()
+    options = new_session_options(float_bytes)
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, and say it in one line
     # Two sessions share the cores: the one that has just run must not go on spinning.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
-
-
-def dequantized_options() -> ort.SessionOptions:
-    """Return options of a session that computes form qdq as written: float operators on dequantized values.
-
-    The same integers as those of exact kernels but for ties; where kernels saturate, those of the target.
-    """
-    options = session_options(1)
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 
@@ -72,6 +65,9 @@ def open_session(
     threads: int = 1,
     options: ort.SessionOptions | None = None,
     provider: str = CPU,
+    *,
+    timed: bool = False,
+    dequantized: bool = False,
 ) -> ort.InferenceSession:
     """Return a session with all graph optimisations.
 
@@ -82,16 +78,25 @@ def open_session(
         model: path, or the bytes of a model without external data.
         name: what errors call it.
         threads: threads inside an operator.
-        options: instead of `session_options(threads)`.
+        options: instead of `session_options`.
         provider: full name of the execution provider, see `check_provider`.
+        timed: whether runs are timed: large float weights are laid out for the kernels then, as in a
+            program, which takes as much memory again. Otherwise they stay in their file
+            (`new_session_options`).
+        dequantized: whether form qdq is computed as written, by float operators on dequantized values: the
+            same integers as those of exact kernels but for ties; where kernels saturate, those of the target.
 
     Raises:
         ConfigError: the provider does not start on this machine.
         ModelError: onnxruntime refuses the model.
     """
-    chosen = session_options(threads) if options is None else options
+    if options is None:
+        float_bytes = 0 if timed else _float_bytes(model, dequantized)
+        options = session_options(threads, float_bytes)
+        if dequantized:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:
-        session = new_session(model, chosen, provider)
+        session = new_session(model, options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
     borders = {
@@ -101,6 +106,16 @@ def open_session(
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
     return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
+
+
+def _float_bytes(model: str | bytes, dequantized: bool) -> int:
+    """Return the bytes of the float weights that a session copies; 0 of what onnxruntime refuses."""
+    if isinstance(model, bytes):  # without external data, and below the limit of a protobuf
+        return 0
+    try:
+        return 4 * model_bytes(model) if dequantized else float_weight_bytes(model)
+    except ModelError:
+        return 0
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
@@ -244,12 +259,12 @@ class Runtime:
 
     Attributes:
         provider: name of a provider or device -> its full name; raises ConfigError with those that there are.
-        open: path of a model, what messages call it, threads, full name of the provider -> a session; raises
-            ModelError where the runtime refuses the model.
+        open: path of a model, what messages call it, threads, full name of the provider, whether runs are
+            timed (as in `open_session`) -> a session; raises ModelError where the runtime refuses the model.
     """
 
     provider: Callable[[str], str]
-    open: Callable[[str, str, int, str], Session]
+    open: Callable[[str, str, int, str, bool], Session]
 
 
 @dataclass(frozen=True)
@@ -264,13 +279,13 @@ class ExecutionPlace:
     runtime: str
     provider: str
 
-    def open(self, path: str, name: str, threads: int) -> Session:
-        """Return a session; `name` is what messages call the model.
+    def open(self, path: str, name: str, threads: int, *, timed: bool = False) -> Session:
+        """Return a session; `name` is what messages call the model, `timed` as in `open_session`.
 
         Raises:
             ModelError: the runtime refuses the model. ConfigError: it would run it elsewhere.
         """
-        return RUNTIMES[self.runtime].open(path, name, threads, self.provider)
+        return RUNTIMES[self.runtime].open(path, name, threads, self.provider, timed)
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
@@ -365,7 +380,7 @@ def _openvino_device(provider: str) -> str:
     )
 
 
-def _open_openvino(path: str, name: str, threads: int, provider: str) -> Session:
+def _open_openvino(path: str, name: str, threads: int, provider: str, timed: bool) -> Session:
     """Open a model in OpenVINO. Float parts stay float32, as in onnxruntime: it would take bfloat16."""
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
     if provider == "CPU":
@@ -384,7 +399,9 @@ def _open_openvino(path: str, name: str, threads: int, provider: str) -> Session
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime(
         check_provider,
-        lambda path, name, threads, provider: open_session(path, name, threads, provider=provider),
+        lambda path, name, threads, provider, timed: open_session(
+            path, name, threads, provider=provider, timed=timed
+        ),
     ),
     "openvino": Runtime(_openvino_device, _open_openvino),
 }

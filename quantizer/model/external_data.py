@@ -45,6 +45,25 @@ def _locations(path: str, version: tuple[int, ...]) -> frozenset[str]:
     return frozenset(location_of(tensor) for tensor in all_tensors(read_proto(path)) if is_outside(tensor))
 
 
+FLOATS = frozenset(number for number in ir.DataType if number.is_floating_point() and number.bitwidth >= 16)
+"""Types of weights that kernels multiply as floats."""
+
+
+def float_weight_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of the float constants of a model file, external data included, which is not read.
+
+    Raises:
+        ModelError: the model cannot be read, or is no ONNX model.
+    """
+    return _float_weight_bytes(os.fspath(path), _version(path))
+
+
+@lru_cache(maxsize=16)
+def _float_weight_bytes(path: str, version: tuple[int, ...]) -> int:
+    """See `float_weight_bytes`; kept, since a search opens the float model again and again."""
+    return sum(bytes_needed(t) for t in all_tensors(read_proto(path)) if t.data_type in FLOATS)
+
+
 def location_of(tensor: onnx.TensorProto) -> str:
     """Return the name of the file that a tensor has its data in, "" where none is given."""
     return next((str(entry.value) for entry in reversed(tensor.external_data) if entry.key == "location"), "")

@@ -29,7 +29,7 @@ from ...profiles.instrumentation.live_memory import live_memory
 from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations
 from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square, with_smallest_digests
 from ...profiles.runner.sample_pass import map_in_threads
-from ...profiles.runtime.external_weights import move_weights, save_beside
+from ...profiles.runtime.external_weights import move_weights, save_beside, weight_bytes
 from ...profiles.runtime.providers import (
     CPU,
     RUNTIME_ERRORS,
@@ -351,9 +351,9 @@ def _values_after(model: ir.Model, names: set[str], nodes: set[ir.Node]) -> froz
 
 # The model and its copies, run on one sample -------------------------------------------------------------
 
-MAX_PACKED_BYTES = 1 << 27
-"""Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy."""
-
+SESSIONS = 4
+"""Sessions that are open together: the model, copies with activations rounded in two ways, and one with
+rounded weights."""
 
 Errors = Mapping[str, float | None]
 """The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
@@ -551,7 +551,7 @@ class NoiseRuns:
 
         Memory goes back when a tensor is freed: another copy needs it next.
         """
-        options = new_session_options()
+        options = new_session_options(SESSIONS * weight_bytes(model))
         options.graph_optimization_level = OPTIMISATION
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
@@ -559,8 +559,6 @@ class NoiseRuns:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         options.log_severity_level = 4  # errors are raised
-        if weight_bytes(model) > MAX_PACKED_BYTES:
-            options.add_session_config_entry("session.disable_prepacking", "1")
         path = self._folder / f"{len(self._opened)}.onnx"
         with self._saving():
             save_beside(model, path)
@@ -614,12 +612,6 @@ def unmeasurable(model: ir.Model) -> str:
     if weight_bytes(model) > MAX_WEIGHT_BYTES:
         return f"its weights have more than {MAX_WEIGHT_BYTES >> 30} GiB"
     return ""
-
-
-def weight_bytes(model: ir.Model) -> int:
-    """Return the bytes of all constants of a model."""
-    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def measure_noise(

@@ -141,7 +141,12 @@ def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
     entry, rule = plan.nodes[node.name], node.rule
     is_constant_table = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
     demand: _Demand | None = None
-    if rule is not None and entry.kind.reads_quantized and not is_constant_table and not any(node.outputs[1:]):
+    if (
+        rule is not None
+        and entry.kind.reads_quantized
+        and not is_constant_table
+        and not any(node.outputs[1:])
+    ):
         if _is_convolution(node):
             demand = _demand_of_convolution(node, graph)
         elif rule.scaling is ChannelScaling.POOLED or rule.unary:  # each channel, or each element, by itself

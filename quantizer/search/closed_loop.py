@@ -27,7 +27,7 @@ from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
-from ..evaluation.runtimes import dequantized_options, open_session
+from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
 from ..noise.moved_probability import moved_texts
@@ -218,10 +218,9 @@ class _Loop:
         """Write and run a plan."""
         path, name = self.folder / "trial.onnx", "quantized model"
         lowered = lower(planned.model, planned.plan)
-        options = dequantized_options() if _saturates(facts.recipe) else None
         with blamed_on_nodes(planned, lowered):
             save_model(lowered.model, path)
-            session = open_session(str(path), name, options=options)
+            session = open_session(str(path), name, dequantized=_saturates(facts.recipe))
             outputs = outputs_of(session, self.samples.samples, name)
         floats, limits = self.samples.float_outputs, facts.noise_limits
         halves = [output_shifts(floats[begin::2], outputs[begin::2], limits, self.axes) for begin in (0, 1)]

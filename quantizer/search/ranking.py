@@ -29,7 +29,7 @@ from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..evaluation.runtimes import dequantized_options, open_session
+from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.graph import name_of
 from ..model.saving import save_model
@@ -86,8 +86,7 @@ def ranked_nodes(
         if path is None:
             return 0.0
         try:
-            options = dequantized_options() if dequantized else None
-            session = open_session(str(path), "group of nodes", options=options, provider=provider)
+            session = open_session(str(path), "group of nodes", dequantized=dequantized, provider=provider)
             outputs = model_outputs(session, few.samples, "group of nodes")
         except ModelError:
             return 0.0

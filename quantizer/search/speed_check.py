@@ -204,7 +204,8 @@ class _Bench:
 
     def compared(self, first: Path, second: Path) -> Latency:
         """Return the latency of `first` (as float) and `second` (as quantized)."""
-        sessions = [open_session(str(path), path.name, self.options.threads) for path in (first, second)]
+        threads = self.options.threads
+        sessions = [open_session(str(path), path.name, threads, timed=True) for path in (first, second)]
         names = [output.name for output in sessions[0].get_outputs()]
 
         def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
@@ -215,7 +216,7 @@ class _Bench:
             runner(sessions[0], first),
             runner(sessions[1], second),
             len(self.feeds),
-            replace(QUICK, threads=self.options.threads),
+            replace(QUICK, threads=threads),
         )
 
     def costs(

@@ -203,7 +203,7 @@ class TuningRun:
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "measured.onnx"
             self.engine.write(candidate, planned, path)
-            session = open_session(str(path), "quantized model", threads, provider=self.provider)
+            session = open_session(str(path), "quantized model", threads, provider=self.provider, timed=True)
         feeds = [sample.arrays for sample in self.split.tuning.samples[: QUICK.samples]]
         names = [output.name for output in session.get_outputs()]
         timed, arrays = as_programs_run(session, feeds)

@@ -97,7 +97,7 @@ def tune(
     prepared, provider = open_prepared(path), check_provider(target.provider)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
-    session = open_session(str(path), str(path), target.threads, provider=provider)
+    session = open_session(str(path), str(path), target.threads, provider=provider, timed=True)
     split = read_split(session, prepared.model, data, target.seed, target.side_by_side)
     overlaps = split.overlaps(profile.data)
     key = _key(split, prepared.identity, profile_path, recipe, target)

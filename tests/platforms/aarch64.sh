@@ -39,7 +39,7 @@ if [ ! -d "$work/site/onnx_ir" ]; then
     platforms+=(--platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64)
     python3 -m pip install -q --target "$work/site" --only-binary=:all: "${platforms[@]}" --python-version "$python" \
         --implementation cp --abi "cp${python/./}" --abi abi3 --abi none click hypothesis jinja2 lazy-loader ml_dtypes msgspec \
-        numpy onnx onnx-ir pytest pyyaml rich
+        numpy onnx onnx-ir pytest pyyaml rich threadpoolctl
 fi
 
 # The packages as the wheel lays them out.

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.quantizer.api import from_samples
 
 from ..int8_kernels import TARGET
 
@@ -45,6 +46,16 @@ def test_a_limit_that_is_not_met_is_in_the_result() -> None:
     gate = qprof.Gate(min_sqnr=90.0)
     result = qprof.quantize(MODEL, data=DIGITS / "calibration", latency=False, gate=gate)
     assert not result.passed
+
+
+def test_a_large_model_is_not_timed_where_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_samples, "MAX_COPIED_BYTES", 0)
+    for gate in (qprof.Gate(), qprof.Gate(min_speedup=1e-3)):
+        result = qprof.quantize(MODEL, data=DIGITS / "calibration", gate=gate)
+        assert result.judged is not None
+        is_timed = gate.has_limit
+        assert (result.judged.evaluation.latency is not None) == is_timed
+        assert any("speed was not measured" in note for note in result.notes) != is_timed
 
 
 def test_what_judges_goes_with_samples() -> None:

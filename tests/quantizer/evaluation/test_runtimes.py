@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.runtime import providers as custom_operators
@@ -97,3 +98,31 @@ def test_a_signal_after_two_models_ran_in_openvino_is_no_crash(model: str) -> No
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_large_float_weights_stay_in_their_file_unless_runs_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timed: bool
+) -> None:
+    product = "g (float[N, 64] x) => (float[N, 64] y) { y = MatMul (x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {product}')
+    weight = np.eye(64, dtype=np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    stays: list[bool] = []
+    new_session = runtimes.new_session
+
+    def noted(path: str, options: onnxruntime.SessionOptions, provider: str) -> onnxruntime.InferenceSession:
+        try:
+            stays.append(options.get_session_config_entry("session.disable_prepacking") == "1")
+        except RuntimeError:  # there is no such entry
+            stays.append(False)
+        return new_session(path, options, provider)
+
+    monkeypatch.setattr(runtimes, "new_session", noted)
+    for most, expected in ((4 * 64 * 64 - 1, not timed), (4 * 64 * 64, False)):
+        monkeypatch.setattr(custom_operators, "MAX_COPIED_BYTES", most)
+        session = place_of("onnxruntime", "cpu").open(str(tmp_path / "m.onnx"), "m.onnx", 1, timed=timed)
+        (y,) = run(session, ["y"], {"x": 2.0 * weight}, "m.onnx")
+        assert np.array_equal(y, 2.0 * weight)
+        assert stays.pop() is expected
