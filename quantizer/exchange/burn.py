@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..numerics.affine import QuantParams
 from ..plan.plan import QuantPlan
 from .quantized_types import QuantizedTensor, quantized_tensors, signed_equivalent
 
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
 
 VERSION = "0.22"
 VALUES = {4: "Q4F", 7: "Q8F", 8: "Q8F"}
+"""Burn's names of types, by their bits."""
 STORES: dict[str, Any] = {"Q4F": {"PackedU32": 0}, "Q8F": "Native"}
 PRECISIONS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
-MOST_DIMS, LARGEST_BLOCK = 5, 255
+MAX_BLOCK_DIMS, MAX_BLOCK_SIZE = 5, 255
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
@@ -35,14 +35,11 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     tensors: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for tensor in quantized_tensors(plan, model):
-        params = signed_equivalent(tensor.params)
-        block = _block(params, tensor)
-        if problem := _problem(params, tensor):
-            left_out[tensor.name] = problem
-        elif isinstance(block, str):
-            left_out[tensor.name] = block
+        record = _record_or_reason(tensor)
+        if isinstance(record, str):
+            left_out[tensor.name] = record
         else:
-            tensors[tensor.name] = _record(params, tensor, block)
+            tensors[tensor.name] = record
     head = {"format": "burn-quantization", "burn": VERSION, "tool": plan.tool, "model": plan.model.file}
     parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     parts += [f'"tensors": {_lines(tensors)}', f'"left_out": {_lines(left_out)}']
@@ -56,43 +53,43 @@ def _lines(entries: Mapping[str, Any]) -> str:
     )
 
 
-def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
-    if params.qtype.bits not in VALUES:
+def _record_or_reason(tensor: QuantizedTensor) -> dict[str, Any] | str:
+    """Return Burn's record of a tensor, or why Burn has none."""
+    params = signed_equivalent(tensor.params)
+    value, precision = VALUES.get(params.qtype.bits), PRECISIONS.get(tensor.expressed)
+    if value is None:
         return f"Burn has no {params.qtype.bits}-bit integers for quantized values"
-    if tensor.expressed not in PRECISIONS:
+    if precision is None:
         return f"Burn has no scales of {tensor.expressed}"
     if params.zero_point.any():
         return "Burn's mode is symmetric; this tensor has a zero point"
-    return ""
 
-
-def _block(params: QuantParams, tensor: QuantizedTensor) -> list[int] | str | None:
-    """Return the sizes of a block, None for one scale; or why there is no such block."""
-    if params.axis is None:
-        return None
-    shape = [size for size in tensor.shape or () if size is not None]
-    if not tensor.shape or len(shape) != len(tensor.shape):
-        return "a block needs known dimensions"
-    if params.block_size is None:
-        sizes = [1 if axis == params.axis else size for axis, size in enumerate(shape)]
-    else:
-        sizes = [params.block_size if axis == params.axis else 1 for axis in range(len(shape))]
-    if len(sizes) > MOST_DIMS or max(sizes) > LARGEST_BLOCK:
-        return f"a block of {sizes} is more than Burn's {MOST_DIMS} dimensions of {LARGEST_BLOCK} elements"
-    if shape[params.axis] % sizes[params.axis]:
-        return f"blocks of {sizes[params.axis]} do not divide dimension {params.axis} of {shape}"
-    return sizes
-
-
-def _record(params: QuantParams, tensor: QuantizedTensor, block: list[int] | None) -> dict[str, Any]:
-    value = VALUES[params.qtype.bits]
-    storage = [*(block or []), *[1] * (MOST_DIMS - len(block or []))]
-    quantization = {
-        "value": value,
-        "param": PRECISIONS[tensor.expressed],
-        "store": STORES[value],
-        "level": "Tensor" if block is None else {"Block": {"storage": storage, "len": len(block)}},
-        "mode": "Symmetric",
+    level: Any = "Tensor"
+    if params.axis is not None:
+        shape = [size for size in tensor.shape or () if size is not None]
+        if not tensor.shape or len(shape) != len(tensor.shape):
+            return "a block needs known dimensions"
+        if params.block_size is None:  # the block of a channel goes over all other dimensions
+            block = [1 if axis == params.axis else size for axis, size in enumerate(shape)]
+        else:
+            block = [params.block_size if axis == params.axis else 1 for axis in range(len(shape))]
+        if len(block) > MAX_BLOCK_DIMS or max(block) > MAX_BLOCK_SIZE:
+            return (
+                f"a block of {block} is more than Burn's {MAX_BLOCK_DIMS} dimensions of {MAX_BLOCK_SIZE} "
+                "elements"
+            )
+        if shape[params.axis] % block[params.axis]:
+            return f"blocks of {block[params.axis]} do not divide dimension {params.axis} of {shape}"
+        storage = [*block, *[1] * (MAX_BLOCK_DIMS - len(block))]
+        level = {"Block": {"storage": storage, "len": len(block)}}
+    return {
+        "quantization": {
+            "value": value,
+            "param": precision,
+            "store": STORES[value],
+            "level": level,
+            "mode": "Symmetric",
+        },
+        "shape": None if tensor.shape is None else list(tensor.shape),
+        "scales": params.scale.tolist(),
     }
-    shape = None if tensor.shape is None else list(tensor.shape)
-    return {"quantization": quantization, "shape": shape, "scales": params.scale.tolist()}

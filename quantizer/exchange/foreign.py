@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ...profiles.base.errors import MalformedError
 from ...profiles.records.histogram import EqualBins
 from ..numerics.affine import QuantParams
+from ..numerics.schemas import FLOAT32_MAX
 
-FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 ADVICE = "calibrate again with the tool that wrote the file, on data without NaN and Inf, or correct the file"
 
 

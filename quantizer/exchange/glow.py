@@ -19,7 +19,8 @@ from ...profiles.base.output_files import text_of
 from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
 from ...profiles.records.histogram import EqualBins, UnknownBins
 from ...profiles.records.profile import Profile
-from .foreign import FLOAT32_MAX, ForeignRanges
+from ..numerics.schemas import FLOAT32_MAX
+from .foreign import ForeignRanges
 
 GlowEntry = tuple[str, EqualBins]
 """Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
@@ -106,30 +107,26 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
 def matched(profile: Profile, model: ir.Model) -> dict[str, str]:
     """Return Glow's name of each tensor of the model whose entry in a profile is certain.
 
+    Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
+    without a number: the entry of that name may be of such a part instead of the result. It is certain when
+    there are no parts, or when one of them has the same profile: the copy that lowering makes (SPEC B.4).
+
     Args:
         profile: as read, by Glow's names.
         model: the prepared model.
     """
     names = glow_names(model)
     in_model = set(names.values())
-    return {
-        tensor: name
-        for tensor, name in names.items()
-        if name in profile and not _ambiguous(profile, name, in_model)
-    }
-
-
-def _ambiguous(profile: Profile, name: str, in_model: set[str]) -> bool:
-    """Return whether an entry may be of a lowered part of the node instead of its result.
-
-    Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
-    without a number. The result is certain when there are no such parts, or when one of them has the
-    same profile: the copy that lowering makes (SPEC B.4).
-    """
-    stem, _, output = name.rpartition(":")
-    pattern = re.compile(re.escape(stem) + f"__[0-9]+:{output}")
-    parts = [other for other in profile if pattern.fullmatch(other) and other not in in_model]
-    return bool(parts) and all(profile[part] != profile[name] for part in parts)
+    certain = {}
+    for tensor, name in names.items():
+        if name not in profile:
+            continue
+        stem, _, output = name.rpartition(":")
+        pattern = re.compile(re.escape(stem) + f"__[0-9]+:{output}")
+        parts = [other for other in profile if pattern.fullmatch(other) and other not in in_model]
+        if not parts or any(profile[part] == profile[name] for part in parts):
+            certain[tensor] = name
+    return certain
 
 
 def known_names(model: ir.Model) -> Iterable[str]:
@@ -179,7 +176,9 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
         MalformedError: by the rules of SPEC C.2; also for a range or a count that is not finite, which Glow
             would accept.
     """
-    documents = parse_all(_counts_as_text(document))
+    # Lists of counts become text first: 600 000 YAML scalars would take many seconds.
+    quoted = re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
+    documents = parse_all(quoted)
     if len(documents) != 3:
         raise MalformedError(f"holds {len(documents)} YAML documents; a Glow profile has three", ADVICE)
     version = keys_at(documents[0], "document 1", ("GlowToolsVersion",))["GlowToolsVersion"]
@@ -197,11 +196,6 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
         graph_hash,
         str(version or ""),
     )
-
-
-def _counts_as_text(document: str) -> str:
-    """Return the document with its lists of counts quoted: 600 000 YAML scalars would take many seconds."""
-    return re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
 
 
 def _entry(item: object, where: str) -> GlowEntry:

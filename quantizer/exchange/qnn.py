@@ -22,7 +22,6 @@ import numpy as np
 
 from ...profiles.base.conversion import float_at, list_at, mapping_at, text_at
 from ...profiles.base.errors import MalformedError
-from ..numerics.affine import QuantParams
 from .encodings import (
     ACTIVATIONS,
     CONSTANTS,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..plan.plan import QuantPlan
-
-POSITIVE_OFFSET = "the offset is positive, and read as zero point"
 
 
 def recognises(data: bytes) -> bool:
@@ -113,18 +110,14 @@ def _channel(mapping: Mapping[str, object], where: str) -> _Channel:
 
     remark = ""
     if offset > 0:
-        offset, remark = -offset, POSITIVE_OFFSET
-    half = 1 << (bits - 1)
-    if low is not None and not _is_near(low, offset * scale, scale):
-        if symmetric and _is_near(low, (offset - half) * scale, scale):
-            offset, remark = offset - half, "the offset counts from a signed type, as min says"
+        offset, remark = -offset, "the offset is positive, and read as zero point"
+    if low is not None and not abs(low - offset * scale) < 1.5 * scale:
+        signed_offset = offset - (1 << (bits - 1))
+        if symmetric and abs(low - signed_offset * scale) < 1.5 * scale:
+            offset, remark = signed_offset, "the offset counts from a signed type, as min says"
         else:
             remark = remark or "min and max disagree with scale and offset, and are not used"
     return _Channel(bits, is_float, symmetric, scale, offset, remark)
-
-
-def _is_near(low: float, expected: float, scale: float) -> bool:
-    return abs(low - expected) < 1.5 * scale
 
 
 def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
@@ -149,24 +142,21 @@ def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the file of a plan's tensors, but for biases, blocks, and channels with zero points."""
     sections: dict[str, dict[str, object]] = {ACTIVATIONS: {}, CONSTANTS: {}}
-    for name, params in written_tensors(plan):
-        if params.block_size is None and (params.axis is None or not params.zero_point.any()):
+    for name, tensor in written_tensors(plan):
+        if tensor.block_size is None and (tensor.axis is None or not tensor.zero_point.any()):
             section = CONSTANTS if name in model.graph.initializers else ACTIVATIONS
-            sections[section][name] = _mappings(signed_if_symmetric(params))
+            params = signed_if_symmetric(tensor)
+            low, high = params.qtype.low, params.qtype.high
+            sections[section][name] = [
+                {
+                    "bitwidth": params.qtype.bits,
+                    "dtype": "int",
+                    "is_symmetric": str(params.qtype.signed),
+                    "min": (low - point) * scale,
+                    "max": (high - point) * scale,
+                    "offset": aimet_offset(point, params.qtype),
+                    "scale": scale,
+                }
+                for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
+            ]
     return json_text(sections)
-
-
-def _mappings(params: QuantParams) -> list[dict[str, object]]:
-    low, high = params.qtype.low, params.qtype.high
-    return [
-        {
-            "bitwidth": params.qtype.bits,
-            "dtype": "int",
-            "is_symmetric": str(params.qtype.signed),
-            "min": (low - point) * scale,
-            "max": (high - point) * scale,
-            "offset": aimet_offset(point, params.qtype),
-            "scale": scale,
-        }
-        for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
-    ]

@@ -61,13 +61,6 @@ def signed_equivalent(params: QuantParams) -> QuantParams:
     return replace(params, qtype=signed, zero_point=params.zero_point + signed.low)
 
 
-def tensor_type(shape: Shape, element: str) -> str:
-    """Return MLIR's tensor type with such elements."""
-    if shape is None:
-        return f"tensor<*x{element}>"
-    return "tensor<" + "".join(f"{'?' if dim is None else dim}x" for dim in shape) + f"{element}>"
-
-
 def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
     """Return the text of `!quant.uniform<...>`: storage type and its range, float type, scales, zero points.
 
@@ -97,6 +90,36 @@ def _nested(grid: np.ndarray) -> str:
     if grid.ndim == 0:
         return str(grid.item())
     return "{" + ", ".join(_nested(np.asarray(part, object)) for part in grid) + "}"
+
+
+def declaration(tensor: QuantizedTensor, params: QuantParams) -> str:
+    """Return MLIR's declaration of the function that quantizes a tensor with these parameters."""
+    source, result = _types(tensor, params)
+    return f"  func.func private {symbol(tensor.name)}({source}) -> {result}"
+
+
+def function_text(tensor: QuantizedTensor, params: QuantParams, operation: str) -> str:
+    """Return MLIR's function that quantizes a tensor with these parameters.
+
+    Args:
+        tensor: the tensor.
+        params: its own, or the same quantization in another type.
+        operation: that quantizes `%value`; `{result}` stands for the quantized type.
+    """
+    source, result = _types(tensor, params)
+    return (
+        f"  func.func {symbol(tensor.name)}(%value: {source}) -> {result} {{\n"
+        f"    %quantized = {operation.format(result=result)} : ({source}) -> {result}\n"
+        f"    return %quantized : {result}\n"
+        "  }"
+    )
+
+
+def _types(tensor: QuantizedTensor, params: QuantParams) -> tuple[str, str]:
+    """Return the types of a tensor in float and quantized."""
+    shape = "*x" if tensor.shape is None else "".join(f"{'?' if n is None else n}x" for n in tensor.shape)
+    quantized = uniform_type(params, tensor.expressed, tensor.shape)
+    return f"tensor<{shape}{tensor.expressed}>", f"tensor<{shape}{quantized}>"
 
 
 def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:

@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..plan.plan import QuantPlan
-from .quantized_types import (
-    QuantizedTensor,
-    module_text,
-    quantized_tensors,
-    symbol,
-    tensor_type,
-    uniform_type,
-)
+from .quantized_types import declaration, function_text, module_text, quantized_tensors
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,19 +22,10 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     Types that its operation uniform_quantize does not take (blocks, unknown ranks) are declared, without a
     body.
     """
-    functions = [_function(tensor) for tensor in quantized_tensors(plan, model)]
+    functions = []
+    for tensor in quantized_tensors(plan, model):
+        if tensor.shape is None or tensor.params.block_size is not None:
+            functions.append(declaration(tensor, tensor.params))
+        else:
+            functions.append(function_text(tensor, tensor.params, "stablehlo.uniform_quantize %value"))
     return module_text(plan, "Quantized types for StableHLO, one function for each tensor", functions)
-
-
-def _function(tensor: QuantizedTensor) -> str:
-    element = uniform_type(tensor.params, tensor.expressed, tensor.shape)
-    source, result = tensor_type(tensor.shape, tensor.expressed), tensor_type(tensor.shape, element)
-    name = symbol(tensor.name)
-    if tensor.shape is None or tensor.params.block_size is not None:
-        return f"  func.func private {name}({source}) -> {result}"
-    return (
-        f"  func.func {name}(%value: {source}) -> {result} {{\n"
-        f"    %quantized = stablehlo.uniform_quantize %value : ({source}) -> {result}\n"
-        f"    return %quantized : {result}\n"
-        "  }"
-    )

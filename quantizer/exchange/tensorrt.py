@@ -50,7 +50,8 @@ def read(data: bytes, where: str) -> ForeignRanges:
         raise MalformedError(f"line 1: '{lines[0]}' is not TRT-VERSION-CALIBRATOR", ADVICE)
     scales = unique(_scales(lines))
     unnamed = [name for name in scales if name.startswith(UNNAMED)]
-    empty = [name for name, scale in scales.items() if scale == 0.0 and name not in unnamed]
+    named = {name: scale for name, scale in scales.items() if not name.startswith(UNNAMED)}
+    empty = [name for name, scale in named.items() if scale == 0.0]
     notes = [
         "ranges are symmetric: half of one is unused where a tensor is never negative and no operator says so"
     ]
@@ -58,7 +59,7 @@ def read(data: bytes, where: str) -> ForeignRanges:
         notes.append(f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}")
     if empty:
         notes.append(f"left out {len(empty)} tensors whose scale is 0: {some_of(empty)}")
-    limits = {name: s * MAX_LEVEL for name, s in scales.items() if name not in unnamed and s != 0.0}
+    limits = {name: scale * MAX_LEVEL for name, scale in named.items() if scale != 0.0}
     tool = f"TensorRT {version_text(header[1])} ({header[2]})"
     return ForeignRanges(symmetric_ranges(limits), tool, tuple(notes))
 

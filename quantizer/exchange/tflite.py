@@ -16,12 +16,11 @@ from ..numerics.affine import INT16, INT32, QuantParams
 from ..plan.plan import QuantPlan
 from .quantized_types import (
     QuantizedTensor,
+    declaration,
+    function_text,
     module_text,
     quantized_tensors,
     signed_equivalent,
-    symbol,
-    tensor_type,
-    uniform_type,
 )
 
 if TYPE_CHECKING:
@@ -33,24 +32,16 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
 
     Types that TFLite's specification does not have are declared without a body, with the reason.
     """
-    functions = [_function(tensor) for tensor in quantized_tensors(plan, model)]
+    functions = []
+    for tensor in quantized_tensors(plan, model):
+        params = signed_equivalent(tensor.params)
+        problem = _problem(params, tensor)
+        if problem:
+            functions.append(f"  // {problem}:\n{declaration(tensor, params)}")
+        else:
+            operation = '"tfl.quantize"(%value) <{{qtype = {result}}}>'
+            functions.append(function_text(tensor, params, operation))
     return module_text(plan, "Quantized types for TFLite, one function for each tensor", functions)
-
-
-def _function(tensor: QuantizedTensor) -> str:
-    params = signed_equivalent(tensor.params)
-    element = uniform_type(params, tensor.expressed, tensor.shape)
-    source, result = tensor_type(tensor.shape, tensor.expressed), tensor_type(tensor.shape, element)
-    name = symbol(tensor.name)
-    problem = _problem(params, tensor)
-    if problem:
-        return f"  // {problem}:\n  func.func private {name}({source}) -> {result}"
-    return (
-        f"  func.func {name}(%value: {source}) -> {result} {{\n"
-        f'    %quantized = "tfl.quantize"(%value) <{{qtype = {result}}}> : ({source}) -> {result}\n'
-        f"    return %quantized : {result}\n"
-        "  }"
-    )
 
 
 def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
