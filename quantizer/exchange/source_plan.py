@@ -324,7 +324,7 @@ class _Decider:
         if any(outputs.get(n) != params for n in node.results):
             return False
         # What a node puts beside the values that it moves must have a quantized value.
-        fill = rule.fill.value(node) if rule.fill is not None and rule.fill.applies(node) else 0.0
+        fill = 0.0 if rule.fill is None else rule.fill.value(node)
         if fill is None:
             return True
         nearest = float(dequantize(quantize(np.float32(fill), params), params))

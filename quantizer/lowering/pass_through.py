@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from ..model.graph import constant_of
 from ..numerics.affine import Floats, QuantParams, quantize, unsigned_equivalent
-from ..operators.conditions import FillSource
 from ..operators.graph import node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import MICROSOFT, Constraint, rule_of
@@ -127,11 +126,11 @@ def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> 
     if fill is not None:
         view = node_view(node)
         filled = fill.value(view) if fill.applies(view) else None
-        if fill.source is FillSource.INPUT and filled is None and len(node.inputs) > fill.index:
-            node.replace_input_with(fill.index, None)  # not read in this mode, and float
-        elif fill.source is FillSource.INPUT and filled is not None:
+        if fill.index is not None and filled is not None:
             set_scalar(fill.index, filled)
-        elif fill.source is FillSource.ATTRIBUTE and filled is not None:
+        elif fill.index is not None and len(node.inputs) > fill.index:
+            node.replace_input_with(fill.index, None)  # not read in this mode, and float
+        elif fill.attribute and filled is not None:
             integer = float(quantize(np.float32(filled), stored))
             node.attributes[fill.attribute] = ir.AttrFloat32(fill.attribute, integer)
 
@@ -297,4 +296,4 @@ def _constants_are_known(task: Task) -> bool:
     view = node_view(node)
     if rule is None or rule.fill is None or not rule.fill.applies(view):
         return True
-    return rule.fill.source is not FillSource.ZERO and rule.fill.value(view) is not None
+    return not rule.fill.is_zero and rule.fill.value(view) is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def constant_weight(node: Node, graph: Graph) -> bool:
     return node.constant(1) is not None
 
 
-PRODUCTS = 64
+MIN_PRODUCTS = 64
 """Multiplications for each output element from which int8 pays for a convolution's conversions. Measured with
 onnxruntime 1.31 on AVX512-VNNI, one thread: one costs 0.019 ns in float and 0.0055 ns in int8, the
 conversions and changes of layout around one convolution 0.4 to 0.6 ns for each element."""
@@ -52,7 +51,7 @@ conversions and changes of layout around one convolution 0.4 to 0.6 ns for each 
 def many_products(node: Node, graph: Graph) -> bool:
     """Depthwise convolutions and those of few input channels move more than they compute."""
     weight = node.constant(1)
-    return weight is None or weight.size >= PRODUCTS * max(weight.shape[0], 1)
+    return weight is None or weight.size >= MIN_PRODUCTS * max(weight.shape[0], 1)
 
 
 def many_products_of_phases(node: Node, graph: Graph) -> bool:
@@ -62,15 +61,15 @@ def many_products_of_phases(node: Node, graph: Graph) -> bool:
         return True
     phases = math.prod(node.attributes.get_ints("strides", (1,)))
     outputs = weight.shape[1] * node.attributes.get_int("group", 1)
-    return bool(weight.size >= PRODUCTS * phases * max(outputs, 1))
+    return bool(weight.size >= MIN_PRODUCTS * phases * max(outputs, 1))
 
 
-def attribute_is(name: str, allowed: object, default: object) -> Refusal:
-    """Refuse nodes whose attribute `name` (or its `default`) is not `allowed`."""
+def default_attribute(name: str, default: object) -> Refusal:
+    """Refuse nodes whose attribute `name` has another value than its default."""
 
     def check(node: Node, graph: Graph) -> str:
         value = attribute_value(node, name, default)
-        return "" if value == allowed else f"{node.op_type} with {name}={value} has no integer form"
+        return "" if value == default else f"{node.op_type} with {name}={value} has no integer form"
 
     return check
 
@@ -84,15 +83,11 @@ def constant_input(index: int, what: str) -> Refusal:
     return check
 
 
-def one_number(index: int, what: str) -> Refusal:
-    """Refuse nodes whose constant input `index` has more than one element."""
-
-    def check(node: Node, graph: Graph) -> str:
-        constant = node.constant(index)
-        several = constant is not None and constant.size != 1
-        return f"the {what} of {node.op_type} is not one number" if several else ""
-
-    return check
+def scalar_exponent(node: Node, graph: Graph) -> str:
+    """Refuse a Pow whose constant exponent has more than one element."""
+    exponent = node.constant(1)
+    several = exponent is not None and exponent.size != 1
+    return f"the exponent of {node.op_type} is not one number" if several else ""
 
 
 def several_along_axis(node: Node, graph: Graph) -> str:
@@ -125,13 +120,9 @@ def bias_for_each_column(node: Node, graph: Graph) -> str:
     return f"the bias of {node.op_type} is not one number for each column"
 
 
-def absent_input(index: int, what: str) -> Refusal:
-    """Refuse nodes that have input `index`."""
-
-    def check(node: Node, graph: Graph) -> str:
-        return f"{node.op_type} with {what} has no integer form" if node.input(index) else ""
-
-    return check
+def no_peepholes(node: Node, graph: Graph) -> str:
+    """Refuse an LSTM with peepholes."""
+    return f"{node.op_type} with peepholes has no integer form" if node.input(7) else ""
 
 
 def average_of_window(node: Node, graph: Graph) -> str:
@@ -172,38 +163,33 @@ def clip_bounds(node: Node, graph: Graph) -> tuple[float, float]:
     return bounds[0], bounds[1]
 
 
-class FillSource(StrEnum):
-    """Where the float value comes from."""
-
-    ZERO = "zero"
-    """It is 0, and no attribute or input changes that."""
-    ATTRIBUTE = "attribute"
-    """An attribute holds it; 0 without one."""
-    INPUT = "input"
-    """An input holds it; 0 without one."""
-
-
 @dataclass(frozen=True)
 class Fill:
-    """The value that an operator makes by itself.
+    """The value that an operator puts where it has no input: that of an input or an attribute, else 0.
 
     Attributes:
-        source: where it comes from.
-        index: position of the input that holds it, for INPUT.
-        attribute: name of the attribute that holds it, for ATTRIBUTE.
+        index: position of the input that holds it, 0 where that is left out; None where no input does.
+        attribute: name of the attribute that holds it, 0 without one; "" where no attribute does.
         applies: whether a node of the operator fills: it may depend on a mode.
     """
 
-    source: FillSource = FillSource.ZERO
-    index: int = -1
+    index: int | None = None
     attribute: str = ""
     applies: Callable[[Node], bool] = lambda node: True
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether no input and no attribute can make it another value than 0."""
+        return self.index is None and not self.attribute
+
     def value(self, node: Node) -> float | None:
-        """Return the float value that a node fills with; None where it is computed at run time."""
-        if self.source is FillSource.ATTRIBUTE:
+        """Return the float value that a node fills with, 0 where it fills nothing; None where it is computed
+        at run time."""
+        if not self.applies(node):
+            return 0.0
+        if self.attribute:
             return node.attributes.get_float(self.attribute, 0.0)
-        if self.source is FillSource.ZERO or not node.input(self.index):
+        if self.index is None or not node.input(self.index):
             return 0.0
         constant = node.constant(self.index)
         return None if constant is None or constant.size != 1 else float(constant.reshape(()))
@@ -213,20 +199,18 @@ class Fill:
 
         Zero is a value of all quantization parameters; others may lie outside of their range.
         """
-        value = self.value(node) if self.applies(node) else 0.0
+        value = self.value(node)
         if value is None:
             return f"{node.op_type} fills with a value computed at run time: no integer form"
         return f"{node.op_type} fills with {value:g}: only zero surely has an integer form" if value else ""
 
 
 PADDING = Fill(
-    FillSource.INPUT,
     index=2,
     applies=lambda node: node.attributes.get_string("mode", "constant") == "constant",
 )
 """Of Pad."""
 EXTRAPOLATION = Fill(
-    FillSource.ATTRIBUTE,
     attribute="extrapolation_value",
     applies=lambda node: (
         node.attributes.get_string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"

@@ -18,8 +18,6 @@ from ..model.graph import constant_of, name_of
 from ..numerics.affine import Floats, UnaryFunction
 
 if TYPE_CHECKING:
-    import onnx
-
     from .graph import Node
 
 CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
@@ -150,7 +148,11 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
             widened = array.astype(np.float64) if array.dtype.kind == "f" else array
             constants.append(numpy_helper.from_array(widened, names[value]))
         names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
-        protos.append(_renamed(node, names))
+        proto = ir.serde.serialize_node(node)
+        del proto.input[:], proto.output[:]
+        proto.input.extend("" if value is None else names[value] for value in node.inputs)
+        proto.output.append(names[node.outputs[0]])
+        protos.append(proto)
         if node.outputs[0].name == inner and inner:
             unshifted = names[node.outputs[0]]
             names[node.outputs[0]] = f"{unshifted}_shifted"
@@ -177,15 +179,6 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
         return output.reshape(values.shape) if output.size == values.size else output
 
     return evaluate
-
-
-def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:
-    """Return a node in ONNX, with other names of the tensors that it reads and returns."""
-    proto = ir.serde.serialize_node(node)
-    del proto.input[:], proto.output[:]
-    proto.input.extend("" if value is None else names[value] for value in node.inputs)
-    proto.output.append(names[node.outputs[0]])
-    return proto
 
 
 FLOAT_ROUNDING = 2.0**-20

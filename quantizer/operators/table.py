@@ -30,21 +30,21 @@ from .conditions import (
     Fill,
     Refusal,
     above_zero,
-    absent_input,
     always,
-    attribute_is,
     average_of_window,
     bias_for_each_column,
     clip_bounds,
     constant_bias,
     constant_input,
     constant_weight,
+    default_attribute,
     hard_sigmoid_rises,
     hard_swish_rises,
     many_products,
     many_products_of_phases,
     never,
-    one_number,
+    no_peepholes,
+    scalar_exponent,
     several_along_axis,
 )
 from .facts import (
@@ -272,9 +272,9 @@ _RULES: tuple[Rule, ...] = (
             constant_input(1, "weight"),
             constant_bias,
             bias_for_each_column,
-            attribute_is("alpha", 1.0, 1.0),
-            attribute_is("beta", 1.0, 1.0),
-            attribute_is("transA", 0, 0),
+            default_attribute("alpha", 1.0),
+            default_attribute("beta", 1.0),
+            default_attribute("transA", 0),
         ),
     ),
     Rule(
@@ -294,8 +294,8 @@ _RULES: tuple[Rule, ...] = (
             layout=ChannelLayout.CHANNELS_FIRST,
             stored=(INPUT_GATES, RECURRENT_GATES),
             refuse=(
-                attribute_is("layout", 0, 0),
-                absent_input(7, "peepholes"),
+                default_attribute("layout", 0),
+                no_peepholes,
                 constant_input(1, "weight"),
                 constant_input(2, "recurrent weight"),
             ),
@@ -578,7 +578,7 @@ _RULES: tuple[Rule, ...] = (
         shape_inputs=(1, 2, 3),
         sizes_result=True,
         classes=Classes.CARRIED,
-        refuse=(attribute_is("mode", "nearest", "nearest"),),
+        refuse=(default_attribute("mode", "nearest"),),
         fill=EXTRAPOLATION,
     ),
     Rule(
@@ -616,7 +616,7 @@ _RULES: tuple[Rule, ...] = (
             kernel=KernelSizes.OUTPUT_ELEMENTS,
             layout=layout,
             data=(0, 2),
-            refuse=(attribute_is("reduction", "none", "none"),),
+            refuse=(default_attribute("reduction", "none"),),
         )
         for op_type, layout in (
             ("ScatterND", ChannelLayout.CHANNELS_FIRST),
@@ -713,7 +713,7 @@ _RULES: tuple[Rule, ...] = (
         singular=singular_power,
         unary=True,
         gain=power_gain,
-        refuse=(constant_input(1, "exponent"), one_number(1, "exponent")),
+        refuse=(constant_input(1, "exponent"), scalar_exponent),
     ),
     # Normalisation
     Rule(

@@ -197,9 +197,9 @@ def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Itera
 def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """What an operator puts beside the values that it passes through has a quantized value too."""
     for node, rule, _ in _entries(plan, graph, Kind.PASS_THROUGH):
-        value = rule.fill.value(node) if rule.fill is not None and rule.fill.applies(node) else 0.0
+        value = None if rule.fill is None else rule.fill.value(node)
         params = plan.tensors.get(node.output)
-        if rule.fill is None or value is None or params is None:
+        if value is None or params is None:
             continue
         nearest = float(dequantize(quantize(np.float32(value), params), params))
         if abs(nearest - value) > 0.5001 * params.tensor_scale:

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.quantizer.operators.conditions import FillSource
 from qprof_onnx.quantizer.operators.table import RULES, Constraint
 from qprof_onnx.quantizer.targets.forms import FORMS
 
@@ -74,7 +73,7 @@ def test_every_operator_that_passes_values_through_has_a_node_here() -> None:
 
 def test_what_an_operator_that_passes_values_through_fills_with_can_be_quantized() -> None:
     filling = [rule for rule in RULES.values() if rule.constraint is Constraint.SAME and rule.fill]
-    assert all(rule.fill and rule.fill.source is not FillSource.ZERO for rule in filling)
+    assert all(rule.fill and not rule.fill.is_zero for rule in filling)
 
 
 FILLING = [node for operator in ("Resize", "Pad") for node in NODES[operator]]
