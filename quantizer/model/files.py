@@ -67,7 +67,23 @@ def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
         return
     with temporary_folder() as folder:
         path = folder / (name or model_name(model))
-        _write_object(model, path)
+        if isinstance(model, ir.Model):
+            try:
+                save_model(model, path)
+            except (OSError, ValueError, TypeError, ir.serde.SerdeError) as problem:
+                message = f"{path.name}: cannot be written out: {problem}; check the model"
+                raise ModelError(message) from problem
+        else:
+            outside = [tensor for tensor in all_tensors(model) if is_outside(tensor)]
+            if outside:
+                raise ModelError(
+                    f"{path.name}: tensor '{outside[0].name}' has its data in a file, and a model in memory "
+                    "has no folder; give its path, or load it with its data"
+                )
+            if model.ByteSize() >= PROTOBUF_LIMIT:
+                save_model(converted(model, path.name), path)
+            else:
+                path.write_bytes(model.SerializeToString(deterministic=True))
         yield path
 
 
@@ -85,25 +101,6 @@ def model_name(model: ModelLike) -> str:
         )
     name = re.sub(r"[^\w.-]+", "_", model.graph.name or "").strip("._")[:100]
     return f"{name or 'model'}.onnx"
-
-
-def _write_object(model: onnx.ModelProto | ir.Model, path: Path) -> None:
-    if isinstance(model, ir.Model):
-        try:
-            save_model(model, path)
-        except (OSError, ValueError, TypeError, ir.serde.SerdeError) as problem:
-            raise ModelError(f"{path.name}: cannot be written out: {problem}; check the model") from problem
-        return
-    outside = [tensor for tensor in all_tensors(model) if is_outside(tensor)]
-    if outside:
-        raise ModelError(
-            f"{path.name}: tensor '{outside[0].name}' has its data in a file, and a model in memory has no "
-            "folder; give its path, or load it with its data"
-        )
-    if model.ByteSize() >= PROTOBUF_LIMIT:
-        save_model(converted(model, path.name), path)
-    else:
-        path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def model_bytes(path: str | Path) -> int:

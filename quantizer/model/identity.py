@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+import sys
 
 import numpy as np
 import onnx_ir as ir
@@ -15,8 +15,8 @@ from ...profiles.records.profile import ModelId, describe
 from .editing import is_standard
 from .graph import input_name
 
-SMALL = 64
-"""Most elements of an integer constant (axes, pads, shapes) that is part of the structure."""
+MAX_STRUCTURE_ELEMENTS = 64
+"""Elements up to which an integer constant (axes, pads, shapes) is part of the structure."""
 
 
 def model_id(model: ir.Model, file: str) -> ModelId:
@@ -95,27 +95,19 @@ class _Digest:
         self.structure("tensor", name, tensor.dtype.name, *tensor.shape.numpy())
         if tensor.dtype == ir.DataType.STRING:
             self.structure(*(bytes(text) for text in np.ravel(tensor.numpy())))
-        elif tensor.size <= SMALL and (tensor.dtype.is_integer() or tensor.dtype == ir.DataType.BOOL):
+        elif tensor.size <= MAX_STRUCTURE_ELEMENTS and (
+            tensor.dtype.is_integer() or tensor.dtype == ir.DataType.BOOL
+        ):
             values = [int(value) for value in np.ravel(tensor.numpy())]
             self.structure(*values[1 if is_target_shape else 0 :])
         else:
+            # Little-endian bytes, without a copy where they lie so in memory or in a mapped file.
             self.weights_hash.update(f"{name}:{tensor.nbytes}:".encode())
-            for chunk in _chunks(tensor):
-                self.weights_hash.update(chunk)
-
-
-def _chunks(tensor: ir.TensorProtocol) -> Iterator[bytes | memoryview]:
-    """Yield the little-endian bytes of a tensor, without a copy where it lies in memory or a mapped file."""
-    array = tensor.numpy() if tensor.dtype.bitwidth >= 8 else None
-    if (
-        array is None
-        or not array.flags.c_contiguous
-        or array.dtype.byteorder == ">"
-        or struct.pack("=H", 1)[0] == 0
-    ):
-        yield tensor.tobytes()
-        return
-    yield array.reshape(-1).view(np.uint8).data
+            array = tensor.numpy() if tensor.dtype.bitwidth >= 8 and sys.byteorder == "little" else None
+            if array is not None and array.flags.c_contiguous and array.dtype.byteorder != ">":
+                self.weights_hash.update(array.reshape(-1).view(np.uint8).data)
+            else:
+                self.weights_hash.update(tensor.tobytes())
 
 
 def _type(kind: ir.TypeProtocol | None) -> str:

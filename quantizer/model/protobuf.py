@@ -13,79 +13,6 @@ from google.protobuf.message import DecodeError
 
 from ...profiles.base.errors import ModelError
 
-# Whether the text of a model file is UTF-8: asked before anything else reads its message.
-
-_FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "metadata_props")
-"""Fields on whose text nothing depends; `readable_texts` mends them."""
-
-
-def check_texts(proto: onnx.ModelProto, where: str) -> None:
-    """Check that names, operators and all other text on which something depends are UTF-8.
-
-    Args:
-        proto: as parsed.
-        where: the file, for messages.
-
-    Raises:
-        ModelError: text is not UTF-8.
-    """
-    for place in _undecodable(proto, ""):
-        raise not_utf8(where, place)
-
-
-def not_utf8(where: str, place: str) -> ModelError:
-    """Return the error of a file with text that is not UTF-8; `place` is where in it, "" where unknown."""
-    return ModelError(
-        f"{where}: {place or 'model'}: text that is not UTF-8; the file is damaged: export or "
-        "download it again"
-    )
-
-
-def field_of(problem: UnicodeDecodeError) -> str:
-    """Return the field that protobuf's implementation in Python names where it refuses text, "" for none."""
-    _, _, name = problem.reason.rpartition(" in field: ")
-    return f"field {name}" if name != problem.reason else ""
-
-
-def _undecodable(message: Any, place: str) -> Iterator[str]:
-    """Yield the places of text fields that are no UTF-8, which protobuf hands out as bytes."""
-    if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
-        texts = [message.name, *(entry.key for entry in message.external_data)]
-        if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):
-            yield f"{place}, tensor {_text(message.name)!r}".strip(", ")
-        return
-    place = _place(message, place)
-    for field, value in message.ListFields():
-        if field.name in _FREE_TEXT:
-            continue
-        if field.type == FieldDescriptor.TYPE_STRING:
-            if isinstance(value, bytes) or (
-                not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
-            ):
-                yield f"{place}, field {field.name}".strip(", ")
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            for inner in [value] if hasattr(value, "ListFields") else value:
-                yield from _undecodable(inner, place)
-
-
-def _place(message: Any, place: str) -> str:
-    match message:
-        case onnx.NodeProto():
-            return f"node {_text(message.name)!r} ({_text(message.op_type)})"
-        case onnx.ValueInfoProto():
-            return f"value {_text(message.name)!r}"
-        case onnx.FunctionProto():
-            return f"function {_text(message.name)!r}"
-    return place
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
-
-
-Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
-"""What holds nodes: a graph or a model-local function."""
-
 
 def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Return what a model file holds, its text checked; weights in other files are not read.
@@ -108,14 +35,61 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     except DecodeError:
         raise ModelError(f"{name}: not an ONNX model, or cut off; export or download it again") from None
     except UnicodeDecodeError as problem:  # of protobuf in Python; its C code hands such text out as bytes
-        raise not_utf8(name, field_of(problem)) from None
-    check_texts(proto, name)
+        _, _, field = problem.reason.rpartition(" in field: ")
+        raise _not_utf8(name, f"field {field}" if field != problem.reason else "model") from None
+    if place := next(_undecodable(proto, ""), ""):
+        raise _not_utf8(name, place)
     return proto
+
+
+def _not_utf8(where: str, place: str) -> ModelError:
+    return ModelError(
+        f"{where}: {place}: text that is not UTF-8; the file is damaged: export or download it again"
+    )
+
+
+_FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "metadata_props")
+"""Fields on whose text nothing depends; `readable_texts` mends them."""
+
+
+def _undecodable(message: Any, place: str) -> Iterator[str]:
+    """Yield the places of text fields that are no UTF-8, which protobuf hands out as bytes."""
+    if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
+        texts = [message.name, *(entry.key for entry in message.external_data)]
+        if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):
+            yield f"{place}, tensor {_text(message.name)!r}".strip(", ")
+        return
+    match message:
+        case onnx.NodeProto():
+            place = f"node {_text(message.name)!r} ({_text(message.op_type)})"
+        case onnx.ValueInfoProto():
+            place = f"value {_text(message.name)!r}"
+        case onnx.FunctionProto():
+            place = f"function {_text(message.name)!r}"
+    for field, value in message.ListFields():
+        if field.name in _FREE_TEXT:
+            continue
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if isinstance(value, bytes) or (
+                not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
+            ):
+                yield f"{place}, field {field.name}".strip(", ")
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _undecodable(inner, place)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
 
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return a path for messages; bytes that are no UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+"""What holds nodes: a graph or a model-local function."""
 
 
 def subgraphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
