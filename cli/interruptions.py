@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -46,7 +46,12 @@ class Interruptions:
         self.error: KeyboardInterrupt | None = None
         self._earlier: KeyboardInterrupt | None = None
         self._is_waiting = False
-        self._numbers = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := _unhandled(name))]
+        # Signals of which nobody else, such as nohup, has said what they do; only the main thread may say so.
+        is_main = threading.current_thread() is threading.main_thread()
+        usual: tuple[Any, ...] = (signal.SIG_DFL, signal.default_int_handler)
+        names = ("SIGINT", "SIGTERM", "SIGHUP") if is_main else ()
+        numbers = (getattr(signal, name) for name in names if hasattr(signal, name))
+        self._numbers = [number for number in numbers if signal.getsignal(number) in usual]
 
     @contextmanager
     def raised(self) -> Iterator[None]:
@@ -54,7 +59,7 @@ class Interruptions:
         handlers = {number: signal.signal(number, self._raise) for number in self._numbers}
         unraisable, uncaught = sys.unraisablehook, sys.excepthook
 
-        def dropped(what: Any) -> None:
+        def on_unraisable(what: Any) -> None:
             if isinstance(what.exc_value, KeyboardInterrupt):
                 self.error = self._earlier
                 if self.error is None:  # else the command is ending: one signal suffices
@@ -62,14 +67,14 @@ class Interruptions:
             else:
                 unraisable(what)
 
-        def printed(
+        def on_uncaught(
             kind: type[BaseException], error: BaseException, trace: TracebackType | None
         ) -> None:  # compiled modules print what happens while they import others
             if not isinstance(error, KeyboardInterrupt):
                 uncaught(kind, error, trace)
 
         if handlers:
-            sys.unraisablehook, sys.excepthook = dropped, printed
+            sys.unraisablehook, sys.excepthook = on_unraisable, on_uncaught
         try:
             yield
         finally:
@@ -109,18 +114,6 @@ class Interruptions:
             self._is_waiting = False
             return False
         return True
-
-
-def _unhandled(name: str) -> int | None:
-    """Return the number of a signal, if nobody else, such as nohup, has said what it does.
-
-    Only the main thread may say so.
-    """
-    number = getattr(signal, name, None)
-    if number is None or threading.current_thread() is not threading.main_thread():
-        return None
-    usual: tuple[Callable[..., Any] | int, ...] = (signal.SIG_DFL, signal.default_int_handler)
-    return int(number) if signal.getsignal(number) in usual else None
 
 
 def _is_bad_moment(frame: FrameType | None) -> bool:

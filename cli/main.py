@@ -68,10 +68,10 @@ COMMAND_GROUPS = {
 }
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-READER_GONE = 141
+SIGPIPE_EXIT_CODE = 141
 """Exit code, as if SIGPIPE had ended the process."""
 
-COLLECT = (500_000, 5, 20)
+GC_THRESHOLDS = (500_000, 5, 20)
 """Thresholds of Python's cycle collector: a large graph is a million small objects that stay, and looking at
 all of them again and again took half of the time of quantizing it."""
 
@@ -137,16 +137,12 @@ class Commands(click.Group):
             ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands under their headings, without importing one."""
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings, without importing one, and the options of the group."""
+        width = max(map(len, COMMANDS))
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
-                width = max(map(len, COMMANDS))
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, and the options of the group after them."""
-        self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -221,7 +217,7 @@ def told_failure(error: Exception) -> int:
     if isinstance(error, OSError | StdoutError):
         abandon(sys.stdout)  # Python writes what is left once more at its exit, and would fail again
     if isinstance(error, BrokenPipeError):
-        return READER_GONE
+        return SIGPIPE_EXIT_CODE
     message, code = described(error)
     tell(message)
     return code
@@ -287,4 +283,4 @@ def main(debug: bool) -> None:
 
     Each command has a help of its own, with an example: qprof COMMAND --help.
     """
-    gc.set_threshold(*COLLECT)
+    gc.set_threshold(*GC_THRESHOLDS)

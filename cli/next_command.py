@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..quantizer.model.folders import quantized_name
+
 DATA = "DATA"
 """What stands for samples that a command does not know."""
 
 Values = Mapping[str, Any]
-"""Parameters of a command by name, and what it found (`CommandRun.findings`); "failed" says that a limit was
-missed."""
+"""Parameters of a command by name, and what its result says (`CommandRun.findings`); "failed" says that a
+limit was missed."""
 
 Words = Sequence[object] | None
+"""The next command, without "qprof"; None where none follows."""
 
 
 def next_command(name: str, values: Values) -> str | None:
@@ -28,20 +31,14 @@ def next_command(name: str, values: Values) -> str | None:
 
     Args:
         name: of the command that was run.
-        values: its parameters by name, and what it found.
+        values: its parameters by name, and what its result says.
     """
-    follow = FOLLOWING.get(name)
-    words = None if follow is None else follow(values)
+    words = FOLLOWING[name](values) if name in FOLLOWING else None
     if words is None:
         return None
-    loaded = values.get("libraries", ()) if words[0] != "show" else ()
-    libraries = [word for library in loaded for word in ("--custom-ops", library)]
-    return shlex.join(["qprof", *map(str, words), *map(str, libraries)])
-
-
-def quantized_name(model: object) -> str:
-    """Return the file that a model is quantized to where nobody says."""
-    return f"{Path(str(model)).stem}.int8.onnx"
+    libraries = values.get("libraries", ()) if words[0] != "show" else ()
+    custom_ops = [word for library in libraries for word in ("--custom-ops", library)]
+    return shlex.join(["qprof", *map(str, words), *map(str, custom_ops)])
 
 
 def _data(values: Values, name: str = "data") -> list[object]:
@@ -49,10 +46,10 @@ def _data(values: Values, name: str = "data") -> list[object]:
     from ..profiles.samples.storage import shown_location
 
     data = values.get(name)
-    return ["--data", shown_location(str(data)) if data else DATA, *_recipe(values)]
+    return ["--data", shown_location(str(data)) if data else DATA, *_preprocessing(values)]
 
 
-def _recipe(values: Values) -> list[object]:
+def _preprocessing(values: Values) -> list[object]:
     return ["--preprocess", values["preprocess"]] if values.get("preprocess") else []
 
 
@@ -80,7 +77,7 @@ def _labels(values: Values, truth: object) -> list[object]:
 
 
 def _card(model: object, quantized: object, values: Values) -> list[object]:
-    """Return the command that puts down what was found on samples that a model was not calibrated on."""
+    """Return the command that records how good a model is on samples that it was not calibrated on."""
     name = f"{Path(str(quantized)).stem}.card.json"
     return ["card", model, quantized, *_judged_data(values), "-o", name]
 
@@ -89,12 +86,12 @@ def _after_profile(values: Values) -> Words:
     if values.get("failed"):
         return ["show", values["output"]]
     model = values.get("model") or "MODEL.onnx"
-    return ["quantize", model, "--profile", values["output"], "-o", quantized_name(model)]
+    return ["quantize", model, "--profile", values["output"], "-o", quantized_name(str(model))]
 
 
 def _after_import_plan(values: Values) -> Words:
     model = values["model"]
-    return ["quantize", model, "--plan", values["output"], "-o", quantized_name(model)]
+    return ["quantize", model, "--plan", values["output"], "-o", quantized_name(str(model))]
 
 
 def _after_quantize(values: Values) -> Words:
@@ -114,18 +111,18 @@ def _after_quantize(values: Values) -> Words:
     if values.get("failed"):
         return None
     if values.get("grade") and (values.get("holdout_data") or values.get("profile")):
-        # it was judged on samples of their own: what was found can be put down for others
+        # the samples that judged it have not calibrated it: a card can hold what they say
         return _card(model, output, values)
-    if values.get("grade"):  # not the samples that it was calibrated on
+    if values.get("grade"):  # other samples than those that it was calibrated on
         labels = _labels(values, "NEW_LABELS") if values.get("labels") else []
-        return ["evaluate", model, output, "--data", "NEW_DATA", *_recipe(values), *labels]
+        return ["evaluate", model, output, "--data", "NEW_DATA", *_preprocessing(values), *labels]
     return ["evaluate", model, output, *_judged_data(values)]
 
 
 def _more_rows(values: Values) -> list[object]:
-    """Return other samples, to come, where too few rows were the only fault."""
+    """Return placeholders of more samples, for results whose only fault are too few rows."""
     labels = _labels(values, "MORE_LABELS") if values.get("labels") else []
-    return ["--data", "MORE_DATA", *_recipe(values), *labels]
+    return ["--data", "MORE_DATA", *_preprocessing(values), *labels]
 
 
 def _after_evaluate(values: Values) -> Words:
@@ -139,11 +136,11 @@ def _after_evaluate(values: Values) -> Words:
     if values.get("failed"):
         return None
     if values.get("gated"):
-        new = ["--data", "NEW_DATA", *_recipe(values), "-o", "new.profile.yaml"]
+        new = ["--data", "NEW_DATA", *_preprocessing(values), "-o", "new.profile.yaml"]
         return ["dump-profile", values["model"], *new]
     if _is_random(values):
-        return ["evaluate", *pair, "--data", DATA, *_recipe(values)]
-    if values.get("labels") or values.get("metric"):  # the task is what decides, and a card holds it
+        return ["evaluate", *pair, "--data", DATA, *_preprocessing(values)]
+    if values.get("labels") or values.get("metric"):  # a card holds the score of the task
         return _card(pair[0], pair[1], values)
     if sqnr is None or not 1.0 < sqnr < math.inf:
         return None
@@ -171,13 +168,13 @@ def _after_layers(values: Values) -> Words:
 
 
 def _after_sensitivity(values: Values) -> Words:
-    """Return what keeps nodes float, or tries more; nothing after a plan, which no setting changes."""
+    """Return the command that keeps nodes float or tries more; none after a plan: its settings stay."""
     model, profile = values["model"], values.get("profile")
     if values.get("plan") or not profile:
         return None
     if keep := values.get("keep_float_found"):
         kept = [word for name in keep for word in ("--keep-float", name)]
-        return ["quantize", model, "--profile", profile, "-o", quantized_name(model), *kept]
+        return ["quantize", model, "--profile", profile, "-o", quantized_name(str(model)), *kept]
     return None if _is_random(values) else ["tune", model, "--profile", profile, *_data(values)]
 
 
@@ -189,7 +186,7 @@ def _after_tune(values: Values) -> Words:
 
 
 def _after_diff(values: Values) -> Words:
-    """Return what shows the new data where they drifted: the model must not be fitted to them unseen."""
+    """Return the command that shows the data that drifted: the model must not be fitted to them unseen."""
     if not values.get("failed"):
         return None
     tensor = values.get("drifted")
@@ -208,7 +205,7 @@ def _after_measuring(values: Values) -> Words:
 
 def _after_join(values: Values) -> Words:
     output = values["output"]
-    saved = ["-o", quantized_name(output), "--save-plan", f"{Path(str(output)).stem}.plan.yaml"]
+    saved = ["-o", quantized_name(str(output)), "--save-plan", f"{Path(str(output)).stem}.plan.yaml"]
     return ["quantize", output, "--data", DATA, *saved]
 
 

@@ -12,15 +12,16 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError, nearest_path
-from ..profiles.base.options import Group, Option, options_of
+from ..profiles.base.options import Group, options_of
 from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
@@ -177,42 +178,28 @@ class FiniteNumber(click.FloatRange):
         return float(number)
 
 
-class Size(StringParamType):
-    """A number of bytes: 3000000, 500kB or 1.5MB, in the units that sizes are printed in."""
+class ByteSize(StringParamType):
+    """A number of bytes with a unit, from 1 to below 2**60."""
 
     name = "size"
-    units: Mapping[str, int] = {"gb": 10**9, "mb": 10**6, "kb": 10**3, "b": 1}
+
+    def __init__(self, units: Mapping[str, int], number: type[float], examples: str) -> None:
+        """Take the bytes of each unit by its name in small letters, the type of the result, and examples."""
+        self.units = units
+        self.number = number
+        self.examples = examples
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the bytes; fail with a sentence for another value."""
         text = str(value).strip().lower()
-        unit = next((unit for unit in self.units if text.endswith(unit)), "")
+        unit = max((unit for unit in self.units if text.endswith(unit)), key=len)
         try:
-            number = float(text.removesuffix(unit)) * self.units.get(unit, 1)
+            count = float(text.removesuffix(unit)) * self.units[unit]
         except ValueError:
-            number = 0.0
-        if not 1.0 <= number < 2.0**60:
-            self.fail(f"'{value}' is not a size; write it like 500kB or 1.5MB", param, ctx)
-        return number
-
-
-class ByteCount(StringParamType):
-    """A number of bytes in powers of 1024: 3000000, 500M or 1.5G."""
-
-    name = "size"
-    units: Mapping[str, int] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the bytes; fail with a sentence for another value."""
-        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
-        unit = text[-1:] if text[-1:] in self.units else ""
-        try:
-            number = float(text.removesuffix(unit)) * self.units[unit]
-        except ValueError:
-            number = 0.0
-        if not 1.0 <= number < 1 << 60:
-            self.fail(f"'{value}' is not a size; write it like 500M or 1.5G", param, ctx)
-        return int(number)
+            count = 0.0
+        if not 1.0 <= count < 2.0**60:
+            self.fail(f"'{value}' is not a size; write it like {self.examples}", param, ctx)
+        return self.number(count)
 
 
 class Name(StringParamType):
@@ -243,6 +230,18 @@ MODEL = FileRead(is_model=True)
 NEW = FileWritten()
 REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
+SIZE = ByteSize({"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}, float, "500kB or 1.5MB")
+"""Of a file, in the units that sizes are printed in: 3000000, 500kB or 1.5MB."""
+MEMORY = ByteSize(
+    {
+        f"{letter}{end}": 1 << 10 * power
+        for power, letter in enumerate(("", "k", "m", "g", "t"))
+        for end in ("", "b", "i", "ib")
+    },
+    int,
+    "500M or 1.5G",
+)
+"""Of memory, in powers of 1024: 3000000, 500M, 500MiB or 1.5G."""
 RECIPE = RecipeRead()
 
 # ---------------------------------------- commands and help
@@ -291,7 +290,7 @@ class FileCommand(click.Command):
 
 
 class GroupedOption(click.Option):
-    """An option that knows its heading, and tells the default that a record has."""
+    """An option with the heading under which help lists it."""
 
     def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -323,16 +322,13 @@ class GroupedCommand(FileCommand):
 
     def _show_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
-            echo(self.full_help(ctx))
+            everyday, self.everyday = self.everyday, ()
+            try:
+                text = self.get_help(ctx)
+            finally:
+                self.everyday = everyday
+            echo(text)
             ctx.exit()
-
-    def full_help(self, ctx: click.Context) -> str:
-        """Return the help with all options, under their headings."""
-        everyday, self.everyday = self.everyday, ()
-        try:
-            return self.get_help(ctx)
-        finally:
-            self.everyday = everyday
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of every day, or a section for each heading that has options."""
@@ -356,8 +352,8 @@ class GroupedCommand(FileCommand):
                     formatter.write_dl(rows)
 
 
-SHORT = 60
-"""Characters of a help text that is not cut on the screen of every day."""
+MAX_EVERYDAY_HELP = 60
+"""Characters up to which a help text is not cut on the screen of every day."""
 
 
 def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
@@ -367,7 +363,7 @@ def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, 
         return record
     text = (parameter.help or "").partition("  [")[0]
     for mark in (". ", "; ", " (", ": ", ", "):
-        if len(text) > SHORT and text.find(mark) > 12:
+        if len(text) > MAX_EVERYDAY_HELP and text.find(mark) > 12:
             text = text[: text.find(mark)]
     names = record[0] if len(record[0]) < 40 else f"{record[0].split(' [')[0]} NAME"
     return names, text.rstrip(".") + "." + ("  [required]" if parameter.required else "")
@@ -404,31 +400,9 @@ _TAKES: Mapping[str, Any] = {
     "truth": TRUTH,
     "data": DATA,
     "recipe": RECIPE,
-    "bytes": ByteCount(),
-    "size": Size(),
+    "bytes": MEMORY,
+    "size": SIZE,
 }
-
-
-def _click_option(field: Option, parameter: str, shows_default: bool) -> Callable[[F], F]:
-    """Return the click option of a described field; one that is not given has the value None, or ()."""
-    settings: dict[str, Any] = {"metavar": field.metavar or None}
-    if field.kind is bool:
-        settings = {"is_flag": True, "default": None}
-    elif field.takes:
-        settings["type"] = _TAKES[field.takes]
-    elif field.kind is tuple:
-        settings["multiple"] = True
-    elif field.name == "target" or field.words:
-        settings["type"] = Name(_targets if field.name == "target" else lambda: field.words)
-    elif field.kind is int:
-        least = None if field.least is None else int(field.least)
-        settings["type"] = int if least is None else click.IntRange(min=least)
-    elif field.kind is float:
-        settings["type"] = FiniteNumber(min=field.least)
-    text = field.description + (" Repeatable." if field.kind is tuple else "")
-    if shows_default and field.default not in (None, False, (), ""):
-        text += f"  [default: {field.default}]"
-    return option(field.flag, parameter, group=cast(Group, field.group), help=text, **settings)
 
 
 def record_options(
@@ -438,23 +412,37 @@ def record_options(
     prefix: str = "",
     shows_defaults: bool = True,
 ) -> Callable[[F], F]:
-    """Return the decorator that adds the options of a record; the parameters have the names of its fields.
+    """Return the decorator that adds the options of a record. One that is not given is None, or ().
 
     Args:
         record: a dataclass with described fields.
         names: of the fields; none for all.
         without: fields that are left out.
-        prefix: of the names of the parameters.
+        prefix: of the names of the parameters, which are those of the fields.
         shows_defaults: whether help tells the defaults.
     """
-    fields = options_of(record)
-    return option_list(
-        *(
-            _click_option(fields[name], prefix + name, shows_defaults)
-            for name in names or fields
-            if name not in without
-        )
-    )
+    fields, options = options_of(record), []
+    for field in (fields[name] for name in names or fields if name not in without):
+        settings: dict[str, Any] = {"metavar": field.metavar or None}
+        if field.kind is bool:
+            settings = {"is_flag": True, "default": None}
+        elif field.takes:
+            settings["type"] = _TAKES[field.takes]
+        elif field.kind is tuple:
+            settings["multiple"] = True
+        elif field.name == "target":
+            settings["type"] = Name(_targets)
+        elif field.words:
+            settings["type"] = Name(partial(tuple, field.words))
+        elif field.kind is int:
+            settings["type"] = int if field.least is None else click.IntRange(min=int(field.least))
+        elif field.kind is float:
+            settings["type"] = FiniteNumber(min=field.least)
+        text = field.description + (" Repeatable." if field.kind is tuple else "")
+        if shows_defaults and field.default not in (None, False, (), ""):
+            text += f"  [default: {field.default}]"
+        options.append(option(field.flag, prefix + field.name, group=field.group, help=text, **settings))
+    return option_list(*options)
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

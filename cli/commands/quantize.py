@@ -172,9 +172,8 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
     """Return what the next command depends on; of a result that was not judged nothing is known.
 
-    Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "fixed" the
-    options that were applied, "tries" whether a fix was tried, and "rounded" whether weights were rounded
-    with samples.
+    Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "tries" whether a
+    fix was tried, and "rounded" whether weights were rounded with samples.
     """
     from ...quantizer.targets.config import WITH_SAMPLES
     from .evaluate import evaluation_findings
@@ -183,13 +182,11 @@ def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
     if judged is None:
         return {}
     verdict, facts = judged.verdict, result.facts
-    fix = () if verdict.applied is None else verdict.applied.options
     return {
         **evaluation_findings(judged.evaluation),
         "grade": verdict.grade,
         "kept": judged.profile,
         "tries": any(fix.is_measured for fix in verdict.fixes),
-        "fixed": tuple(word for word in fix if word != "--check-speed"),
         "rounded": facts is not None and facts.config.rounding in WITH_SAMPLES,
     }
 

@@ -81,7 +81,7 @@ class Option:
     kind: type
     default: Any
     words: tuple[str, ...]
-    group: str
+    group: Group
     description: str
     flag: str
     metavar: str

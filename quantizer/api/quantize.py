@@ -20,6 +20,7 @@ from ...profiles.base.tool import notes_once
 from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation.options import QUICK
 from ..model.files import ModelLike, model_file, temporary_folder
+from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike
@@ -28,7 +29,7 @@ from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
 from .keywords import PathLike, QuantizeKeywords, SortedKeywords, TargetLike, sorted_keywords
 from .options import OF_JUDGING, Precision, QuantizeOptions, precision_named, settings_with
-from .results import QuantizeResult, quantized_name
+from .results import QuantizeResult
 from .sources import in_memory, names_samples, samples_of
 
 

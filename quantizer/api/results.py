@@ -20,6 +20,7 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
 from ..model.files import ModelLike, model_file
+from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
@@ -271,8 +272,3 @@ def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
         if not file.is_file():
             raise ModelError(f"{file}: no such file; check the path of the model")
         yield file
-
-
-def quantized_name(name: str) -> str:
-    """Return the name of the file of a quantized model that has none, made of the float model's."""
-    return f"{Path(name).stem or 'model'}.int8.onnx"

@@ -12,6 +12,7 @@ from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
 from ..evaluation.metrics.score import reads_truth
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
+from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import load_plan
 from ..prepare.prepare import ProfileLike
@@ -19,7 +20,7 @@ from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
 from .keywords import TargetLike, TuneKeywords, sorted_keywords
-from .results import TuneResult, quantized_name
+from .results import TuneResult
 from .sources import in_memory, labels_file, samples_of
 
 

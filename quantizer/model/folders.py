@@ -1,6 +1,7 @@
-"""Folders that hold a model, as exporters write them: the ONNX file, its weights, tokenizer and settings.
+"""Names of model files: which file of a folder is the model, and what a quantized model is called.
 
-Names alone are looked at, and the library json: the command line imports it.
+Exporters write a folder with the ONNX file, its weights, tokenizer and settings. The command line imports
+this module, which imports little.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ from pathlib import Path
 
 from ...profiles.base.errors import ModelError
 
-SETTINGS = "genai_config.json"
-"""What onnxruntime-genai's builder writes; it names the file of the decoder."""
-
-USUAL = ("model.onnx", "onnx/model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
-"""What optimum and the pages of onnx-community call the file of a model, the first that is there."""
+USUAL_FILES = ("model.onnx", "onnx/model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
+"""What optimum and the pages of onnx-community call the file of a model; the first that exists is taken."""
 
 
 def model_in(path: str | os.PathLike[str]) -> Path:
@@ -30,18 +28,23 @@ def model_in(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not folder.is_dir():
         return folder
-    named = []
+    names = [*USUAL_FILES]
     with suppress(OSError, ValueError, TypeError, KeyError):
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        named.append(str(settings["model"]["decoder"]["filename"]))
-    for name in (*named, *USUAL):
+        settings = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))
+        names.insert(0, str(settings["model"]["decoder"]["filename"]))
+    for name in names:
         if (folder / name).is_file():
             return folder / name
-    found = sorted(file.name for file in folder.glob("*.onnx"))
-    if len(found) == 1:
-        return folder / found[0]
-    held = f"several ({', '.join(found)})" if found else "none"
+    onnx_files = sorted(file.name for file in folder.glob("*.onnx"))
+    if len(onnx_files) == 1:
+        return folder / onnx_files[0]
+    held = f"several ({', '.join(onnx_files)})" if onnx_files else "none"
     raise ModelError(
         f"{folder}: of a folder the model is model.onnx or its only .onnx file, and it holds {held}; "
         "name the file"
     )
+
+
+def quantized_name(name: str) -> str:
+    """Return the name of the file of a quantized model that has none, made of the float model's."""
+    return f"{Path(name).stem or 'model'}.int8.onnx"

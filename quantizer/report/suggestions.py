@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import QprofError
 from ..costs.predicted import CostModel, total_microseconds
+from ..model.folders import quantized_name
 from ..noise.activation_ranges import RangeCache
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
@@ -282,7 +283,7 @@ def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], num
 
     Its name is as in model.try1.int8.onnx, beside model.int8.onnx.
     """
-    path = Path(names.output or f"{Path(names.model or 'model').stem}.int8.onnx")
+    path = Path(names.output or quantized_name(names.model))
     stem, ending = path.stem, path.suffix
     if stem.endswith(".int8"):
         stem, ending = stem.removesuffix(".int8"), f".int8{ending}"

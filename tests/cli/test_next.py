@@ -134,7 +134,7 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ),
         (
             "quantize",
-            {"grade": "fair", "kept": "k.yaml", "fixed": ("--calibrator", "mse"), **typed(calibrator="kl")},
+            {"grade": "fair", "kept": "k.yaml", **typed(calibrator="kl")},
             "sensitivity 'my model.onnx' --profile k.yaml --data samples/",
         ),
         (

@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 from frame import Row, Rows, Stage, table
 from onnx import TensorProto, helper, numpy_helper
-from qprof_onnx.cli.main import COLLECT
+from qprof_onnx.cli.main import GC_THRESHOLDS
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import summarize
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
@@ -148,7 +148,7 @@ def timed(stage: str, wanted: str, step: Callable[[], T], spent: Row) -> T:
 
 def rows(name: str, given: Namespace) -> Iterator[Row]:
     """Yield the seconds of each stage; those of a form in rows of their own."""
-    gc.set_threshold(*COLLECT)  # as the command does
+    gc.set_threshold(*GC_THRESHOLDS)  # as the command does
     proto = transformer(given.layers) if name == "transformer" else chain(int(name))
     wanted, spent = given.cprofile, Row()
     with tempfile.TemporaryDirectory() as folder:
