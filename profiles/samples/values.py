@@ -139,12 +139,14 @@ class Samples:
 
         Only these files are read; of what is no folder or file, all up to the last.
         """
+        if not positions:
+            return  # an iterator can be read only once: for nothing it is not
         if self.pick is not None:
             yield from zip(positions, self.pick(frozenset(positions)), strict=False)
         elif self.place and self.total is not None:
             yield from ((at, sample) for at in positions for sample in self.iterate(slice(at, at + 1)))
         else:
-            among, last = frozenset(positions), max(positions, default=-1)
+            among, last = frozenset(positions), max(positions)
             samples = enumerate(self.iterate(slice(0, last + 1)))
             yield from ((at, sample) for at, sample in samples if at in among)
 
