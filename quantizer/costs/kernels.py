@@ -153,11 +153,44 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         case KernelSizes.MATRIX:
             rows, columns = (written[0], written[-1]) if len(written) > 1 else (1, 1)
             return Work("Gemm", (math.prod(read) / max(rows, 1), columns, rows))
+        case KernelSizes.ATTENTION:
+            return attention_work(node, sizes)[0]
         case KernelSizes.RECURRENT:
             weight = sizes.input(node, 1)
             length, features = (read[0], read[-1]) if read else (1, 1)
             hidden = attributes.get_int("hidden_size", 1) or 1
             return Work(operator, (hidden, features, length), float(weight[0] if weight else 1))
+
+
+PAST_KEYS = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
+"""Input of an attention that holds the keys of earlier steps: (batch, heads, steps, elements of a head)."""
+
+
+def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
+    """Return the kernels that an attention consists of, which has no measured times of its own.
+
+    The scores, their Softmax, the product with the values, and the copies of the cache. They take 0.8 of its
+    time for a prompt, and 0.4 where one token reads a cache of 2,048 (DECISIONS.md, 86).
+    """
+    query, key = sizes.input(node), sizes.input(node, 1)
+    past = sizes.input(node, PAST_KEYS[node.op_type])
+    heads = node.attributes.get_int("num_heads", 0) or node.attributes.get_int("q_num_heads", 0) or 0
+    if len(query) == 4:  # (batch, heads, length, elements of a head)
+        heads, length, each = query[1:]
+    else:  # (batch, length, all elements), or those of queries, keys and values of each head
+        length = (query or (1, 1))[1]
+        each = (sizes.output(node) or (1,))[-1] // max(heads, 1)
+    batch = (query or (1,))[0]
+    keys = (key[-2] if len(key) in (3, 4) else length) + (past[-2] if len(past) == 4 else 0)
+    stored_heads = node.attributes.get_int("kv_num_heads", 0) or heads
+    scores = float(batch * heads * length * keys)
+    copied = Work("Concat", (float(keys * each), float(batch * stored_heads * keys * each)))
+    return (
+        Work("MatMul:activations", (float(each), float(keys), float(length)), float(batch * heads)),
+        Work("Softmax", (float(keys), scores)),
+        Work("MatMul:activations", (float(keys), float(each), float(length)), float(batch * heads)),
+        *((copied, copied) if past else ()),
+    )
 
 
 def _broadcast_kernel(node: Node, sizes: Sizes) -> str:

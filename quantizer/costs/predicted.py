@@ -17,14 +17,14 @@ from functools import cached_property
 from ...profiles.records.profile import Profile
 from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
-from ..operators.facts import ChannelLayout
+from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import MIN_MICROSECONDS, CostTable
 from ..targets.forms import FORMS
-from .kernels import Fusion, Sizes, Work, filled_up, fused_nodes, fused_work, work_of
+from .kernels import Fusion, Sizes, Work, attention_work, filled_up, fused_nodes, fused_work, work_of
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import Shape, padded_shapes, runs_of, shapes_of
 from .spellings import FLOAT_SPELLINGS, SPELLINGS
@@ -232,6 +232,9 @@ class CostModel:
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
         if kernel is not None:
             return self._called(self._time(fused_work(node, kernel, self.sizes), "float", blocked))
+        if node.facts.kernel is KernelSizes.ATTENTION:
+            parts = attention_work(node, self.sizes)
+            return self._called(sum(self._time(part, "float", in_layout=False) for part in parts))
         work = work_of(node, self.sizes, integer=False)
         if node.output in layouts.blocked and not is_convolution(node):
             work = self._filled_up(work, node.output)

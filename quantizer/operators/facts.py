@@ -54,6 +54,8 @@ class KernelSizes(StrEnum):
     """A product of matrices for each matrix of a stack."""
     MATRIX = "matrix"
     """One product of matrices."""
+    ATTENTION = "attention"
+    """Products of queries and keys, and of what Softmax makes of them and values; the cache is copied."""
     RECURRENT = "recurrent"
     """A product of a matrix and a vector for each step."""
 

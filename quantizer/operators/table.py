@@ -893,12 +893,23 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
     # Others whose kernel or layout is known
     *(_float(op_type, layout=ChannelLayout.CHANNELS_FIRST) for op_type in ("BatchNormalization", "Einsum")),
     # Attention, and turning by rotary positions: what they read is in rows, and their lengths follow from it
-    *(_float(op_type, layout=ChannelLayout.CHANNELS_FIRST) for op_type in ("Attention", "RotaryEmbedding")),
-    *(
-        _float(op_type, layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT)
-        for op_type in ("Attention", "MultiHeadAttention", "RotaryEmbedding")
+    _float("Attention", layout=ChannelLayout.CHANNELS_FIRST, kernel=KernelSizes.ATTENTION),
+    _float("Attention", layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT),
+    _float(
+        "MultiHeadAttention",
+        layout=ChannelLayout.CHANNELS_FIRST,
+        kernel=KernelSizes.ATTENTION,
+        domain=MICROSOFT,
     ),
-    _float("GroupQueryAttention", layout=ChannelLayout.CHANNELS_FIRST, shape_inputs=(6,), domain=MICROSOFT),
+    _float(
+        "GroupQueryAttention",
+        layout=ChannelLayout.CHANNELS_FIRST,
+        kernel=KernelSizes.ATTENTION,
+        shape_inputs=(6,),
+        domain=MICROSOFT,
+    ),
+    _float("RotaryEmbedding", layout=ChannelLayout.CHANNELS_FIRST),
+    _float("RotaryEmbedding", layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT),
     # Products and entries of weights that have few bits already
     *(
         _float(op_type, layout=ChannelLayout.CHANNELS_FIRST, domain=MICROSOFT)

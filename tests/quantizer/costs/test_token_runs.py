@@ -11,6 +11,8 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.quantizer.costs.kernels import Sizes, Work, attention_work
+from qprof_onnx.quantizer.costs.predicted import CostModel
 from qprof_onnx.quantizer.costs.token_runs import token_costs
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
@@ -132,3 +134,41 @@ def test_a_model_without_tokens_is_one_run_and_one_of_unknown_sizes_none() -> No
         text = f'<ir_version: 9, opset_import: ["": 17]> g (float[{dims}] x) => (float[] y) {nodes}'
         found = token_costs(prepared(text).model, table, target)
         assert (None if found is None else len(found.models)) == runs
+
+
+@pytest.mark.parametrize(
+    ("node", "keys"),
+    [
+        ("Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v, , past_key, past_value)", 23),
+        ("com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>"
+         " (q, k, v, past_key, past_value, lengths, all)", 23),
+        ("com.microsoft.MultiHeadAttention <num_heads = 4> (q, q, q)", 3),
+    ],
+)  # fmt: skip
+def test_an_attention_takes_as_long_as_its_products_softmax_and_copies_of_the_cache(
+    node: str, keys: int
+) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 23, "com.microsoft": 1]>
+        g (float[1, 3, 32] q, float[1, 3, 16] k, float[1, 3, 16] v, float[1, 2, 20, 8] past_key,
+           float[1, 2, 20, 8] past_value, int32[1] lengths, int32 all)
+        => (float[1, 3, 32] y) {{ y = {node} }}"""
+    model = prepare(ir.serde.deserialize_model(parser.parse_model(text))).model
+    graph = index(model)
+    shapes = {name: tuple(int(dim or 1) for dim in graph.shape(name) or ()) for name in graph.values}
+    (attention,) = graph.nodes
+    cache = Work("Concat", (8.0 * keys, 16.0 * keys))
+    assert attention_work(attention, Sizes(graph, shapes)) == (
+        Work("MatMul:activations", (8.0, keys, 3.0), 4.0),
+        Work("Softmax", (keys, 12.0 * keys)),
+        Work("MatMul:activations", (keys, 8.0, 3.0), 4.0),
+        *((cache, cache) if keys == 23 else ()),
+    )
+    times = {"MatMul:activations": (3, 7.0), "Softmax": (2, 5.0), "Concat": (2, 11.0)}
+    points = {
+        f"{kernel}:float": tuple((*corner, time) for corner in itertools.product((1.0, 1e9), repeat=axes))
+        for kernel, (axes, time) in times.items()
+    }
+    table = CostTable(Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 1), points)
+    profile = Profile(model_id(model, "m.onnx"), DataId(), {})
+    expected = 2 * 4 * 7.0 + 5.0 + (2 * 11.0 if keys == 23 else 0.0)
+    assert CostModel(graph, profile, table, shapes).floating == {attention.name: pytest.approx(expected)}
