@@ -9,8 +9,9 @@ before it) adds the difference to the cost of the boundary.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 from ...profiles.records.profile import Profile
@@ -141,13 +142,43 @@ class Prices:
     crossings: tuple[Crossing, ...]
     beside: Mapping[tuple[str, str], float]
 
-    def total(self, quantized: Collection[str]) -> float:
-        """Return the microseconds of an assignment, given its quantized nodes."""
-        nodes = sum(self.integer[n] if n in quantized else self.floating[n] for n in self.integer)
-        border = sum(
-            c.microseconds for c in self.crossings if len({n in quantized for n in (c.maker, *c.readers)}) > 1
-        )
-        return nodes + border + sum(cost for (node, _), cost in self.beside.items() if node in quantized)
+    def saved_in_float(self, nodes: Collection[str], quantized: Collection[str]) -> float:
+        """Return the microseconds that an assignment takes less once some of its quantized nodes are float.
+
+        Args:
+            nodes: those that become float.
+            quantized: the nodes that are quantized before, `nodes` among them.
+        """
+        saved = sum(self.integer[name] + self.lost_beside.get(name, 0.0) for name in nodes)
+        saved -= sum(self.floating[name] for name in nodes)
+        for crossing in self.crossings_around(nodes):
+            ends = {crossing.maker, *crossing.readers}
+            is_converted = len({end in quantized for end in ends}) > 1
+            is_converted_after = len({end in quantized and end not in nodes for end in ends}) > 1
+            if is_converted != is_converted_after:
+                saved += crossing.microseconds if is_converted else -crossing.microseconds
+        return saved
+
+    def crossings_around(self, nodes: Iterable[str]) -> tuple[Crossing, ...]:
+        """Return the crossings that some nodes make or read, each once."""
+        return tuple(dict.fromkeys(c for name in nodes for c in self.crossings_of.get(name, ())))
+
+    @cached_property
+    def crossings_of(self) -> Mapping[str, Sequence[Crossing]]:
+        """The crossings around each node, in their order."""
+        around: dict[str, list[Crossing]] = defaultdict(list)
+        for crossing in self.crossings:
+            for name in dict.fromkeys((crossing.maker, *crossing.readers)):
+                around[name].append(crossing)
+        return dict(around)
+
+    @cached_property
+    def lost_beside(self) -> Mapping[str, float]:
+        """Microseconds that the float nodes beside a quantized one lose, by its name."""
+        lost: dict[str, float] = defaultdict(float)
+        for (node, _), cost in self.beside.items():
+            lost[node] += cost
+        return dict(lost)
 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
@@ -165,14 +196,18 @@ def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -
         if len(group) > 1 and all(name in quantized for name in group):
             # A crossing of no tensor that costs too much: these nodes stay on one side.
             crossings.append(Crossing(f"together {group}", group[0], group[1:], NEVER))
+    makers: dict[str, list[str]] = defaultdict(list)
+    for crossing in crossings:
+        if is_quantized(crossing.maker, plan):
+            for name in dict.fromkeys(crossing.readers):
+                makers[name].append(crossing.maker)
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
         name = node.name
         lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
         if name in plan.nodes and not is_quantized(name, plan) and lost > 0.0:
-            makers = [c.maker for c in crossings if name in c.readers and is_quantized(c.maker, plan)]
-            for maker in makers:
-                beside[maker, name] += lost / len(makers)
+            for maker in makers[name]:
+                beside[maker, name] += lost / len(makers[name])
     return Prices(
         {name: costs.integer.get(name, 0.0) for name in quantized},
         {name: costs.floating.get(name, 0.0) for name in quantized},
@@ -280,15 +315,14 @@ def _float_regions(prices: Prices, quantized: Collection[str]) -> tuple[FloatReg
 
 def _region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
     """Return what quantized nodes cost now, and would cost in float, where all others stay as they are."""
-    now = set(prices.integer)
-    gain = prices.total(now) - prices.total(now - set(nodes))
+    gain = prices.saved_in_float(frozenset(nodes), prices.integer.keys())
     border = sum(
         c.microseconds
-        for c in prices.crossings
-        if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
+        for c in prices.crossings_around(nodes)
+        if len({n in prices.integer for n in (c.maker, *c.readers)}) > 1
     )
     integer = sum(prices.integer[n] for n in nodes) + border
-    integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
+    integer += sum(prices.lost_beside.get(name, 0.0) for name in nodes)
     return FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3)
 
 
@@ -299,17 +333,17 @@ def _connected(prices: Prices, names: Iterable[str]) -> Iterator[tuple[str, ...]
         ends = {n for n in (crossing.maker, *crossing.readers) if n in prices.integer}
         for name in ends:
             near[name] |= ends
-    names = list(names)
-    remaining = dict.fromkeys(names)
+    place = {name: number for number, name in enumerate(names)}
+    remaining = dict(place)
     while remaining:
-        group, waiting = set(), [next(iter(remaining))]
+        group, waiting = list[str](), [next(iter(remaining))]
         while waiting:
             name = waiting.pop()
             if name in remaining:
                 del remaining[name]
-                group.add(name)
+                group.append(name)
                 waiting += near[name]
-        yield tuple(name for name in names if name in group)
+        yield tuple(sorted(group, key=lambda name: place[name]))
 
 
 # Which regions of a plan do not pay, and whether all of it does ------------------------------------------
@@ -367,7 +401,7 @@ def profitable(prices: Prices) -> set[str]:
         quantized = cheapest(slower_float) - kept
         for nodes in _connected(prices, [name for name in prices.integer if name in quantized]):
             trial = kept | set(nodes)
-            if prices.total(kept) - prices.total(trial) >= MIN_REGION_SAVED_US:
+            if -prices.saved_in_float(frozenset(nodes), trial) >= MIN_REGION_SAVED_US:
                 kept = trial
     return kept
 

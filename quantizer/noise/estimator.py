@@ -6,7 +6,7 @@ Pure. `propagation` says how noise travels; this module says where it enters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -62,8 +62,8 @@ class NoiseEstimator:
     Attributes:
         activations: of the model.
         gains: how its nodes pass noise on.
-        left: by activation and weight, the part of the noise of its rounding that is left once the channels
-            are equalized; all of it for others.
+        left: returns, by activation and weight, the part of the noise of its rounding that is left once the
+            channels are equalized; all of it for others.
         weight_errors: see `weight_error`; each computed when first needed, as all that follows.
         after_functions: the error of float functions of a quantized tensor, by its name, its parameters and
             the result.
@@ -72,7 +72,7 @@ class NoiseEstimator:
 
     activations: ActivationRanges
     gains: NoiseGains
-    left: Mapping[str, float] = field(default_factory=dict)
+    left: Callable[[], Mapping[str, float]] = dict
     weight_errors: dict[tuple[str, QuantParams], float | None] = field(default_factory=dict)
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
@@ -119,7 +119,6 @@ class NoiseEstimator:
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, with the part of the noise that equalization leaves.
 
-
         The inputs of dynamic products are none of them, see `dynamic_inputs`.
 
         Args:
@@ -133,7 +132,11 @@ class NoiseEstimator:
             self._measured_weights(flow, plan) if flow.weight_reach else (),
         )
         for source in before_equalization:
-            left = self.left.get(source.tensor)
+            kind = plan.nodes[source.node].kind
+            if kind is Kind.WEIGHT_ONLY:  # its activation is float, so that nothing is equalized for it
+                yield source
+                continue
+            left = self.left().get(source.tensor)
             yield source if left is None else replace(source, share=source.share * left)
 
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:

@@ -223,6 +223,11 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     """
     if not facts.chains:
         return facts
+    if facts.contracted_before:
+        (before,) = facts.contracted_before
+        again = replace(facts, graph=before.graph, profile=before.profile).with_derived_of(before)
+        facts.contracted_before[:] = [again]
+        return again
     graph, chains = facts.graph, facts.chains.values()
     calls: dict[str, Node] = {}
     for chain in chains:
@@ -252,7 +257,9 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         graph.producers | {view.output: view for view in calls.values()},
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
-    return replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))
+    contracted_facts = replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))
+    facts.contracted_before.append(contracted_facts)
+    return contracted_facts
 
 
 def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:

@@ -3,10 +3,11 @@ step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
+from ..noise.propagation import NoiseGains, measured_gains
 from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
@@ -32,6 +34,22 @@ from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Recipe, Target
+
+T = TypeVar("T")
+
+FIELDS_OF: dict[str, tuple[str, ...]] = {}
+"""Name of a derived property of `PlanningFacts` -> the fields that it follows from."""
+
+
+def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cached_property[T]]:
+    """Return a decorator for what follows from some fields of `PlanningFacts`: it is computed once, and kept
+    by `PlanningFacts.with_derived_of` as long as these fields are the same."""
+
+    def decorated(function: Callable[[PlanningFacts], T]) -> cached_property[T]:
+        FIELDS_OF[function.__name__] = fields
+        return cached_property(function)
+
+    return decorated
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +77,9 @@ class PlanningFacts:
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
-        noise_left: by activation and weight, what equalization leaves of the noise of its rounding
-            (`left_by_equalization`), if no node were float for noise.
+        noise_left: returns, by activation and weight, what equalization leaves of the noise of its rounding
+            (`left_by_equalization`), if no node were float for noise. Finding that out takes long; it is not
+            called for a plan that computes nothing in integers.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
@@ -82,9 +101,16 @@ class PlanningFacts:
     array_file: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
-    noise_left: Mapping[str, float] = field(default_factory=dict)
+    noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
+
+    def with_derived_of(self, before: PlanningFacts) -> PlanningFacts:
+        """Return these facts, with what others have derived already from fields that are the same objects."""
+        same = {name for name in self.__dataclass_fields__ if getattr(self, name) is getattr(before, name)}
+        derived = {name: before.__dict__[name] for name in FIELDS_OF if name in before.__dict__}
+        self.__dict__.update({n: value for n, value in derived.items() if same.issuperset(FIELDS_OF[n])})
+        return self
 
     @property
     def target(self) -> Target:
@@ -96,25 +122,35 @@ class PlanningFacts:
         """The fingerprint of the prepared model."""
         return self.prepared.identity
 
-    @cached_property
+    @derived_from("graph", "profile", "recipe", "prepared", "range_cache")
     def activations(self) -> ActivationRanges:
         """Calibrated and effective ranges of the activations."""
         return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.range_cache)
 
-    @cached_property
+    @derived_from("graph", "profile", "prepared")
+    def noise_gains(self) -> NoiseGains:
+        """How much noise the nodes let through, corrected by measured noise where the profile has that."""
+        return measured_gains(self.graph, self.profile, self.identity.opset, self.profile.noise)
+
+    @derived_from("graph", "profile", "chains")
+    def contracted_before(self) -> list[PlanningFacts]:
+        """The facts of the contracted model, kept by `chains.contracted`; at most one."""
+        return []
+
+    @derived_from("graph", "profile", "recipe", "config")
     def cost_model(self) -> CostModel | None:
         """What nodes and conversions take; None without measured times of the target's kernels."""
         table = self.recipe.costs
         ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
         return None if table is None else CostModel(self.graph, self.profile, table, spellings=ways)
 
-    @cached_property
+    @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:
         """What the nodes of the model's file take, as onnxruntime has it after loading; None as above."""
         table = self.recipe.costs
         return None if table is None else CostModel(self.prepared.loaded, self.measured, table)
 
-    @cached_property
+    @derived_from("prepared", "recipe", "config")
     def token_costs(self) -> TokenCosts | None:
         """What nodes take in a mode without data; None without measured times, or for unknown sizes."""
         table, config = self.recipe.costs, self.config
@@ -122,7 +158,7 @@ class PlanningFacts:
             return None
         return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
 
-    @cached_property
+    @derived_from("graph", "profile", "recipe", "config")
     def float_spellings(self) -> Mapping[str, str]:
         """How nodes are written where they are float: otherwise than usual where that costs less."""
         model = self.cost_model
@@ -133,13 +169,13 @@ class PlanningFacts:
         spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
         return {name: how for name, how in spellings.items() if how}
 
-    @cached_property
+    @derived_from("prepared", "measured", "config", "quieter")
     def noise_limits(self) -> NoiseLimits:
         """How much noise the outputs of the prepared model and the steps inside of it can bear."""
         limits = noise_limits(self.prepared.graph, self.measured, self.config)
         return replace(limits, quieter=self.quieter) if self.quieter else limits
 
-    @cached_property
+    @derived_from("prepared", "config", "unfit", "chains")
     def requested_float(self) -> FloatReasons:
         """The nodes that `keep_float` names, and those that are unfit, as nodes of `graph`."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
@@ -172,11 +208,11 @@ class PlanningFacts:
             )
         return self._channel_params[key]
 
-    @cached_property
+    @derived_from("graph")
     def _channel_params(self) -> dict[tuple[str, int | None, Schema, QuantType], QuantParams]:
         return {}
 
-    @cached_property
+    @derived_from("graph", "config")
     def named_16bit(self) -> frozenset[str]:
         """The activations that `keep_16bit` names: tensors, or all activations of nodes.
 
@@ -196,7 +232,7 @@ class PlanningFacts:
                         named |= activations.intersection((*node.activations, *node.results))
         return frozenset(named)
 
-    @cached_property
+    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
         """The type of every activation that has a range, or why it stays float.
 
@@ -240,7 +276,7 @@ class PlanningFacts:
         op_types = [node.op_type for node in nodes if node.op_type in self.target.operators]
         return bool(op_types) and all(map(self.target.has_16bit_kernel, op_types))
 
-    @cached_property
+    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def in_16_bits(self) -> frozenset[str]:
         """The activations with 16 bits where the activation type need not have them."""
         named = self.named_16bit.intersection(self.activations.names)

@@ -29,7 +29,7 @@ from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.moved_probability import deciding_inputs, expected_moves, moved_texts
-from ..noise.propagation import NoiseFlow, measured_gains, noise_flow
+from ..noise.propagation import NoiseFlow, noise_flow
 from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
@@ -60,7 +60,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats))
+    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats)).with_derived_of(facts)
 
     def make(noisy: FloatReasons) -> QuantPlan:
         return paying_plan(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
@@ -84,7 +84,7 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
     if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
-    gains = measured_gains(graph, profile, facts.activations.opset, profile.noise)
+    gains = facts.noise_gains
     estimator = NoiseEstimator(facts.activations, gains, facts.noise_left)
     if limits.min_output_sqnr == 0.0:
         plan = with_int8_weights(facts, plan)

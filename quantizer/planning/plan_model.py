@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -116,19 +116,21 @@ def model_facts(
     facts = with_chains(facts)
     if recipe.config.equalization == "off" or not _has_channels(facts):
         return facts
-    with improvement("noise of equalized channels", PlanError):
-        return replace(
-            facts,
-            noise_left=left_by_equalization(
+
+    @cache
+    def noise_left() -> Mapping[str, float]:
+        with improvement("noise of equalized channels", PlanError):
+            return left_by_equalization(
                 facts.graph,
                 facts.profile,
                 facts.config,
                 _decided(facts, NO_FLOATS),
                 densities=facts.channel_densities,
                 ranges=facts.range_cache,
-            ),
-        )
-    return facts
+            )
+        return {}
+
+    return replace(facts, noise_left=noise_left).with_derived_of(facts)
 
 
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:

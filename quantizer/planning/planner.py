@@ -262,14 +262,14 @@ def rounded_outputs(facts: PlanningFacts, plan: QuantPlan) -> dict[str, FloatRea
     if facts.config.cost_model == "off" or not facts.target.float_elementwise:
         return {}
     prices = prices_of(facts, plan)
-    now, whole = set(prices.integer), sum(prices.floating.values())
+    whole = sum(prices.floating.values())
     reasons: dict[str, FloatReason] = {}
     for node in facts.graph.nodes:
         if node.rule is None or node.rule.weight is None or plan.nodes[node.name].kind is not Kind.QUANTIZED:
             continue
         output = _moved_to(node.output, facts.graph, plan) if node.output in plan.tensors else ""
         if output:
-            lost = prices.total(now - {node.name}) - prices.total(now)
+            lost = -prices.saved_in_float({node.name}, prices.integer.keys())
             if facts.cost_model is None:  # of what conversions take nothing is known
                 lost = prices.floating[node.name]
             share = lost / whole if whole else 1.0

@@ -24,7 +24,7 @@ from ..noise.activation_ranges import ActivationRanges, effective_range, find_fo
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits
-from ..noise.propagation import NoiseFlow, forecast_flow, measured_gains
+from ..noise.propagation import NoiseFlow, forecast_flow
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
@@ -189,8 +189,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
             plan = _plan_before_equalization(analysis.plan, facts, view)
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
-    gains = measured_gains(view.graph, view.profile, plan.model.opset, view.profile.noise)
-    estimator = NoiseEstimator(view.activations, gains, view.noise_left)
+    estimator = NoiseEstimator(view.activations, view.noise_gains, view.noise_left)
     return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
 
 

@@ -155,14 +155,18 @@ class CostTable:
     conditions: Conditions
     kernels: Mapping[str, tuple[Point, ...]]
     _surfaces: dict[str, Surface] = field(default_factory=dict, repr=False)
+    _times: dict[tuple[str, tuple[float, ...]], float] = field(default_factory=dict, repr=False)
 
     def microseconds(self, kernel: str, sizes: tuple[float, ...]) -> float | None:
         """Return the time of a kernel at sizes, None where it was not measured."""
         if kernel not in self.kernels:
             return None
-        if kernel not in self._surfaces:
-            self._surfaces[kernel] = Surface(self.kernels[kernel])
-        return self._surfaces[kernel].at(sizes)
+        key = (kernel, sizes)  # layers of a model have the same sizes, and every plan of it asks again
+        if key not in self._times:
+            if kernel not in self._surfaces:
+                self._surfaces[kernel] = Surface(self.kernels[kernel])
+            self._times[key] = self._surfaces[kernel].at(sizes)
+        return self._times[key]
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

@@ -30,11 +30,28 @@ def prices(draw: st.DrawFn) -> Prices:
     )
 
 
+def total(costs: Prices, quantized: set[str]) -> float:
+    """Return the microseconds of an assignment: of all nodes, and of all tensors between the two sides."""
+    nodes = sum(costs.integer[n] if n in quantized else costs.floating[n] for n in NAMES)
+    between = [c for c in costs.crossings if len({n in quantized for n in (c.maker, *c.readers)}) > 1]
+    beside = sum(cost for (node, _), cost in costs.beside.items() if node in quantized)
+    return nodes + sum(crossing.microseconds for crossing in between) + beside
+
+
 @settings(deadline=None)  # a busy machine
 @given(prices())
-def test_no_choice_is_cheaper(found: Prices) -> None:
+def test_no_choice_is_cheaper(costs: Prices) -> None:
     choices = [{n for n, taken in zip(NAMES, c, strict=True) if taken} for c in product((0, 1), repeat=5)]
-    assert found.total(cheapest(found)) == min(found.total(choice) for choice in choices)
+    assert total(costs, cheapest(costs)) == min(total(costs, choice) for choice in choices)
+
+
+@settings(deadline=None)  # a busy machine
+@given(prices(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))
+def test_what_nodes_save_in_float_is_the_difference_of_two_totals(
+    costs: Prices, quantized: set[str], fallback: set[str]
+) -> None:
+    both = quantized | fallback
+    assert costs.saved_in_float(fallback, both) == total(costs, both) - total(costs, both - fallback)
 
 
 def test_of_equal_choices_integers_stay() -> None:
