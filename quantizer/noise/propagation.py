@@ -143,6 +143,7 @@ class NoiseGains:
         self._gains: dict[tuple[str, int, str], float] = {}
         self._transmitted: dict[tuple[str, float], float | None] = {}
         self._white_gains: dict[tuple[str, int], float | None] = {}
+        self._noisy_inputs: dict[tuple[str, int, str], NoisyInput] = {}
 
     def at_levels(self, levels: Mapping[str, Level]) -> NoiseGains:
         """Return these gains for the noise that there is in the inputs of steep functions, by node."""
@@ -182,7 +183,12 @@ class NoiseGains:
         return gain if rule.unary or rule.makes_probabilities else min(gain, as_signal)
 
     def _noisy_input(self, node: Node, index: int, name: str) -> NoisyInput:
-        return NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
+        key = (node.name, index, name)
+        if key not in self._noisy_inputs:
+            self._noisy_inputs[key] = NoisyInput(
+                node, index, name, self.graph, self.profile, self.powers, self.opset
+            )
+        return self._noisy_inputs[key]
 
     def white_gain(self, node: Node, index: int) -> float | None:
         """Return what a product lets through of white noise; None for all other nodes and inputs."""

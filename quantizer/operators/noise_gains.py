@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,19 +50,18 @@ class NoisyInput:
 
     def slope(self) -> float | None:
         """Return the mean square of the slope of a unary function."""
-        try:
-            function = function_of(self.node.ir_node, self.opset)
-        except PlanError:
+        function, tensor = self.function, self.profile[self.source]
+        if function is None:
             return None
-        tensor = self.profile[self.source]
         step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
         return mean_of(
-            octaves_near_zero(density(tensor)),
+            self._values,
             lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
         )
 
     def transmitted(self, power: float) -> float | None:
-        """Return the mean square by which noise of a power changes the result of a unary function.
+        """Return the mean square by which noise of a power changes the result of a unary function; None where
+        the node is none.
 
         Noise is uniform, and what it leads beyond the values that were seen stays at their end: a function
         that is steep near zero has no more to lose where noise is larger than most values.
@@ -70,20 +69,45 @@ class NoisyInput:
         Args:
             power: of the noise in the input.
         """
-        tensor, values = self.profile[self.source], octaves_near_zero(density(self.profile[self.source]))
-        draws = (np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0
+        function, values = self.function, self._values
+        if function is None:
+            return None
+        half, highest = math.sqrt(3.0 * power), self.profile[self.source].maximum
+        draws = half * ((np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0)
+        bins = values.mass.size
+        # A function is evaluated once for all draws: that takes longer to begin than to do.
+        x = np.concatenate([(values.edges[:-1] + values.edges[1:]) / 2.0, values.points])
+        moved = np.stack([x, *(x + by for by in draws.tolist())])
         try:
-            function = function_of(self.node.ir_node, self.opset)
-            low, half = _least_argument(function, tensor, values), math.sqrt(3.0 * power)
-            changes = (
-                partial(_squared_change, function, by * half, low, tensor.maximum) for by in draws.tolist()
-            )
-            return sum(mean_of(values, change) for change in changes) / DRAWS
-        except PlanError:  # also where it is called: a Pow may have another exponent for each column
+            with np.errstate(all="ignore"):
+                arguments = np.clip(moved, self._least_argument, highest)
+                results = function(arguments.reshape(-1)).reshape(moved.shape)
+                changes = np.square(results[1:] - results[0])
+        except PlanError:  # a Pow may have another exponent for each column
+            return None
+        changes = np.where(np.isfinite(changes), changes, 0.0)
+        means = (float(values.mass @ row[:bins] + values.point_mass @ row[bins:]) for row in changes)
+        return sum(means) / DRAWS
+
+    @cached_property
+    def function(self) -> UnaryFunction | None:
+        """What the node computes of this input, the others being constants; None for any other node."""
+        try:
+            return function_of(self.node.ir_node, self.opset)
+        except PlanError:
             return None
 
+    @cached_property
+    def _values(self) -> Density:
+        return octaves_near_zero(density(self.profile[self.source]))
 
-def _least_argument(function: UnaryFunction, tensor: TensorProfile, values: Density) -> float:
+    @cached_property
+    def _least_argument(self) -> float:
+        assert self.function is not None
+        return least_argument(self.function, self.profile[self.source], self._values)
+
+
+def least_argument(function: UnaryFunction, tensor: TensorProfile, values: Density) -> float:
     """Return the lowest value of a tensor; where a function is not finite there, the lowest known octave."""
     with np.errstate(all="ignore"):
         if np.isfinite(function(np.array([tensor.minimum]))).all():
@@ -105,7 +129,7 @@ def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantPar
         params: one scale for the whole tensor.
     """
     values = octaves_near_zero(density(tensor))
-    least = _least_argument(function, tensor, values)
+    least = least_argument(function, tensor, values)
     scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
 
@@ -115,12 +139,6 @@ def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantPar
         return np.asarray(np.square(finite - function(x)))
 
     return mean_of(values, error)
-
-
-def _squared_change(function: UnaryFunction, by: float, low: float, high: float, x: Floats) -> Floats:
-    """Return the square of how far a function's result moves with its argument, between two ends."""
-    change = np.square(function(np.clip(x + by, low, high)) - function(np.clip(x, low, high)))
-    return np.asarray(np.where(np.isfinite(change), change, 0.0))
 
 
 def octaves_near_zero(whole: Density) -> Density:
