@@ -6,6 +6,7 @@ Pure. `propagation` says how noise travels; this module says where it enters.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -25,7 +26,7 @@ from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
-from .propagation import STRAIGHT, Level, NoiseFlow, NoiseGains, forecast_flow
+from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, forecast_flow
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,6 +36,52 @@ ROUNDING = 1.0 / 12.0
 QUIET_SEQUENCES = 10.0
 """By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
 low level as a whole: of six trained LSTMs the estimates were 10 to 23 dB too good."""
+
+
+@dataclass(frozen=True)
+class RoundedValues:
+    """Values that a plan rounds.
+
+    Attributes:
+        node, tensor, is_inner: as of `NoiseSource`.
+        noise: where the noise of it enters the graph, and its power there.
+    """
+
+    node: str
+    tensor: str
+    noise: tuple[tuple[Entrance, float], ...]
+    is_inner: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FloatFunctions:
+    """Float functions that follow a quantized tensor, one after the other.
+
+    Attributes:
+        maker: the node that makes the tensor.
+        tensor: its name.
+        nodes: the functions in their order, one of them of one variable.
+        power: noise power of the tensor's rounding.
+        error: mean square error of what they compute of the rounded tensor.
+    """
+
+    maker: str
+    tensor: str
+    nodes: tuple[Node, ...]
+    power: float
+    error: float
+
+    def beyond_gains(self, gains: NoiseGains) -> RoundedValues | None:
+        """Return what their error is beyond that which the gains tell; None where they tell most of it."""
+        gain, source = 1.0, self.tensor
+        for node in self.nodes:
+            gain *= gains.corrected_rounding_gain(node, source)
+            source = node.output
+        if self.error <= STRAIGHT * gain * self.power:
+            return None
+        return RoundedValues(
+            self.maker, self.tensor, ((Entrance("tensor", source), self.error - gain * self.power),)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +114,7 @@ class NoiseEstimator:
         weight_errors: see `weight_error`; each computed when first needed, as all that follows.
         after_functions: the error of float functions of a quantized tensor, by its name, its parameters and
             the result.
+        in_kernels: noise power that a kernel makes by rounding its input, by tensor and size of a block.
         uncorrected: what `left_by_bias_correction` is for a node, by name.
     """
 
@@ -75,6 +123,7 @@ class NoiseEstimator:
     left: Callable[[], Mapping[str, float]] = dict
     weight_errors: dict[tuple[str, QuantParams], float | None] = field(default_factory=dict)
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
+    in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
@@ -101,20 +150,61 @@ class NoiseEstimator:
         return noise
 
     def gains_of(self, plan: QuantPlan) -> NoiseGains:
-        """Return the gains at the levels of noise that a plan makes in the inputs of steep functions."""
+        """Return the gains at the levels of noise that a plan makes in the inputs of steep functions.
+
+        A level is the noise of all that comes before it, so that one walk through the graph in its order
+        finds them. Noise travels as in `forecast_flow`, which has it in the other direction.
+        """
         levels: dict[str, Level] = {}
-        for node in self.gains.steep:
-            name = node.input(0)
-            flow = forecast_flow(self.gains.at_levels(levels), (name,))
-            rounding = weights = np.zeros(1)
-            for source in chain(self.dynamic_inputs(flow, plan), self.sources(flow, plan)):
-                if self.activations.graph.is_constant(source.tensor):
-                    weights = weights + source.share
-                else:
-                    rounding = rounding + source.share
-            power = self.gains.powers[name]
-            levels[node.name] = Level(float(rounding[0]) * power, float(weights[0]) * power)
-        return self.gains.at_levels(levels)
+        gains = self.gains.at_levels(levels)
+        if not gains.steep:
+            return gains
+        entering: dict[Entrance, float] = defaultdict(float)
+        for rounding in self._roundings(gains, plan):
+            for entrance, power in rounding.noise:
+                entering[entrance] += power * self._left(rounding, plan)
+        for rounding in self._dynamic_inputs(plan):
+            for entrance, power in rounding.noise:
+                entering[entrance] += power
+        functions_to: dict[str, list[FloatFunctions]] = defaultdict(list)
+        for functions in self._float_functions(plan):
+            functions_to[functions.nodes[-1].name].append(functions)
+
+        powers, steep = gains.powers, set(gains.steep)
+        # Noise power in a tensor: of its own rounding, of all that was rounded before, of rounded weights.
+        fresh: dict[str, float] = defaultdict(float)
+        coloured: dict[str, float] = defaultdict(float)
+        of_weights: dict[str, float] = defaultdict(float)
+        for entrance, power in entering.items():
+            if entrance.kind == "tensor":
+                fresh[entrance.name] += power
+        for node in gains.graph.nodes:
+            if node in steep:
+                name = node.input(0)
+                levels[node.name] = Level(fresh[name] + coloured[name], of_weights[name])
+            for result in filter(powers.get, node.outputs):
+                correction = gains.rounding_corrections.get(result, 1.0)
+                weight_noise = entering.get(Entrance("weights", result), 0.0)
+                for index, name in enumerate(node.inputs):
+                    if not powers.get(name):
+                        continue
+                    rounding_noise = fresh[name] + entering.get(Entrance("input", node.name, index), 0.0)
+                    white = gains.white_gain(node, index)
+                    coloured_gain = gains.coloured_gain(node, index, name, result)
+                    if white is not None:
+                        coloured[result] += correction * white * rounding_noise
+                    elif name in gains.kept_by_clips:
+                        fresh[result] += correction * rounding_noise
+                    else:
+                        fresh[result] += correction * coloured_gain * rounding_noise
+                    coloured[result] += correction * coloured_gain * coloured[name]
+                    weight_noise += gains.weight_noise_gain(node, index, name, result) * of_weights[name]
+                of_weights[result] += gains.weight_corrections.get(result, 1.0) * weight_noise
+            for functions in functions_to.get(node.name, ()):
+                beyond = functions.beyond_gains(gains)
+                if beyond is not None:
+                    fresh[node.output] += beyond.noise[0][1] * self._left(beyond, plan)
+        return gains
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, with the part of the noise that equalization leaves.
@@ -125,41 +215,50 @@ class NoiseEstimator:
             flow: how noise travels in this model.
             plan: of the model.
         """
-        before_equalization = chain(
-            self._rounded_tensors(flow, plan),
-            self._after_float_functions(flow, plan),
-            self._rounded_in_kernels(flow, plan),
-            self._measured_weights(flow, plan) if flow.weight_reach else (),
-        )
-        for source in before_equalization:
-            kind = plan.nodes[source.node].kind
-            if kind is Kind.WEIGHT_ONLY:  # its activation is float, so that nothing is equalized for it
-                yield source
-                continue
-            left = self.left().get(source.tensor)
-            yield source if left is None else replace(source, share=source.share * left)
+        beyond = (functions.beyond_gains(flow.node_gains) for functions in self._float_functions(plan))
+        roundings = chain(self._roundings(flow.node_gains, plan), filter(None, beyond))
+        for rounding, source in _sources(flow, roundings):
+            left = self._left(rounding, plan)
+            yield source if left == 1.0 else replace(source, share=source.share * left)
 
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield the rounding of what dynamic products read, with one range for all samples.
 
         A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
         """
+        for _, source in _sources(flow, self._dynamic_inputs(plan)):
+            yield source
+
+    def _left(self, rounding: RoundedValues, plan: QuantPlan) -> float:
+        """Return the part of the noise of rounded values that equalization leaves."""
+        if plan.nodes[rounding.node].kind is Kind.WEIGHT_ONLY:  # nothing is equalized for a float activation
+            return 1.0
+        return self.left().get(rounding.tensor, 1.0)
+
+    def _dynamic_inputs(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         for node in self.activations.graph.nodes:
-            rule, name = node.rule, node.input(0)
-            through = flow.gains.get((node.name, 0))
-            if plan.nodes[node.name].kind is not Kind.DYNAMIC or through is None:
+            rule, name = node.rule, node.inputs[0] if node.inputs else None
+            if plan.nodes[node.name].kind is not Kind.DYNAMIC or not name or not self.gains.powers.get(name):
                 continue
             if rule is not None and rule.weight is not None:
                 tensor = self.activations.profile[name]
                 noise = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum))
-                yield NoiseSource(node.name, name, through * (noise.rounding_power + noise.clipping_power))
+                power = noise.rounding_power + noise.clipping_power
+                yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
+
+    def _roundings(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
+        """Yield what a plan rounds, but for the inputs of dynamic products and of `_float_functions`."""
+        yield from self._rounded_tensors(gains, plan)
+        yield from self._rounded_in_kernels(plan)
+        if gains.is_measured:
+            yield from self._measured_weights(plan)
 
     def _rounding_noise(self, name: str, params: QuantParams) -> float:
         """Return the noise power of quantizing an activation, the values that saturate included."""
         noise = self.activations.noise(name, params)
         return noise.rounding_power + noise.clipping_power
 
-    def _rounded_tensors(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+    def _rounded_tensors(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield the activations that nodes round, and their weights where no noise was measured."""
         graph = self.activations.graph
         for node in graph.nodes:
@@ -168,39 +267,39 @@ class NoiseEstimator:
                 # Activations that come in float, or with other parameters.
                 for index, name in enumerate(node.inputs):
                     params = plan.params_read(node.name, index, name)
-                    gain = flow.gains.get((node.name, index))
-                    if params is None or gain is None:
+                    if params is None or not gains.powers.get(name):
                         continue
                     producer = graph.producer(name)
                     is_quantized = producer is not None and plan.nodes[producer.name].kind.reads_quantized
                     if not (is_quantized and name in plan.tensors) or index in entry.inputs:
-                        yield NoiseSource(node.name, name, gain * self._rounding_noise(name, params))
+                        power = self._rounding_noise(name, params)
+                        yield RoundedValues(node.name, name, ((Entrance("input", node.name, index), power),))
             if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
                 for name in node.results:
-                    if name in plan.tensors and name in flow.reach:
+                    if name in plan.tensors and gains.powers.get(name):
                         power = self._rounding_noise(name, plan.tensors[name])
-                        yield NoiseSource(node.name, name, flow.reach[name] * power)
+                        yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),))
                 name, power = node.results[0], inner_rounding(node, plan, self.activations)
-                if power > 0.0 and name in flow.reach:
-                    yield NoiseSource(node.name, name, flow.reach[name] * power, is_inner=True)
+                if power > 0.0 and gains.powers.get(name):
+                    yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),), is_inner=True)
             if entry.kind is Kind.DYNAMIC:
-                yield from self._dynamic_recurrence(node, flow)
-            if entry.kind is not Kind.FLOAT and not flow.weight_reach:
-                yield from self._unmeasured_weights(node, flow, plan)
+                yield from self._dynamic_recurrence(node)
+            if entry.kind is not Kind.FLOAT and not gains.is_measured:
+                yield from self._unmeasured_weights(node, plan)
 
-    def _dynamic_recurrence(self, node: Node, flow: NoiseFlow) -> Iterator[NoiseSource]:
+    def _dynamic_recurrence(self, node: Node) -> Iterator[RoundedValues]:
         """Yield what a dynamic recurrent node rounds of its input and states, by the range of all samples.
 
         Products are left out: one sample may span much less than all, and mode auto has checked them.
         """
         rule, source = node.rule, node.inputs[0]
-        through, recurrence = flow.gains.get((node.name, 0)), self.gains.recurrences.get(node.name)
-        if rule is None or rule.weight is not None or not source or through is None or recurrence is None:
+        recurrence = self.gains.recurrences.get(node.name)
+        if rule is None or rule.weight is not None or not source or recurrence is None:
             return
         # The states of all steps; of a node whose first output nothing reads, the last one stands for them.
         states = [name for name in node.outputs[:2] if self.gains.powers.get(name)][:1]
         for name in (source, *states):
-            if self.gains.powers.get(name):
+            if self.gains.powers.get(name) and self.gains.powers.get(source):
                 tensor = self.activations.profile[name]
                 params = dynamic_params(tensor.minimum, tensor.maximum)
                 if name == source:
@@ -209,60 +308,56 @@ class NoiseEstimator:
                     noise = expected_noise(tensor, params)
                     # The result itself is float; rounded is what the next step reads of it.
                     lost = recurrence.of_state(noise.rounding_power + noise.clipping_power)
-                lost *= QUIET_SEQUENCES
-                yield NoiseSource(
-                    node.name, name, through * (lost / recurrence.per_unit), is_inner=name != source
-                )
+                power = lost * QUIET_SEQUENCES / recurrence.per_unit
+                entrance = Entrance("input", node.name, 0)
+                yield RoundedValues(node.name, name, ((entrance, power),), is_inner=name != source)
 
-    def _after_float_functions(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield what float functions of quantized tensors make of their errors beyond what the gains say."""
+    def _float_functions(self, plan: QuantPlan) -> Iterator[FloatFunctions]:
+        """Yield the float functions of quantized tensors."""
         graph = self.activations.graph
         for maker in graph.nodes:
             if not plan.nodes[maker.name].kind.reads_quantized:
                 continue
             for name in maker.results:
-                if name not in plan.tensors or name not in flow.reach:
+                if name not in plan.tensors or not self.gains.powers.get(name):
                     continue
                 power = self._rounding_noise(name, plan.tensors[name])
                 for reader, index in graph.consumers(name) if power > 0.0 else ():
-                    beyond = self._beyond_gains(reader, name, plan, flow, power) if index == 0 else None
-                    if beyond is not None:
-                        result, noise = beyond
-                        yield NoiseSource(maker.name, name, flow.reach_of(result) * noise)
+                    nodes = self._functions_from(reader, name, plan) if index == 0 else ()
+                    if any(node.rule is not None and node.rule.unary for node in nodes):
+                        error = self._error_after(nodes, name, plan.tensors[name])
+                        yield FloatFunctions(maker.name, name, nodes, power, error)
 
-    def _beyond_gains(
-        self, reader: Node, name: str, plan: QuantPlan, flow: NoiseFlow, power: float
-    ) -> tuple[str, float] | None:
-        """Return the last result of float functions of a tensor, and its noise beyond what gains tell."""
+    def _functions_from(self, reader: Node, name: str, plan: QuantPlan) -> tuple[Node, ...]:
+        """Return the float functions of a tensor, the first of which is a reader of it, one after another."""
         graph, node = self.activations.graph, reader
-        functions, result, gain = list[Node](), name, 1.0
+        functions, result = list[Node](), name
         while plan.nodes[node.name].kind is Kind.FLOAT and is_function_of(node, [result], graph):
             if not self.gains.powers.get(node.output):
                 break
             functions.append(node)
-            gain *= flow.node_gains.corrected_rounding_gain(node, result)
             result = node.output
             readers = [reader for reader, _ in graph.consumers(result)]
             if len(readers) != 1 or graph.is_result(result):
                 break
             node = readers[0]
-        if not any(n.rule is not None and n.rule.unary for n in functions):
-            return None
-        key = (name, plan.tensors[name], result)
+        return tuple(functions)
+
+    def _error_after(self, functions: tuple[Node, ...], name: str, params: QuantParams) -> float:
+        """Return the mean square error of functions of a quantized tensor; 0 where it cannot be computed."""
+        key = (name, params, functions[-1].output)
         if key not in self.after_functions:
-            chain_parts = tuple(part for n in functions for part in chain_nodes(n.ir_node))
+            parts = tuple(part for node in functions for part in chain_nodes(node.ir_node))
+            source = self.activations.graph.values[name]
             try:
-                function = function_of_chain(
-                    PointwiseChain(chain_parts, graph.values[name]), self.activations.opset
-                )
-                error = error_after(function, self.activations.profile[name], plan.tensors[name])
+                function = function_of_chain(PointwiseChain(parts, source), self.activations.opset)
+                error = error_after(function, self.activations.profile[name], params)
             except PlanError:
                 error = 0.0
             self.after_functions[key] = error
-        error = self.after_functions[key]
-        return (result, error - gain * power) if error > STRAIGHT * gain * power else None
+        return self.after_functions[key]
 
-    def _rounded_in_kernels(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+    def _rounded_in_kernels(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield what onnxruntime's kernel of packed weights rounds of its activations: 8 bits, a scale for
         each block of a row.
 
@@ -270,16 +365,20 @@ class NoiseEstimator:
         values drawn from the profile: a little too much where values of a block are alike.
         """
         for node in self.activations.graph.nodes:
-            entry, through = plan.nodes[node.name], flow.gains.get((node.name, 0))
-            tensor = self.activations.profile.get(node.input(0)) if node.inputs else None
+            entry = plan.nodes[node.name]
             if entry.implementation != ROUNDS_IN_KERNEL or entry.kind is not Kind.WEIGHT_ONLY:
                 continue
-            if through is None or tensor is None or not tensor.histogram.total:
+            name = node.input(0)
+            tensor = self.activations.profile.get(name)
+            if tensor is None or not tensor.histogram.total or not self.gains.powers.get(name):
                 continue
             sizes = [params.block_size or UNBLOCKED for params in entry.inputs.values()]
-            largest = mean_square_of_largest(density(tensor), max(sizes, default=UNBLOCKED))
-            share = through * (ROUNDING * largest / 127.0**2)
-            yield NoiseSource(node.name, node.input(0), share, is_inner=True)
+            block = max(sizes, default=UNBLOCKED)
+            if (name, block) not in self.in_kernels:
+                largest = mean_square_of_largest(density(tensor), block)
+                self.in_kernels[name, block] = ROUNDING * largest / 127.0**2
+            entrance = Entrance("input", node.name, 0)
+            yield RoundedValues(node.name, name, ((entrance, self.in_kernels[name, block]),), is_inner=True)
 
     def _constant_errors(self, node: Node, rule: Rule, plan: QuantPlan) -> Iterator[tuple[int, str, float]]:
         """Yield the constant weights of a node that a plan quantizes: input index, name, relative error."""
@@ -290,11 +389,11 @@ class NoiseEstimator:
             if error is not None:
                 yield index, name, error
 
-    def _unmeasured_weights(self, node: Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+    def _unmeasured_weights(self, node: Node, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield constant weights without measurement: rounding is as much of the result as of the weight."""
         rule, source = node.rule, node.inputs[0] if node.inputs else None
-        through, recurrence = flow.gains.get((node.name, 0)), self.gains.recurrences.get(node.name)
-        if rule is None or not source or through is None:
+        recurrence = self.gains.recurrences.get(node.name)
+        if rule is None or not source or not self.gains.powers.get(source):
             return
         for index, name, error in self._constant_errors(node, rule, plan):
             if recurrence is None:
@@ -303,13 +402,13 @@ class NoiseEstimator:
                 power = recurrence.of_input_weight(error) / recurrence.per_unit
             else:
                 power = recurrence.of_state_weight(error) / recurrence.per_unit
-            yield NoiseSource(node.name, name, through * power)
+            yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
 
-    def _measured_weights(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+    def _measured_weights(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield constant weights where noise was measured."""
         for node in self.activations.graph.nodes:
             kind, rule = plan.nodes[node.name].kind, node.rule
-            results = [name for name in node.results if name in flow.weight_reach]
+            results = [name for name in node.results if self.gains.powers.get(name)]
             if kind is Kind.FLOAT or rule is None or not results:
                 continue
             for index, name, rounding_error in self._constant_errors(node, rule, plan):
@@ -318,11 +417,11 @@ class NoiseEstimator:
                     if node.name not in self.uncorrected:
                         self.uncorrected[node.name] = left_by_bias_correction(self.gains, node)
                     error *= self.uncorrected[node.name]
-                shares = (
-                    flow.weight_reach[r] * self.gains.noise_of_weight_error(node, index, error, r)
+                noise = (
+                    (Entrance("weights", r), self.gains.noise_of_weight_error(node, index, error, r))
                     for r in results
                 )
-                yield NoiseSource(node.name, name, sum(shares, np.zeros(len(flow.outputs))))
+                yield RoundedValues(node.name, name, tuple(noise))
 
     def weight_error(self, name: str, params: QuantParams) -> float | None:
         """Return the squared error of a quantized weight over its square; None for no constant, or 0."""
@@ -334,6 +433,18 @@ class NoiseEstimator:
                 error = relative_power(weight_error(exact, params), exact)
             self.weight_errors[key] = error
         return self.weight_errors[key]
+
+
+def _sources(
+    flow: NoiseFlow, roundings: Iterable[RoundedValues]
+) -> Iterator[tuple[RoundedValues, NoiseSource]]:
+    """Yield what is rounded and reaches an output, with its share of the noise there."""
+    for rounding in roundings:
+        shares = [(flow.share(entrance), power) for entrance, power in rounding.noise]
+        reaching = [share * power for share, power in shares if share is not None]
+        if reaching:
+            share = sum(reaching[1:], reaching[0])
+            yield rounding, NoiseSource(rounding.node, rounding.tensor, share, rounding.is_inner)
 
 
 def decibels_of(share: float) -> float:

@@ -29,7 +29,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,21 @@ class Level(NamedTuple):
     weights: float
 
 
+class Entrance(NamedTuple):
+    """Where noise enters a graph.
+
+    Attributes:
+        kind: "input": in what a node reads at one of its inputs; "tensor": in all that read a tensor;
+            "weights": in a tensor, as errors of the weights of the node that makes it.
+        name: of the node, or the tensor.
+        place: of the input among those of the node.
+    """
+
+    kind: Literal["input", "tensor", "weights"]
+    name: str
+    place: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseFlow:
     """How noise reaches the outputs.
@@ -89,6 +104,13 @@ class NoiseFlow:
     reach: Mapping[str, Floats]
     node_gains: NoiseGains
     weight_reach: Mapping[str, Floats] = field(default_factory=dict)
+
+    def share(self, entrance: Entrance) -> Floats | None:
+        """Return noise power over signal power at each output for one unit that enters somewhere; None where
+        no output is reached."""
+        if entrance.kind == "input":
+            return self.gains.get((entrance.name, entrance.place))
+        return (self.reach if entrance.kind == "tensor" else self.weight_reach).get(entrance.name)
 
     def reach_of(self, tensor: str) -> Floats:
         """Return the reach of a tensor, zeros for one that reaches no output, as that which nobody reads."""
