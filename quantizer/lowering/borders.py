@@ -34,17 +34,17 @@ def write_caches(model: ir.Model, plan: QuantPlan) -> None:
         if entry is None or not entry.keeps_int8_cache:
             continue
         for place in PLACES:
-            params, made = entry.inputs.get(place.past), node.ir_node
+            params, attention = entry.inputs.get(place.past), node.ir_node
             if params is None:
                 continue
-            past, present = made.inputs[place.past], made.outputs[place.present]
+            past, present = attention.inputs[place.past], attention.outputs[place.present]
             assert past is not None
             name = free_name(f"{present.name}_scale", taken)
             scale = add_initializer(model.graph, name, np.array([params.tensor_scale], np.float32))
-            made.resize_inputs(max(len(made.inputs), place.scale + 1))
-            made.replace_input_with(place.scale, scale)
-            made.attributes[place.type_attribute] = ir.AttrString(place.type_attribute, "PER_TENSOR")
-            made.attributes[CACHE_BITS] = ir.AttrInt64(CACHE_BITS, params.qtype.bits)
+            attention.resize_inputs(max(len(attention.inputs), place.scale + 1))
+            attention.replace_input_with(place.scale, scale)
+            attention.attributes[place.type_attribute] = ir.AttrString(place.type_attribute, "PER_TENSOR")
+            attention.attributes[CACHE_BITS] = ir.AttrInt64(CACHE_BITS, params.qtype.bits)
             past.type = present.type = ir.TensorType(ir.DataType.INT8)
 
 
@@ -55,64 +55,60 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
     integers inside are those outside. Elsewhere DequantizeLinear follows an input and QuantizeLinear an
     output. Either way the model computes what the one with a float border does between the two.
     """
-    taken = FreeNames(value_names(model))
-    for value in list(model.graph.inputs):
+    graph, taken = model.graph, FreeNames(value_names(model))
+    for value in list(graph.inputs):
         params = plan.borders.get(str(value.name))
-        if params is not None:
-            _take_integers(model.graph, value, params, taken)
-    for place, value in enumerate(model.graph.outputs):
-        params = plan.borders.get(str(value.name))
-        if params is not None:
-            _give_integers(model.graph, place, params, taken)
+        if params is None:
+            continue
+        conversions = [
+            use.node
+            for use in value.uses()
+            if use.idx == 0
+            and use.node.op_type == "QuantizeLinear"
+            and _has_params(use.node, params)
+            and not use.node.outputs[0].is_graph_output()
+        ]
+        float_uses = [use for use in value.uses() if use.node not in conversions]
+        value.type = ir.TensorType(integer_type(params))
+        for conversion in conversions:
+            conversion.outputs[0].replace_all_uses_with(value)
+            discard(conversion)
+        if float_uses:
+            floats = new_value(taken.take(f"{value.name}_dequantized"), ir.DataType.FLOAT, value)
+            inputs = [value, *_params_of_border(graph, str(value.name), params, taken)]
+            node = ir.Node("", "DequantizeLinear", inputs, outputs=[floats], name=floats.name)
+            for use in float_uses:
+                use.node.replace_input_with(use.idx, floats)
+            graph.insert_before(graph[0], node)
 
-
-def _take_integers(graph: ir.Graph, value: ir.Value, params: QuantParams, taken: FreeNames) -> None:
-    quantized = [
-        node
-        for node, at in value.uses()
-        if at == 0
-        and node.op_type == "QuantizeLinear"
-        and _has(node, params)
-        and not node.outputs[0].is_graph_output()
-    ]
-    left = [use for use in value.uses() if use.node not in quantized]
-    value.type = ir.TensorType(integer_type(params))
-    for node in quantized:
-        node.outputs[0].replace_all_uses_with(value)
-        discard(node)
-    if not left:
-        return
-    made = new_value(taken.take(f"{value.name}_dequantized"), ir.DataType.FLOAT, value)
-    inputs = [value, *_constants(graph, str(value.name), params, taken)]
-    node = ir.Node("", "DequantizeLinear", inputs, outputs=[made], name=made.name)
-    for use in left:
-        use.node.replace_input_with(use.idx, made)
-    graph.insert_before(graph[0], node)
-
-
-def _give_integers(graph: ir.Graph, place: int, params: QuantParams, taken: FreeNames) -> None:
-    value = graph.outputs[place]
-    name, node = str(value.name), value.producer()
-    if node is not None and node.op_type == "DequantizeLinear" and _has(node, params):
-        inner = node.inputs[0]
-        assert inner is not None
-        if inner.producer() is not None and not inner.is_graph_output():
-            value.name, inner.name = taken.take(f"{name}_dequantized"), name
-            inner.type, inner.shape = ir.TensorType(integer_type(params)), value.shape
-            graph.outputs[place] = inner
+    for place, value in enumerate(graph.outputs):
+        name, maker = str(value.name), value.producer()
+        params = plan.borders.get(name)
+        if params is None or value.is_graph_input():
+            continue
+        is_conversion = maker is not None and maker.op_type == "DequantizeLinear"
+        integers = maker.inputs[0] if maker is not None and is_conversion else None
+        if (
+            maker is not None
+            and integers is not None
+            and _has_params(maker, params)
+            and integers.producer() is not None
+            and not integers.is_graph_output()
+        ):
+            value.name, integers.name = taken.take(f"{name}_dequantized"), name
+            integers.type, integers.shape = ir.TensorType(integer_type(params)), value.shape
+            graph.outputs[place] = integers
             if not value.uses():
-                discard(node)
-            return
-    if value.is_graph_input():
-        return
-    value.name = taken.take(f"{name}_float")
-    made = new_value(name, integer_type(params), value)
-    inputs = [value, *_constants(graph, name, params, taken)]
-    graph.append(ir.Node("", "QuantizeLinear", inputs, outputs=[made], name=taken.take(name)))
-    graph.outputs[place] = made
+                discard(maker)
+        else:
+            value.name = taken.take(f"{name}_float")
+            integers = new_value(name, integer_type(params), value)
+            inputs = [value, *_params_of_border(graph, name, params, taken)]
+            graph.append(ir.Node("", "QuantizeLinear", inputs, outputs=[integers], name=taken.take(name)))
+            graph.outputs[place] = integers
 
 
-def _constants(
+def _params_of_border(
     graph: ir.Graph, name: str, params: QuantParams, taken: FreeNames
 ) -> tuple[ir.Value, ir.Value]:
     """Return new initialisers of the scale and the zero point of a border."""
@@ -124,16 +120,16 @@ def _constants(
     )
 
 
-def _has(node: ir.Node, params: QuantParams) -> bool:
+def _has_params(node: ir.Node, params: QuantParams) -> bool:
     """Whether a conversion of the main graph has these parameters and this type, as constants."""
-    scale, point = (value.const_value if value is not None else None for value in node.inputs[1:3])
     if node.domain not in ("", "ai.onnx", "com.microsoft") or len(node.inputs) < 3:
         return False
+    scale, point = (None if value is None else value.const_value for value in node.inputs[1:3])
     if scale is None or point is None or point.dtype is not integer_type(params):
         return False
-    numbers = scale.numpy().reshape(-1), point.numpy().reshape(-1)
+    scales, points = scale.numpy().reshape(-1), point.numpy().reshape(-1)
     return (
-        numbers[0].size == 1
-        and numbers[0][0] == np.float32(params.tensor_scale)
-        and int(numbers[1][0]) == params.tensor_zero_point
+        scales.size == 1
+        and scales[0] == np.float32(params.tensor_scale)
+        and int(points[0]) == params.tensor_zero_point
     )

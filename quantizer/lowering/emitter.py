@@ -24,7 +24,7 @@ iteration. Only DequantizeLinear is put beside its reader, where runtimes look f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +33,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..model.editing import free_name
-from ..model.graph import constant_of, name_of
+from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
 from .lowered import Written, WrittenNames
 
@@ -85,21 +85,27 @@ class Emitter:
 
     def __init__(self, graph: ir.Graph, outside: tuple[Emitter, ir.Node] | None = None) -> None:
         self._graph, self._outside = graph, outside
-        self._inner: list[Emitter] = []
         self._forms: dict[ir.Value, _Forms] = {}
         self._clipped: set[ir.Value] = set()
         self._params: dict[tuple[QuantParams, tuple[int, ...]], tuple[ir.Value, ir.Value]] = {}
         self._constants: dict[tuple[str, bytes], ir.Value] = {}
         if outside is None:
-            values, nodes = list(_all_values(graph)), list(graph.all_nodes())
+            nodes = list(graph.all_nodes())
+            values = [*graph.inputs, *graph.initializers.values()]
+            values += (value for node in nodes for value in node.outputs)
+            for inner in graph.subgraphs():
+                values += (*inner.inputs, *inner.initializers.values())
             self._names: dict[ir.Value, str] = {value: name_of(value) for value in values}
             self._taken: set[str] = {*map(name_of, values), *map(name_of, nodes)}
             self._nodes: list[ir.Node] = nodes
             self._owners: list[tuple[ir.Node, str]] = []
+            self._emitters: list[Emitter] = []
         else:
             around = outside[0]
             self._names, self._taken = around._names, around._taken
             self._nodes, self._owners = around._nodes, around._owners
+            self._emitters = around._emitters
+        self._emitters.append(self)
 
     # Nodes and initialisers
 
@@ -162,7 +168,7 @@ class Emitter:
     def stored(self, value: ir.Value) -> QuantParams | None:
         """Return the parameters of a tensor that is stored quantized, None for any other."""
         emitter, _ = self._home(value, None)
-        return emitter._of(value).stored
+        return emitter._forms_of(value).stored
 
     def store(self, value: ir.Value, quantized: ir.Value, params: QuantParams) -> None:
         """Record that a tensor is stored in the form `quantized`."""
@@ -188,33 +194,35 @@ class Emitter:
     def floating(self, value: ir.Value, before: ir.Node | None) -> ir.Value:
         """Return the float form of a tensor."""
         emitter, place = self._home(value, before)
-        params = emitter._of(value).stored
+        params = emitter._forms_of(value).stored
         return value if params is None else emitter.dequantized(value, params, place)
 
     def quantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the form of a tensor that is quantized with the given parameters."""
         emitter, place = self._home(value, before)
-        forms, constant = emitter._of(value), constant_of(value)
-        if constant is not None and params.qtype == INT32:
-            # One bias for each node: onnxruntime copies a shared one, under a name that may be taken.
-            return emitter._quantized_constant(value, constant, params)
-        if params not in forms.quantized:
-            if constant is not None:
-                form = emitter._quantized_constant(value, constant, params)
-            else:
-                source = emitter.floating(value, place)
-                if value in emitter._clipped:
-                    clipped = new_value(f"{self.name(value)}_clipped", ir.DataType.FLOAT, value)
-                    source = emitter.add("Clip", [source], clipped, place)
-                form = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
+        forms, shape = emitter._forms_of(value), constant_shape(value)
+        unshared = _is_bias(value, params)
+        if params in forms.quantized and not unshared:
+            return forms.quantized[params]
+        if shape is not None:
+            elements = value.const_value
+            assert elements is not None
+            name, dtype = f"{self.name(value)}_quantized", integer_type(params)
+            form = emitter._computed(name, shape, dtype, lambda: quantize(elements.numpy(), params))
+        else:
+            source = emitter.floating(value, place)
+            if value in emitter._clipped:
+                clipped = new_value(f"{self.name(value)}_clipped", ir.DataType.FLOAT, value)
+                source = emitter.add("Clip", [source], clipped, place)
+            form = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
+        if not unshared:
             forms.quantized[params] = form
-        return forms.quantized[params]
+        return form
 
     def dequantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the float values that a tensor quantized with the given parameters stands for."""
-        forms, name = self._of(value), self.name(value)
-        unshared = params.qtype == INT32 and constant_of(value) is not None
-        if unshared or params not in forms.dequantized:
+        forms, name = self._forms_of(value), self.name(value)
+        if _is_bias(value, params) or params not in forms.dequantized:
             output = name if forms.stored == params else self._free(f"{name}_dequantized")
             quantized = self.quantized(value, params, before)
             nodes = self._dequantize_nodes(quantized, name, output, params)
@@ -227,7 +235,7 @@ class Emitter:
         A runtime computes these once, when it loads the model, where it would keep DequantizeLinear.
         """
         emitter, place = self._home(value, before)
-        forms, name = emitter._of(value), self.name(value)
+        forms, name = emitter._forms_of(value), self.name(value)
         if params not in forms.folded:
             quantized = emitter.quantized(value, params, place)
             nodes = emitter._cast_nodes(quantized, name, emitter._free(f"{name}_dequantized"), params)
@@ -239,23 +247,26 @@ class Emitter:
         value: ir.Value,
         key: Hashable,
         shape: Sequence[int],
-        pack: Callable[[], Array],
+        compute: Callable[[], Array],
         *,
         before: ir.Node | None,
-        suffix: str = "packed",
-        dtype: ir.DataType = ir.DataType.UINT8,
+        suffix: str,
+        dtype: ir.DataType,
     ) -> ir.Value:
-        """Return an initialiser with what `pack` returns for a constant, the same for the same key."""
+        """Return an initialiser with what `compute` makes of a constant, the same for the same key.
+
+        Its elements are computed whenever they are read. Its name is that of the constant with a suffix.
+        """
         emitter, _ = self._home(value, before)
-        forms = emitter._of(value)
+        forms = emitter._forms_of(value)
         if key not in forms.packed:
-            forms.packed[key] = emitter._computed(f"{self.name(value)}_{suffix}", shape, dtype, pack)
+            forms.packed[key] = emitter._computed(f"{self.name(value)}_{suffix}", shape, dtype, compute)
         return forms.packed[key]
 
     def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
         """Return a tensor quantized to uint8 with parameters computed from its values at run time."""
         emitter, place = self._home(value, before)
-        forms = emitter._of(value)
+        forms = emitter._forms_of(value)
         if forms.dynamic is None:
             source = emitter.floating(value, place)
             forms.dynamic = emitter._quantize_dynamically(source, self.name(value), place)
@@ -275,35 +286,40 @@ class Emitter:
 
     def inside(self, subgraph: ir.Graph, owner: ir.Node) -> Emitter:
         """Return an emitter for a subgraph of `owner`, a node of this graph."""
-        inner = type(self)(subgraph, (self, owner))
-        self._inner.append(inner)
-        return inner
+        return type(self)(subgraph, (self, owner))
 
     def written(self) -> WrittenNames:
         """Return what stands for the tensors and nodes of the original graph, under the names of now."""
-        emitters = self._all()
-        tensors = {
-            name: _written(value, [e._forms[value] for e in emitters if value in e._forms])
-            for value, name in self._names.items()
-            if name
-        }
+        tensors: dict[str, Written] = {}
+        for value, name in self._names.items():
+            if not name:
+                continue
+            forms = [emitter._forms[value] for emitter in self._emitters if value in emitter._forms]
+            quantized = {form: params for entry in forms for params, form in entry.quantized.items()}
+            floats = [form for entry in forms for form in entry.dequantized.values()]
+            producer = value.producer()
+            if producer is None:
+                is_present = value.is_graph_input() or value.is_initializer()
+            else:
+                is_present = producer.graph is not None
+            if is_present and value not in quantized:
+                floats.insert(0, value)
+            tensors[name] = Written(
+                tuple(dict.fromkeys(name_of(form) for form in floats)),
+                {name_of(form): params for form, params in quantized.items()},
+                next((name_of(e.quantized[e.stored]) for e in forms if e.stored is not None), ""),
+            )
         added: dict[str, list[str]] = {}
         for node, owner in self._owners:
             if node.graph is not None:
                 added.setdefault(owner, []).append(name_of(node))
-        nodes = {
-            name_of(node): (
-                *([name_of(node)] * (node.graph is not None)),
-                *added.get(name_of(node), ()),
-            )
-            for node in self._nodes
-        }
+        nodes: dict[str, tuple[str, ...]] = {}
+        for node in self._nodes:
+            itself = [name_of(node)] if node.graph is not None else []
+            nodes[name_of(node)] = (*itself, *added.get(name_of(node), ()))
         return WrittenNames(tensors, nodes)
 
-    def _all(self) -> list[Emitter]:
-        return [self, *(emitter for inner in self._inner for emitter in inner._all())]
-
-    def _of(self, value: ir.Value) -> _Forms:
+    def _forms_of(self, value: ir.Value) -> _Forms:
         return self._forms.setdefault(value, _Forms())
 
     def _home(self, value: ir.Value, before: ir.Node | None) -> tuple[Emitter, ir.Node | None]:
@@ -315,12 +331,6 @@ class Emitter:
             return self, before
         emitter, owner = self._outside
         return emitter._home(value, owner)
-
-    def _quantized_constant(self, value: ir.Value, constant: Array, params: QuantParams) -> ir.Value:
-        name, dtype = f"{self.name(value)}_quantized", integer_type(params)
-        elements = value.const_value
-        assert elements is not None
-        return self._computed(name, constant.shape, dtype, lambda: quantize(elements.numpy(), params))
 
     def _quantize_nodes(self, value: ir.Value, name: str, params: QuantParams) -> list[ir.Node]:
         """Return new nodes of which the last quantizes a float tensor, the one called `name` originally."""
@@ -344,23 +354,24 @@ class Emitter:
         Between two Reshapes where there are blocks: these are an axis then.
         """
         scale, zero_point = self._broadcast_params(name, params, quantized)
-        steps: list[tuple[str, list[ir.Value], str]] = [("Cast", [], "float")]
+        steps: list[tuple[str, list[ir.Value], str]] = [("Mul", [scale], "scaled")]
         if params.zero_point.any():
-            steps.append(("Sub", [zero_point], "centred"))
-        steps.append(("Mul", [scale], "scaled"))
+            steps.insert(0, ("Sub", [zero_point], "centred"))
+        whole = in_blocks = _sizes(quantized)
         if params.block_size is not None:
-            split, whole = _in_blocks(params, _sizes(quantized)), _sizes(quantized)
-            steps.insert(1, ("Reshape", [self.constant(f"{name}_blocks", np.array(split))], "in_blocks"))
-            steps.append(("Reshape", [self.constant(f"{name}_shape", np.array(whole))], "whole"))
-        nodes: list[ir.Node] = []
-        value = quantized
-        for number, (op_type, others, suffix) in enumerate(steps, 1):
-            written = output if number == len(steps) else self._free(f"{name}_{suffix}")
-            result = new_value(written, ir.DataType.FLOAT, quantized)
-            if params.block_size is not None and 1 < number < len(steps):
-                result.shape = ir.Shape(_in_blocks(params, _sizes(quantized)))
-            to = {"to": int(ir.DataType.FLOAT)} if op_type == "Cast" else None
-            nodes.append(self._node(op_type, [value, *others], [result], to))
+            in_blocks = _in_blocks(params, whole)
+            split = self.constant(f"{name}_blocks", np.array(in_blocks))
+            joined = self.constant(f"{name}_shape", np.array(whole))
+            steps = [("Reshape", [split], "in_blocks"), *steps, ("Reshape", [joined], "whole")]
+        last, value = steps[-1], new_value(self._free(f"{name}_float"), ir.DataType.FLOAT, quantized)
+        nodes = [self._node("Cast", [quantized], [value], {"to": int(ir.DataType.FLOAT)})]
+        for step in steps:
+            op_type, constants, suffix = step
+            step_name = output if step is last else self._free(f"{name}_{suffix}")
+            result = new_value(step_name, ir.DataType.FLOAT, quantized)
+            if params.block_size is not None and step is not last:
+                result.shape = ir.Shape(in_blocks)
+            nodes.append(self._node(op_type, [value, *constants], [result], None))
             value = result
         return nodes
 
@@ -456,27 +467,6 @@ class Emitter:
         return free_name(name, self._taken, first=1)
 
 
-def _written(value: ir.Value, forms: Sequence[_Forms]) -> Written:
-    """Return the names of a tensor's forms, those that emitters of several graphs wrote."""
-    quantized = {form: params for entry in forms for params, form in entry.quantized.items()}
-    floats = [form for entry in forms for form in entry.dequantized.values()]
-    if value not in quantized and _is_present(value):
-        floats.insert(0, value)
-    return Written(
-        tuple(dict.fromkeys(name_of(form) for form in floats)),
-        {name_of(form): params for form, params in quantized.items()},
-        next((str(e.quantized[e.stored].name) for e in forms if e.stored is not None), ""),
-    )
-
-
-def _is_present(value: ir.Value) -> bool:
-    """Return whether a tensor is still in its graph."""
-    producer = value.producer()
-    if producer is None:
-        return value.is_graph_input() or value.is_initializer()
-    return producer.graph is not None
-
-
 def _in_blocks(params: QuantParams, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a tensor whose blocks along an axis are an axis of their own, after that."""
     assert params.axis is not None
@@ -492,6 +482,14 @@ def _axis(params: QuantParams) -> dict[str, int]:
 
 def _sizes(value: ir.Value) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else 0 for d in value.shape) if value.shape is not None else ()
+
+
+def _is_bias(value: ir.Value, params: QuantParams) -> bool:
+    """Whether a quantized tensor is a bias, of which each node has one of its own.
+
+    onnxruntime copies one that nodes share, under a name that may be taken.
+    """
+    return params.qtype == INT32 and constant_shape(value) is not None
 
 
 def constant_shape(value: ir.Value) -> tuple[int, ...] | None:
@@ -527,13 +525,3 @@ def become(
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
         node.replace_input_with(index, value)
-
-
-def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph.all_nodes():
-        yield from node.outputs
-    for inner in graph.subgraphs():
-        yield from inner.inputs
-        yield from inner.initializers.values()

@@ -139,14 +139,9 @@ class _Demand:
 def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
     """Return what a node asks; one that is not known to compute channel by channel leaves all as it is."""
     entry, rule = plan.nodes[node.name], node.rule
-    is_constant_table = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
+    is_gathered = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
     demand: _Demand | None = None
-    if (
-        rule is not None
-        and entry.kind.reads_quantized
-        and not is_constant_table
-        and not any(node.outputs[1:])
-    ):
+    if rule is not None and entry.kind.reads_quantized and not is_gathered and not any(node.outputs[1:]):
         if _is_convolution(node):
             demand = _demand_of_convolution(node, graph)
         elif rule.scaling is ChannelScaling.POOLED or rule.unary:  # each channel, or each element, by itself
