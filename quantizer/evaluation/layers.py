@@ -26,7 +26,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
-from ..lowering.lowered import read_equalization, read_padded, read_record
+from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
 from ..model.files import load_model
 from ..model.graph import FLOAT_TYPES, name_of, output_name
 from ..model.saving import save_model
@@ -469,7 +469,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     """
     values = {value.name: value for value in _values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph if node.name}
-    record = read_record(quantized)
+    record = read_recorded_tensors(quantized)
     pairs: list[Match] = []
     for original in _values_of(prepared.graph):
         name = name_of(original)
@@ -486,7 +486,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
             pairs.append(Match(name, entry.name, scale, zero_point, entry.axis or 0))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
-    sizes = read_padded(quantized)
+    sizes = read_padded_channels(quantized)
     return tuple(replace(pair, channels=sizes.get(pair.tensor)) for pair in pairs)
 
 

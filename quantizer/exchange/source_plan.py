@@ -21,7 +21,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import title_of
 from ..adjustments.bias_correction import apply_biases
 from ..lowering.lower import lower
-from ..lowering.lowered import Lowered, planned_nodes
+from ..lowering.lowered import LoweredModel, planned_nodes
 from ..model.graph import FLOAT_TYPES
 from ..model.identity import model_id
 from ..numerics.affine import QuantParams, dequantize, quantize
@@ -113,7 +113,7 @@ def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> Qua
 
 
 def _refused_nodes(
-    error: ConformityError, lowered: Lowered, plan: QuantPlan, graph: Graph
+    error: ConformityError, lowered: LoweredModel, plan: QuantPlan, graph: Graph
 ) -> dict[str, FloatReason]:
     """Return the quantized nodes that the target would refuse, each with the reason.
 

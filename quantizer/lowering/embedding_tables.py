@@ -31,7 +31,7 @@ import onnx_ir as ir
 from ..model.graph import constant_of, name_of
 from ..operators.table import MICROSOFT
 from ..plan.plan import Kind, NodePlan
-from .emitter import Array, Emitter, become, integer_type, new_value
+from .emitter import Array, Emitter, become, constant_shape, integer_type, new_value
 from .products import as_float
 from .writers import Task
 
@@ -51,10 +51,9 @@ def gather_quantized(task: Task) -> bool:
         raise task.error(
             "a quantized embedding table is for Gather from a constant; plan this node otherwise"
         )
-    array = constant_of(table)
-    shape = (
-        array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
-    )
+    shape = constant_shape(table)
+    if shape is None:  # an input of a function of form regions
+        shape = () if table.shape is None else tuple(table.shape.numpy())
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
     if params.axis != axis or params.block_size is not None or params.zero_point.any():
         raise task.error(
@@ -92,6 +91,7 @@ def share_tied_tables(graph: ir.Graph, entries: Mapping[str, NodePlan], emitter:
 
 
 def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
+    """Let a GatherBlockQuantized read the weight of a product that has the same bytes."""
     table = node.inputs[0]
     array = constant_of(table)
     if table is None or array is None:
@@ -100,15 +100,12 @@ def _share_packed(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> N
         if weight.dtype == table.dtype and np.array_equal(packed.reshape(array.shape), array):
             node.replace_input_with(0, _reshaped(weight, array.shape, node, emitter))
             for index in (2, 3):  # scales and zero points
-                ours, theirs = (n.inputs[index] if index < len(n.inputs) else None for n in (node, product))
-                if ours is not None and theirs is not None and _is_equal(ours, theirs):
-                    node.replace_input_with(index, theirs)
+                ours, theirs = (
+                    constant_of(n.inputs[index]) if index < len(n.inputs) else None for n in (node, product)
+                )
+                if ours is not None and theirs is not None and np.array_equal(ours, theirs):
+                    node.replace_input_with(index, product.inputs[index])
             return
-
-
-def _is_equal(one: ir.Value, other: ir.Value) -> bool:
-    first, second = constant_of(one), constant_of(other)
-    return first is not None and second is not None and np.array_equal(first, second)
 
 
 def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> None:
@@ -118,24 +115,34 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
     rows = None if cast is None or cast.inputs[0] is None else cast.inputs[0].producer()
     if cast is None or scale_rows is None or rows is None or rows.attributes.get_int("axis", 0) != 0:
         return
-    table, row_scales = rows.inputs[0], scale_rows.inputs[0]
-    if graph is None or table is None:
+    table = rows.inputs[0]
+    array, scale = constant_of(table), constant_of(scale_rows.inputs[0])
+    if graph is None or table is None or array is None or scale is None:
         return
-    array = constant_of(table)
-    scale = constant_of(row_scales)
-    if array is None or scale is None or array.ndim != 2 or array.dtype != np.int8:
+    if array.ndim != 2 or array.dtype != np.int8:
         return
-    for other in list(graph.initializers.values()):
-        if other.dtype == ir.DataType.INT8 and _is_transposed(other, array):
-            _share_folded(other, table, emitter)
+
+    # Folded weights that are the transposed table: the Cast nodes that read them read a Transpose of it.
+    for weight in list(graph.initializers.values()):
+        if weight.dtype != ir.DataType.INT8 or constant_shape(weight) != array.shape[::-1]:
+            continue
+        other = constant_of(weight)
+        if other is None or not np.array_equal(other.T, array):
+            continue
+        for reader in [use.node for use in weight.uses()]:
+            if reader.op_type == "Cast" and reader.graph is table.graph:
+                turned = ir.Value(name=f"{table.name}_transposed", type=table.type, shape=weight.shape)
+                emitter.add("Transpose", [table], turned, reader, {"perm": [1, 0]})
+                reader.replace_input_with(0, turned)
+
     unsigned = (array.astype(np.int16) + 128).astype(np.uint8)
     for weight, packed, product in _weights(products, array.nbytes):
         scales = product.inputs[2]
-        known = constant_of(scales)
+        scales_array = constant_of(scales)
         has_points = len(product.inputs) > 3 and product.inputs[3] is not None
-        if known is None or has_points or product.attributes.get_int("bits", 4) != 8:
+        if scales_array is None or has_points or product.attributes.get_int("bits", 4) != 8:
             continue
-        if np.all(known == scale) and np.array_equal(packed.reshape(array.shape), unsigned):
+        if np.all(scales_array == scale) and np.array_equal(packed.reshape(array.shape), unsigned):
             data, indices = _reshaped(weight, array.shape, node, emitter), rows.inputs[1]
             block = product.attributes.get_int("block_size", 0)
             attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": block, "bits": 8}
@@ -143,19 +150,6 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
             for unread in (cast, rows, scale_rows):
                 graph.remove(unread, safe=True)
             return
-
-
-def _is_transposed(value: ir.Value, table: Array) -> bool:
-    other = constant_of(value)
-    return other is not None and other.shape == table.shape[::-1] and np.array_equal(other.T, table)
-
-
-def _share_folded(weight: ir.Value, table: ir.Value, emitter: Emitter) -> None:
-    """Have the Cast nodes that read a weight read the transposed table."""
-    for reader in [use.node for use in weight.uses()]:
-        if reader.op_type == "Cast" and reader.graph is table.graph:
-            turned = ir.Value(name=f"{table.name}_transposed", type=table.type, shape=weight.shape)
-            reader.replace_input_with(0, emitter.add("Transpose", [table], turned, reader, {"perm": [1, 0]}))
 
 
 def _weights(products: list[ir.Node], nbytes: int) -> Iterator[tuple[ir.Value, Array, ir.Node]]:

@@ -35,7 +35,7 @@ from ...profiles.base.errors import PlanError
 from ..model.editing import free_name
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
-from .lowered import Written, WrittenNames
+from .lowered import TensorForms, WrittenNames
 
 Array = npt.NDArray[np.generic]
 Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
@@ -290,7 +290,7 @@ class Emitter:
 
     def written(self) -> WrittenNames:
         """Return what stands for the tensors and nodes of the original graph, under the names of now."""
-        tensors: dict[str, Written] = {}
+        tensors: dict[str, TensorForms] = {}
         for value, name in self._names.items():
             if not name:
                 continue
@@ -304,7 +304,7 @@ class Emitter:
                 is_present = producer.graph is not None
             if is_present and value not in quantized:
                 floats.insert(0, value)
-            tensors[name] = Written(
+            tensors[name] = TensorForms(
                 tuple(dict.fromkeys(name_of(form) for form in floats)),
                 {name_of(form): params for form, params in quantized.items()},
                 next((name_of(e.quantized[e.stored]) for e in forms if e.stored is not None), ""),

@@ -34,7 +34,7 @@ from ..targets.forms import FORMS
 from .borders import write_borders, write_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
-from .lowered import Lowered, with_record, write_equalization
+from .lowered import LoweredModel, with_record, write_equalization
 from .padded_channels import pad_channels
 from .sub_pixel import in_prepared_names, write_as_convolutions
 from .writers import Task, Writer, Writers
@@ -48,7 +48,7 @@ _FOUR_BITS = (ir.DataType.INT4, ir.DataType.UINT4)
 _WIDE = (*_FOUR_BITS, ir.DataType.INT16, ir.DataType.UINT16)
 
 
-def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the quantized model that `plan` describes, in the form that it asks for, with its provenance.
 
     Args:
@@ -73,7 +73,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     return lowered
 
 
-def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_part(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the quantized form of a part of a model without provenance, which is that of a whole.
 
     Args:
@@ -86,11 +86,11 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
     return _lowered(model, plan, whole=False)
 
 
-def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
+def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     form = plan.config.form
     if form not in FORMS:
         raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
-    lower_model: Callable[[ir.Model, QuantPlan], Lowered]
+    lower_model: Callable[[ir.Model, QuantPlan], LoweredModel]
     lower_model = import_module(f".forms.{form}", __package__).lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
     rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
@@ -115,7 +115,7 @@ def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
 
 def write(
     model: ir.Model, plan: QuantPlan, form: str, writers: Writers, new_emitter: Callable[[ir.Graph], Emitter]
-) -> Lowered:
+) -> LoweredModel:
     """Return the model that `plan` describes, each node written by its writer.
 
     Args:
@@ -145,8 +145,8 @@ def write(
         model.opset_imports.setdefault(MICROSOFT, 1)
     if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-        return with_record(Lowered(raised(model, form), (note,), names))
-    return with_record(Lowered(model, (), names))
+        return with_record(LoweredModel(raised(model, form), (note,), names))
+    return with_record(LoweredModel(model, (), names))
 
 
 def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Node, Emitter], bool]) -> None:

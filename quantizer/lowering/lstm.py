@@ -10,11 +10,10 @@ multiplied by scale(x) * scale(w), and everything after that is float. Its weigh
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import constant_of
-from ..numerics.affine import QuantParams, quantize
+from ..numerics.affine import quantize
 from ..operators.table import MICROSOFT
 from .emitter import become
 from .writers import Task
@@ -32,7 +31,6 @@ def dynamic_lstm(task: Task) -> bool:
         PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
     """
     node, emitter = task.node, task.emitter
-    weights = [task.params(index) if index < len(node.inputs) else None for index in (1, 2)]
     peepholes = len(node.inputs) >= STANDARD_INPUTS and node.inputs[STANDARD_INPUTS - 1] is not None
     if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
         raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
@@ -41,45 +39,31 @@ def dynamic_lstm(task: Task) -> bool:
         for index, value in enumerate(node.inputs)
     ]
     inputs += [None] * (STANDARD_INPUTS - len(inputs))
-    for index, params in zip((1, 2), weights, strict=True):
+    for index in (1, 2):
         array = constant_of(value := node.inputs[index])
-        if value is None or array is None or params is None or not _fits(params):
+        params = None if array is None else task.params(index)
+        if (
+            value is None
+            or array is None
+            or params is None
+            or params.block_size is not None
+            or params.zero_point.any()
+            or params.axis not in (None, GATES_AXIS)
+            or params.qtype.bits not in (7, 8)
+            or not params.qtype.signed
+        ):
             raise task.error(
                 "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "
                 f"one along axis {GATES_AXIS}; plan this node otherwise"
             )
+        # The directions share the scale, or one scale for each column.
+        columns = () if params.axis is None else (array.shape[GATES_AXIS],)
+        scales = np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
+        quantized = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
         name = emitter.name(value)
-        quantized, scales = operator_weights(array, params)
         inputs[index] = emitter.constant(f"{name}_quantized", quantized)
         inputs.append(emitter.constant(f"{name}_scale", scales))
         inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, quantized.dtype)))
     attributes = {name: value for name, value in node.attributes.items() if name != "layout"}
     become(node, "DynamicQuantizeLSTM", inputs, attributes, MICROSOFT)
     return False
-
-
-def operator_weights(
-    array: npt.NDArray[np.generic], params: QuantParams
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
-    """Return quantized values and scales of a weight as the operator takes them.
-
-    Args:
-        array: the standard operator's weight, [directions, 4 * hidden, inputs].
-        params: one scale, or one for each column along `GATES_AXIS`, which the directions share.
-
-    Returns:
-        Quantized values, [directions, inputs, 4 * hidden]; scales, [directions] or [directions, 4 * hidden].
-    """
-    quantized = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
-    columns = () if params.axis is None else (array.shape[GATES_AXIS],)
-    return quantized, np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
-
-
-def _fits(params: QuantParams) -> bool:
-    symmetric = params.block_size is None and not params.zero_point.any()
-    return (
-        symmetric
-        and params.axis in (None, GATES_AXIS)
-        and params.qtype.bits in (7, 8)
-        and params.qtype.signed
-    )

@@ -35,7 +35,7 @@ from ..operators.sub_pixel import SubPixel, sub_pixel_of
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
 from .emitter import become, constant_shape
-from .lowered import Lowered, WrittenNames, with_record
+from .lowered import LoweredModel, WrittenNames, with_record
 
 SLICE_TO_END = np.iinfo(np.int64).max
 """End of a Slice, beyond every tensor."""
@@ -69,7 +69,7 @@ def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, Q
     return model, replace(plan, tensors=tensors, nodes=nodes), owners
 
 
-def in_prepared_names(lowered: Lowered, prepared: ir.Model, owners: Mapping[str, str]) -> Lowered:
+def in_prepared_names(lowered: LoweredModel, prepared: ir.Model, owners: Mapping[str, str]) -> LoweredModel:
     """Return what a form has written, with the names of the prepared model alone.
 
     Args:

@@ -100,11 +100,8 @@ def provenance_of(plan: QuantPlan) -> Provenance:
 
 def write_provenance(model: ir.Model, provenance: Provenance) -> None:
     """Put the entries into the metadata of a model, in place of earlier ones; empty ones are left out."""
-
-    def json_text(values: Mapping[str, Any]) -> str:
-        return json.dumps(values, separators=(",", ":"), ensure_ascii=False) if values else ""
-
-    entries = {
+    nodes = provenance.quantized_nodes
+    values: dict[str, str | Mapping[str, Any]] = {
         TOOL: provenance.tool,
         FLOAT_MODEL: provenance.float_model,
         TARGET: provenance.target,
@@ -112,16 +109,13 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         SCHEMA: provenance.schema,
         PLAN: provenance.plan,
         PROFILE: provenance.profile,
-        ESTIMATED: json_text(provenance.estimated_sqnr),
-        BANDS: json_text(provenance.sqnr_bands),
-        BORDERS: json_text({name: vars(border) for name, border in provenance.borders.items()}),
-        QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
+        ESTIMATED: provenance.estimated_sqnr,
+        BANDS: provenance.sqnr_bands,
+        BORDERS: {name: vars(border) for name, border in provenance.borders.items()},
+        QUANTIZED_NODES: "" if nodes is None else str(nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
-    for key, value in entries.items():
-        model.metadata_props.pop(key, None)
-        if value:
-            model.metadata_props[key] = value
+    write_metadata(model, values)
 
 
 def read_provenance(model: ir.Model) -> Provenance | None:
@@ -165,6 +159,19 @@ def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
         return Border(entry["type"], float(entry["scale"]), int(entry["zero_point"]))
 
     return read_entries(metadata, BORDERS, border)
+
+
+def write_metadata(model: ir.Model, values: Mapping[str, str | Mapping[str, Any]]) -> None:
+    """Put texts, and mappings as JSON, under their keys into a model's metadata in place of earlier ones.
+
+    Empty ones are left out.
+    """
+    for key, value in values.items():
+        model.metadata_props.pop(key, None)
+        if isinstance(value, str) and value:
+            model.metadata_props[key] = value
+        elif value:
+            model.metadata_props[key] = json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False)
 
 
 Entry = TypeVar("Entry")

@@ -22,7 +22,7 @@ from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
 from ..costs.predicted import CostModel, total_microseconds
 from ..lowering.lower import lower
-from ..lowering.lowered import Lowered
+from ..lowering.lowered import LoweredModel
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache
@@ -170,7 +170,7 @@ class Engine:
         total = total_microseconds(model.costs(plan), graph, plan)
         return sum(facts.file_costs.floating.values()) / max(total, 1e-3)
 
-    def lowered(self, planned: PlannedModel) -> Lowered:
+    def lowered(self, planned: PlannedModel) -> LoweredModel:
         """Return the quantized model of a plan, with notes on what its target does not support as it stands.
 
         Raises:

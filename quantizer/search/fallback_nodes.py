@@ -18,7 +18,7 @@ from typing import TypeVar
 from ...profiles.base.errors import ModelError
 from ..evaluation.written_model import load_and_run
 from ..lowering.lower import lower
-from ..lowering.lowered import Lowered, planned_nodes
+from ..lowering.lowered import LoweredModel, planned_nodes
 from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
@@ -139,7 +139,7 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
 
 
 @contextmanager
-def blamed_on_nodes(planned: PlannedModel, lowered: Lowered) -> Iterator[None]:
+def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[None]:
     """Turn an error about the nodes of a written model into one about nodes of its plan, where it names any.
 
     Raises:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.lowering.lowered import Lowered
+from qprof_onnx.quantizer.lowering.lowered import LoweredModel
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.operators.saturating import slope_params
@@ -217,7 +217,7 @@ class Runs:
 
     def __init__(
         self,
-        lowered: Lowered,
+        lowered: LoweredModel,
         feed: Feed,
         folder: Path,
         options: Mapping[str, str],

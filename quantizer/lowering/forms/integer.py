@@ -26,7 +26,7 @@ from ...plan.plan import Kind, QuantPlan
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..lower import write
-from ..lowered import Lowered
+from ..lowered import LoweredModel
 from ..pass_through import direct, direct_or_cast
 from ..products import dynamic_product, integer_sums, is_integer_product, static_product
 from ..saturating import hard_function, prelu
@@ -73,7 +73,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the model that `plan` describes in form integer; see `lower`.
 
     Raises:

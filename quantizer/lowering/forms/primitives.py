@@ -24,7 +24,7 @@ from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
 from ..emitter import Dynamic, Emitter, integer_type, new_value
 from ..lower import write
-from ..lowered import Lowered
+from ..lowered import LoweredModel
 from ..pass_through import direct
 from ..products import dynamic_product, float_sums, is_integer_product, static_product
 from ..writers import Task, Writers
@@ -93,7 +93,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the model that `plan` describes in form primitives; see `lower`.
 
     Raises:

@@ -80,7 +80,7 @@ from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..lower import write
-from ..lowered import Lowered
+from ..lowered import LoweredModel
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, leaky_relu, on_integers, pass_through
 from ..products import dynamic_product
@@ -132,7 +132,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the model that `plan` describes in form qdq; see `lower`.
 
     Raises:

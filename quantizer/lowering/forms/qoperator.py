@@ -22,7 +22,7 @@ from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter, become, integer_type, new_value
 from ..lower import write
-from ..lowered import Lowered
+from ..lowered import LoweredModel
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, direct
 from ..products import dynamic_product, is_integer_product
@@ -243,7 +243,7 @@ WRITERS: Writers = {
 """Every way to write a node, by kind and implementation."""
 
 
-def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the model that `plan` describes in form qoperator; see `lower`.
 
     Raises:

@@ -34,7 +34,7 @@ from ..lower import (
     unfit_in_form,
     writer_of,
 )
-from ..lowered import Lowered, with_record
+from ..lowered import LoweredModel, with_record
 from ..pass_through import pass_through
 from ..writers import Task, Writers, data_inputs
 from .qdq import WRITERS as QDQ_WRITERS
@@ -50,7 +50,7 @@ WRITERS: Writers = {
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
 
-def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
+def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     """Return the model that `plan` describes in form regions; see `lower`.
 
     Raises:
@@ -69,7 +69,7 @@ def lower_model(model: ir.Model, plan: QuantPlan) -> Lowered:
     return replace(lowered, notes=(*lowered.notes, note))
 
 
-def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[Lowered, bool]:
+def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, bool]:
     """Return the written model, and whether it has integer types that need a later opset."""
     checked_opset(model, "regions")
     model = model.clone()
@@ -82,7 +82,7 @@ def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[Lowered, bool]:
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return with_record(Lowered(model, (), emitter.written())), wide
+    return with_record(LoweredModel(model, (), emitter.written())), wide
 
 
 def _write_graph(

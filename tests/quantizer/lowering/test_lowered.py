@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.evaluation.layers import matches
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.lowering.lowered import RECORD, Lowered, read_record
+from qprof_onnx.quantizer.lowering.lowered import RECORD, LoweredModel, read_recorded_tensors
 from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..networks import WIDE, Network, network
@@ -22,7 +22,7 @@ def small() -> Network:
     )
 
 
-def lowered(small: Network, form: str) -> Lowered:
+def lowered(small: Network, form: str) -> LoweredModel:
     return lower(small.model, small.plan(form=form))
 
 
@@ -65,14 +65,14 @@ def test_a_model_whose_tensors_have_their_own_names_has_no_record() -> None:
 
 
 def test_a_tensor_that_is_read_as_integers_alone_is_in_the_record_of_form_qdq(small: Network) -> None:
-    assert list(read_record(lowered(small, "qdq").model)) == ["b"]
+    assert list(read_recorded_tensors(lowered(small, "qdq").model)) == ["b"]
 
 
 def test_a_record_of_an_earlier_model_is_replaced(small: Network) -> None:
     small.model.metadata_props[RECORD] = json.dumps({"old": {}})
     try:
-        assert "old" not in read_record(lowered(small, "qdq").model)
-        assert "old" not in read_record(lowered(small, "qoperator").model)
+        assert "old" not in read_recorded_tensors(lowered(small, "qdq").model)
+        assert "old" not in read_recorded_tensors(lowered(small, "qoperator").model)
     finally:
         del small.model.metadata_props[RECORD]
 
@@ -80,4 +80,4 @@ def test_a_record_of_an_earlier_model_is_replaced(small: Network) -> None:
 def test_the_record_outlives_the_file(small: Network) -> None:
     model = lowered(small, "qoperator").model
     again = ir.from_proto(ir.to_proto(model))
-    assert read_record(again) == read_record(model) != {}
+    assert read_recorded_tensors(again) == read_recorded_tensors(model) != {}
