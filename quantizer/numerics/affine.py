@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -14,8 +13,6 @@ from msgspec import Meta
 
 from ...profiles.base.errors import DataError, PlanError
 from .array_file import is_in_file
-
-# Type aliases of arrays, and of a function of one variable.
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Floats = npt.NDArray[np.float64]
@@ -118,10 +115,43 @@ class QuantParams:
         block_size: int | None = None,
     ) -> None:
         scales, points = np.asarray(scale), np.asarray(zero_point)
-        _check_counts(scales.shape, points.shape, axis, block_size)
+        problem = ""
+        if scales.shape != points.shape or scales.ndim != 1:
+            problem = (
+                f"{scales.size} scales but {points.size} zero points; give one zero_point for "
+                "each scale, both in one dimension"
+            )
+        elif axis is None and (scales.size != 1 or block_size is not None):
+            problem = f"{scales.size} scales without an axis; name the axis, or give one scale and no block"
+        elif axis is not None and axis < 0:
+            problem = f"axis {axis} is negative; count it from the front"
+        elif block_size is not None and block_size < 1:
+            problem = f"block {block_size} is not a number of elements; give 1 or more"
+        if problem:
+            raise PlanError(f"quantization parameters: {problem}")
+
+        with np.errstate(over="ignore"):
+            narrow = scales.astype(np.float32, copy=False)
+        is_scale = (narrow > 0.0) & (narrow < np.inf) & (narrow == scales)
+        if not is_scale.all():
+            index = int(np.argmin(is_scale))
+            wide, nearest = float(scales[index]), float(narrow[index])
+            if 0.0 < nearest < np.inf:
+                problem = f"scale {wide!r} is not a float32 number; round it to {nearest!r}"
+            else:
+                problem = f"scale {wide!r} is not a finite float32 number above 0; give one"
+            raise PlanError(f"quantization parameters: {problem}")
+
+        is_outside = (points < qtype.low) | (points > qtype.high)
+        if is_outside.any():
+            raise PlanError(
+                f"quantization parameters: zero_point {points[np.argmax(is_outside)]} is outside of "
+                f"{qtype.name}; give one of {qtype.low}..{qtype.high}"
+            )
+
         values = {
-            "scale": _frozen(_float32_scales(scales), scale),
-            "zero_point": _frozen(_zero_points_of_type(points, qtype), zero_point),
+            "scale": _frozen(narrow, scale),
+            "zero_point": _frozen(points.astype(np.int32, copy=False), zero_point),
             "qtype": qtype,
             "axis": axis,
             "block_size": block_size,
@@ -198,53 +228,12 @@ class QuantParams:
         return grid
 
 
-def _check_counts(
-    scales: tuple[int, ...], zero_points: tuple[int, ...], axis: int | None, block_size: int | None
-) -> None:
-    if scales != zero_points or len(scales) != 1:
-        problem = (
-            f"{math.prod(scales)} scales but {math.prod(zero_points)} zero points; give one zero_point for "
-            "each scale, both in one dimension"
-        )
-    elif axis is None and (scales != (1,) or block_size is not None):
-        problem = f"{scales[0]} scales without an axis; name the axis, or give one scale and no block"
-    elif axis is not None and axis < 0:
-        problem = f"axis {axis} is negative; count it from the front"
-    elif block_size is not None and block_size < 1:
-        problem = f"block {block_size} is not a number of elements; give 1 or more"
-    else:
-        return
-    raise PlanError(f"quantization parameters: {problem}")
+def _frozen(array: npt.NDArray[Any], argument: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array that nobody writes to: a copy where it is the caller's own, or a view of another.
 
-
-def _float32_scales(scales: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        narrow = scales.astype(np.float32, copy=False)
-    for i in np.flatnonzero(~((narrow > 0.0) & (narrow < np.inf) & (narrow == scales))).tolist():
-        given, nearest = float(scales[i]), float(narrow[i])
-        if not 0.0 < nearest < np.inf:
-            problem = f"scale {given!r} is not a finite float32 number above 0; give one"
-        else:
-            problem = f"scale {given!r} is not a float32 number; round it to {nearest!r}"
-        raise PlanError(f"quantization parameters: {problem}")
-    return narrow
-
-
-def _zero_points_of_type(points: npt.NDArray[Any], qtype: QuantType) -> npt.NDArray[np.int32]:
-    for i in np.flatnonzero((points < qtype.low) | (points > qtype.high)).tolist():
-        raise PlanError(
-            f"quantization parameters: zero_point {points[i]} is outside of {qtype.name}; give one of "
-            f"{qtype.low}..{qtype.high}"
-        )
-    return points.astype(np.int32, copy=False)
-
-
-def _frozen(array: npt.NDArray[Any], given: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array that nobody writes to: a copy of what is the caller's, or is in a mapped file.
-
-    What `ArrayFile` gave is not copied: it is for parameters alone.
+    An array in an `ArrayFile` is not copied: it is for parameters alone.
     """
-    if (array.base is not None or (array is given and array.flags.writeable)) and not is_in_file(array):
+    if (array.base is not None or (array is argument and array.flags.writeable)) and not is_in_file(array):
         array = array.copy()
     array.flags.writeable = False
     return array

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LARGE = 1 << 20
+MIN_FILE_BYTES = 1 << 20
 """Bytes of an array from which it is in the file."""
 
-CHUNK = 64 << 20
-"""Bytes that the file system is asked for at once."""
+FILE_GROWTH_BYTES = 64 << 20
+"""Bytes that the file system is asked for at once, unless an array needs more."""
 
 
 class OwnMap(mmap.mmap):
@@ -35,21 +35,21 @@ class ArrayFile:
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array, its elements undefined; in memory where it is small, or no file can be had."""
-        count, kind = math.prod(shape), np.dtype(dtype)
-        size = count * kind.itemsize
-        if size < LARGE or not hasattr(os, "posix_fallocate"):
-            return np.empty(shape, kind)
+        count, element = math.prod(shape), np.dtype(dtype)
+        size = count * element.itemsize
+        if size < MIN_FILE_BYTES or not hasattr(os, "posix_fallocate"):
+            return np.empty(shape, element)
         if self._map is None or self._used + size > len(self._map):
-            wanted = max(CHUNK, size)
+            wanted = max(FILE_GROWTH_BYTES, size)
             try:
                 with tempfile.TemporaryFile(prefix="qprof-") as file:
                     os.posix_fallocate(file.fileno(), 0, wanted)  # a full disk would end the process later
                     self._map, self._used = OwnMap(file.fileno(), wanted), 0
             except OSError:
-                return np.empty(shape, kind)
+                return np.empty(shape, element)
         start = self._used
         self._used += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        return np.frombuffer(self._map, kind, count, start).reshape(shape)
+        return np.frombuffer(self._map, element, count, start).reshape(shape)
 
 
 def is_in_file(array: npt.NDArray[Any]) -> bool:

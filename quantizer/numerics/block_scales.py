@@ -34,10 +34,10 @@ SHRINKS = tuple(1.0 - step / 20.0 for step in range(10))
 """Shares of a block's range that are tried. Below 0.55 the error of what saturates grows faster than that of
 rounding falls, even for values with heavy tails; for powers of two a half is among them, nearly."""
 
-MOST_BITS = 4
-"""With more bits the range is covered: saturation gains next to nothing."""
+MAX_SEARCHED_BITS = 4
+"""Bits up to which the ranges of blocks are shrunk: with more, saturation gains next to nothing."""
 
-CHUNK = 1 << 22
+CHUNK_ELEMENTS = 1 << 22
 """Elements whose blocks numpy searches together, so that memory stays small for large weights."""
 
 LEVELS = () if _blocks is None else _blocks.levels()
@@ -51,7 +51,7 @@ def searched_block_params(
     schema: Schema,
     qtype: QuantType,
     *,
-    room: ArrayFile | None = None,
+    file: ArrayFile | None = None,
     level: int = 0,
 ) -> tuple[QuantParams, float]:
     """Return a scale and a zero point for each block of a constant, and the SQNR (dB) that they leave.
@@ -61,7 +61,7 @@ def searched_block_params(
         axis: axis that is divided into blocks, counted from the front; the last block may be smaller.
         block: elements in a block.
         schema, qtype: as for `schemas.channel_params`.
-        room: where scales and zero points are kept; None for a room of their own.
+        file: where scales and zero points are kept; None for a file of their own.
         level: which of `LEVELS`; beyond them numpy. All give the same parameters.
 
     Raises:
@@ -78,16 +78,16 @@ def searched_block_params(
     if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
         qtype = signed_equivalent(qtype)  # one type for all blocks
     grid = shape[0], -(-shape[1] // block), shape[2]
-    room = room or ArrayFile()
-    scale, point = room.empty(grid, np.float32), room.empty(grid, np.int32)
-    shrinks = np.array(SHRINKS if qtype.bits <= MOST_BITS else SHRINKS[:1], np.float32)
+    file = file or ArrayFile()
+    scale, point = file.empty(grid, np.float32), file.empty(grid, np.int32)
+    shrinks = np.array(SHRINKS if qtype.bits <= MAX_SEARCHED_BITS else SHRINKS[:1], np.float32)
     in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
     if level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
         ends = qtype.low, qtype.high, schema.symmetric
         signal, noise, finite = _blocks.search(array, shape, block, *ends, shrinks, scale, point, level)
     else:
-        kind = schema, qtype, shrinks
-        signal, noise, finite = _search(array.reshape(shape), block, *kind, scale=scale, point=point)
+        array = array.reshape(shape)
+        signal, noise, finite = _search(array, block, schema, qtype, shrinks, scale=scale, point=point)
     if not finite:
         raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
     return QuantParams(scale.reshape(-1), point.reshape(-1), qtype, axis, block), decibels(signal, noise)
@@ -103,12 +103,12 @@ def channel_params_and_sqnr(
     Args:
         weight: the constant, any shape.
         axis: of the channels; None for one scale.
-        schema, qtype: as there; the type has more than `MOST_BITS`.
+        schema, qtype: as there; the type has more than `MAX_SEARCHED_BITS`.
 
     Raises:
         ModelError, PlanError: as there.
     """
-    if weight.ndim != 2 or axis not in (0, 1) or qtype.bits <= MOST_BITS or not weight.size:
+    if weight.ndim != 2 or axis not in (0, 1) or qtype.bits <= MAX_SEARCHED_BITS or not weight.size:
         params = channel_params(weight, axis, schema, qtype)
         return params, weight_sqnr(weight, params)
     params, sqnr = searched_block_params(weight, 1 - axis, weight.shape[1 - axis], schema, qtype)
@@ -152,7 +152,7 @@ def _search(
     if not np.isfinite(array).all():
         return 0.0, 0.0, False
     signal = noise = 0.0
-    wide = max(1, CHUNK // (block * inner))
+    wide = max(1, CHUNK_ELEMENTS // (block * inner))
     for number, begin in product(range(scale.shape[1]), range(0, outer, wide)):
         with np.errstate(over="ignore"):
             part = array[begin : begin + wide, number * block : (number + 1) * block]
@@ -162,27 +162,23 @@ def _search(
             best, zero = np.zeros_like(least), np.zeros(low.shape, np.int64)
             for shrink in shrinks:
                 tried, points, _ = choose_arrays(low * shrink, high * shrink, schema, qtype)
-                error = _errors(rows, tried.astype(np.float32), points, qtype)
+                tried_scale = tried.astype(np.float32)
+                rounded = rows / tried_scale
+                np.maximum(rounded, (qtype.low - points).astype(np.float32), out=rounded)
+                np.minimum(rounded, (qtype.high - points).astype(np.float32), out=rounded)
+                np.rint(rounded, out=rounded)
+                rounded *= tried_scale
+                rounded -= rows
+                np.square(rounded, out=rounded)
+                error = _summed(rounded)
                 better = (error < least) | (shrink == 1.0)
                 least = np.where(better, error, least)
                 best, zero = np.where(better, tried, best), np.where(better, points, zero)
-            at = slice(begin, begin + wide), number
-            scale[at], point[at] = (found.reshape(-1, inner) for found in (best, zero))
+            blocks = slice(begin, begin + wide), number
+            scale[blocks], point[blocks] = best.reshape(-1, inner), zero.reshape(-1, inner)
             signal += float(_summed(np.square(rows)).sum(dtype=np.float64))
             noise += float(least.sum(dtype=np.float64))
     return signal, noise, True
-
-
-def _errors(rows: Array, scale: Array, zero_point: npt.NDArray[np.int64], qtype: QuantType) -> Array:
-    """Return the summed squared error of each column."""
-    rounded = rows / scale
-    np.maximum(rounded, (qtype.low - zero_point).astype(np.float32), out=rounded)
-    np.minimum(rounded, (qtype.high - zero_point).astype(np.float32), out=rounded)
-    np.rint(rounded, out=rounded)
-    rounded *= scale
-    rounded -= rows
-    np.square(rounded, out=rounded)
-    return _summed(rounded)
 
 
 def _summed(rows: Array) -> Array:

@@ -92,7 +92,7 @@ def stored_weight(
             remark = f"no block divides its {array.shape[blocked_axis]} rows, so a scale for each channel"
     has_type = asked.storage in target.weight_only[node.op_type] and bits <= asked.bits
     if has_type and block is not None and blocked_axis is not None:
-        params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, room=facts.array_file)
+        params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, file=facts.array_file)
     else:
         # Signed 8 bits stand in where 4 would have to do with one scale for a channel.
         if not has_type or config.weight_type in FEW_BITS or config.block_size:
@@ -141,7 +141,7 @@ def table_params(node: Node, table: Floats, facts: PlanningFacts) -> tuple[Quant
     if not first or block is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
         return None
     schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-    return searched_block_params(table, table.ndim - 1, block, schema, qtype, room=facts.array_file)
+    return searched_block_params(table, table.ndim - 1, block, schema, qtype, file=facts.array_file)
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
@@ -12,19 +12,19 @@ from ...profiles.base.errors import ModelError
 from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard, value_names
 from ..model.graph import constant_of
 
-OPSET = 14
+DEFAULT_OPSET = 14
 """Opset of the default domain that a model without any of its operators gets."""
 
-MOST_NODES = 1_000_000
-"""Most nodes of a model whose functions are inlined: 5 kB of functions can make 2^60."""
+MAX_INLINED_NODES = 1_000_000
+"""Nodes of a model whose functions are inlined, at most: 5 kB of functions can make 2^60."""
 
-AT_ONCE = 1000
+CALLS_AT_ONCE = 1000
 """Calls that are inlined in one pass of onnx_ir, whose time grows with the square of the functions."""
 
-INLINED = "qprof."
+COPY_OVERLOAD = "qprof."
 """Begins the overload of a function that is the copy for one call."""
 
-IR_VERSION = 8
+MIN_IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
 
 
@@ -44,16 +44,16 @@ def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
 
 
 def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
-    """Raise the IR version to `IR_VERSION`; give the default domain one name, ""."""
+    """Raise the IR version to `MIN_IR_VERSION`; give the default domain one name, ""."""
     imports = model.graph.opset_imports
     if "ai.onnx" in imports:
         version = imports.pop("ai.onnx")
         imports.setdefault("", version)
-    imports.setdefault("", OPSET)  # a model of other domains alone may leave it out
-    if model.ir_version >= IR_VERSION:
+    imports.setdefault("", DEFAULT_OPSET)  # a model of other domains alone may leave it out
+    if model.ir_version >= MIN_IR_VERSION:
         return ()
-    before, model.ir_version = model.ir_version, IR_VERSION
-    return (f"IR version raised from {before} to {IR_VERSION}",)
+    before, model.ir_version = model.ir_version, MIN_IR_VERSION
+    return (f"IR version raised from {before} to {MIN_IR_VERSION}",)
 
 
 def inline_functions(model: ir.Model) -> tuple[str, ...]:
@@ -64,26 +64,39 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
 
     Raises:
         ModelError: a function is recursive, takes graphs, or has operators that the opset of the model does
-            not have; or the nodes would be more than `MOST_NODES`.
+            not have; or the nodes would be more than `MAX_INLINED_NODES`.
     """
     count = len(model.functions)
     if not count:
         return ()
-    nodes = _inlined_nodes(model)
-    if nodes > MOST_NODES:
+    node_count = _inlined_node_count(model)
+    if node_count > MAX_INLINED_NODES:
         raise ModelError(
-            f"model-local functions: they stand for {nodes} nodes, more than {MOST_NODES} at most; "
-            "export the model without them"
+            f"model-local functions: they stand for {node_count} nodes, more than {MAX_INLINED_NODES} at "
+            "most; export the model without them"
         )
     notes = dict.fromkeys(note for f in model.functions.values() for note in _take_opset_of(model, f))
     functions = dict(model.functions)
+
+    def calls() -> list[ir.Node]:
+        nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+        return [node for node in nodes if node.op_identifier() in functions]
+
     try:
-        while calls := _calls(model, functions):
+        while open_calls := calls():
+            # Each call gets a copy of its function with the path of the call in all names: onnx_ir numbers
+            # the names of what it inlines, which does not tell where a node comes from.
             model.functions.clear()
-            for number, call in enumerate(calls[:AT_ONCE]):
-                own = _named_for(call, functions[call.op_identifier()], str(number))
-                call.overload = own.overload
-                model.functions[own.identifier()] = own
+            for number, call in enumerate(open_calls[:CALLS_AT_ONCE]):
+                copy = functions[call.op_identifier()].clone()
+                call.overload = copy.overload = f"{COPY_OVERLOAD}{number}"
+                model.functions[copy.identifier()] = copy
+                nodes = list(ir.traversal.RecursiveGraphIterator(copy))
+                for node in nodes:
+                    first = next((value.name for value in node.outputs if value.name), "")
+                    node.name = f"{call.name}/{node.name or f'{node.op_type}_{first}'}"
+                for value in (value for node in nodes for value in node.outputs if value.name):
+                    value.name = f"{call.name}/{value.name}"
             InlinePass()(model)
     except (ValueError, ir.passes.PreconditionError, ir.passes.PassError) as problem:
         cause = problem.__cause__ or problem
@@ -94,57 +107,34 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
     return (*notes, f"{count} model-local functions inlined")
 
 
-def _calls(model: ir.Model, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Node]:
-    """Return the nodes that call a function, those of subgraphs too."""
-    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
-    return [node for node in nodes if node.op_identifier() in functions]
-
-
-def _named_for(call: ir.Node, function: ir.Function, overload: str) -> ir.Function:
-    """Return a copy of a function for one call, with the path of the call in all its names.
-
-    onnx_ir numbers the names of what it inlines, which does not tell where a node comes from.
-    """
-    copy = function.clone()
-    copy.overload = f"{INLINED}{overload}"
-    for node in ir.traversal.RecursiveGraphIterator(copy):
-        first = next((value.name for value in node.outputs if value.name), "")
-        node.name = f"{call.name}/{node.name or f'{node.op_type}_{first}'}"
-    for node in ir.traversal.RecursiveGraphIterator(copy):
-        for value in node.outputs:
-            if value.name:
-                value.name = f"{call.name}/{value.name}"
-    return copy
-
-
-def _inlined_nodes(model: ir.Model) -> int:
+def _inlined_node_count(model: ir.Model) -> int:
     """Return how many nodes the model has when every call is replaced, without replacing any.
 
     Raises:
         ModelError: a function calls itself, directly or by others.
     """
-    sizes: dict[ir.OperatorIdentifier, int] = {}
-    open_calls: set[ir.OperatorIdentifier] = set()
+    counts: dict[ir.OperatorIdentifier, int] = {}
+    being_counted: set[ir.OperatorIdentifier] = set()
 
-    def size(block: ir.Graph | ir.Function) -> int:
+    def count_of(block: ir.Graph | ir.Function) -> int:
+        nodes = ir.traversal.RecursiveGraphIterator(block)
         return sum(
-            called(node.op_identifier()) if node.op_identifier() in model.functions else 1
-            for node in ir.traversal.RecursiveGraphIterator(block)
+            count_of_call(n.op_identifier()) if n.op_identifier() in model.functions else 1 for n in nodes
         )
 
-    def called(identifier: ir.OperatorIdentifier) -> int:
-        if identifier not in sizes:
-            if identifier in open_calls:
+    def count_of_call(identifier: ir.OperatorIdentifier) -> int:
+        if identifier not in counts:
+            if identifier in being_counted:
                 raise ModelError(
                     f"function '{identifier[1]}' of domain '{identifier[0]}': calls itself; export the model "
                     "without model-local functions"
                 )
-            open_calls.add(identifier)
-            sizes[identifier] = size(model.functions[identifier])
-            open_calls.remove(identifier)
-        return sizes[identifier]
+            being_counted.add(identifier)
+            counts[identifier] = count_of(model.functions[identifier])
+            being_counted.remove(identifier)
+        return counts[identifier]
 
-    return size(model.graph)
+    return count_of(model.graph)
 
 
 def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
@@ -215,12 +205,11 @@ def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) ->
     """Move the nodes and constants of `branch` before the If, and let them make its outputs."""
     outer = {value.name for value in graph.inputs} | set(graph.initializers)
     outer |= {value.name for other in graph for value in other.outputs}
-    for name, value in list(branch.initializers.items()):
+    for name, constant in list(branch.initializers.items()):
         branch.initializers.pop(name)
-        assert value.const_value is not None
-        new_name = free_name(f"{node.name}/{name}", names) if name in outer else name
-        copy = add_initializer(graph, new_name, value.const_value.numpy())
-        value.replace_all_uses_with(copy)
+        assert constant.const_value is not None
+        free = free_name(f"{node.name}/{name}", names) if name in outer else name
+        constant.replace_all_uses_with(add_initializer(graph, free, constant.const_value.numpy()))
     inner_nodes, results = list(branch), list(branch.outputs)
     branch.outputs.clear()
     branch.remove(inner_nodes)
@@ -233,10 +222,10 @@ def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) ->
                 value.name = free_name(f"{node.name}/{value.name}", names)
     graph.insert_before(node, inner_nodes)
     for output, result in zip(node.outputs, results, strict=True):
-        output_name, shape, kind = output.name, output.shape, output.type
+        output_name, shape, value_type = output.name, output.shape, output.type
         output.replace_all_uses_with(result, replace_graph_outputs=True)
         if output_name:
             result.name = output_name
         if result.is_graph_output():
-            result.shape, result.type = shape, kind
+            result.shape, result.type = shape, value_type
     discard(node)

@@ -10,18 +10,20 @@ import sys
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import UINT4, QuantParams
-from qprof_onnx.quantizer.numerics.array_file import CHUNK, LARGE, ArrayFile, is_in_file
+from qprof_onnx.quantizer.numerics.array_file import FILE_GROWTH_BYTES, MIN_FILE_BYTES, ArrayFile, is_in_file
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="arrays are in memory here")
-MANY = LARGE // 4
+MANY = MIN_FILE_BYTES // 4
 
 
 def test_arrays_do_not_overlap_and_stay_when_the_file_grows() -> None:
-    room = ArrayFile()
-    arrays = [room.empty((4, MANY + 3), np.float32) for _ in range(CHUNK // (4 * LARGE) + 3)]
+    file = ArrayFile()
+    arrays = [
+        file.empty((4, MANY + 3), np.float32) for _ in range(FILE_GROWTH_BYTES // (4 * MIN_FILE_BYTES) + 3)
+    ]
     for number, array in enumerate(arrays):
         array[:] = number
-    del room
+    del file
     gc.collect()
     assert all((array == number).all() for number, array in enumerate(arrays))
 
@@ -39,8 +41,8 @@ def test_on_a_full_disk_an_array_is_in_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_parameters_are_kept_where_they_are_and_cannot_be_written_to() -> None:
-    room = ArrayFile()
-    scale, point = room.empty((1, MANY), np.float32), room.empty((1, MANY), np.int32)
+    file = ArrayFile()
+    scale, point = file.empty((1, MANY), np.float32), file.empty((1, MANY), np.int32)
     scale[:], point[:] = 0.5, 7
     params = QuantParams(scale.reshape(-1), point.reshape(-1), UINT4, 0, 32)
     assert is_in_file(params.scale)
@@ -56,9 +58,9 @@ import numpy as np
 from qprof_onnx.quantizer.numerics.array_file import ArrayFile
 def own():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
-room = ArrayFile()
+file = ArrayFile()
 before = own()
-array = room.empty((50 << 20,), np.float32)
+array = file.empty((50 << 20,), np.float32)
 array[:] = 1.0
 print(own() - before)
 """

@@ -109,7 +109,7 @@ def test_a_last_block_may_be_smaller(axis: int) -> None:
 def test_blocks_searched_in_parts_have_the_same_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     numpys = partial(searched_block_params, WEIGHT, 1, 16, SCHEMAS["asymmetric"], TYPES["uint4"])
     whole = numpys(level=len(LEVELS))
-    monkeypatch.setattr("qprof_onnx.quantizer.numerics.block_scales.CHUNK", 100)
+    monkeypatch.setattr("qprof_onnx.quantizer.numerics.block_scales.CHUNK_ELEMENTS", 100)
     assert numpys(level=len(LEVELS)) == whole
 
 
