@@ -155,7 +155,7 @@ class NotesHandler(logging.Handler):
 
 
 @contextmanager
-def notes_told(debug: bool = False) -> Iterator[None]:
+def printing_notes(debug: bool = False) -> Iterator[None]:
     """Print what the library notes (`note`) while a command runs, and at its end what it left out.
 
     Notes that wait are dropped where an error ends the command.

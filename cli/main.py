@@ -20,7 +20,7 @@ from .console import (
     check_streams,
     current_run,
     echo,
-    notes_told,
+    printing_notes,
     tell,
     tell_unprinted_notes,
 )
@@ -92,8 +92,8 @@ Example:
 """
 
 
-def interrupted(error: BaseException | None) -> int:
-    """Say on stderr that the command was interrupted, and return the exit code."""
+def tell_interruption(error: BaseException | None) -> int:
+    """Print on stderr that the command was interrupted, and return the exit code."""
     if isinstance(error, EndedError):
         tell(f"ended by {signal.Signals(error.number).name}")
         return 128 + error.number
@@ -162,7 +162,7 @@ class Commands(click.Group):
             tell(usage_message(error), lines=True)
             code = error.exit_code
         except click.Abort as error:
-            code = interrupted(error.__cause__)
+            code = tell_interruption(error.__cause__)
         sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -170,12 +170,12 @@ class Commands(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except OSError as error:
-            raise click.exceptions.Exit(told_failure(error)) from error
+            raise click.exceptions.Exit(tell_failure(error)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
         try:
-            with notes_told(debug=bool(ctx.params.get("debug"))):
+            with printing_notes(debug=bool(ctx.params.get("debug"))):
                 result = super().invoke(ctx)
             tell_unprinted_notes()
             sys.stdout.flush()
@@ -187,14 +187,14 @@ class Commands(click.Group):
         except (click.ClickException, click.Abort):
             raise
         except KeyboardInterrupt as error:
-            ctx.exit(interrupted(error))
+            ctx.exit(tell_interruption(error))
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
             if (interruption := _interruption_of(error) or self.interruptions.error) is not None:
-                ctx.exit(interrupted(interruption))
+                ctx.exit(tell_interruption(interruption))
             if ctx.params.get("debug"):
                 raise
-            ctx.exit(told_failure(error))
+            ctx.exit(tell_failure(error))
         tell_next(ctx)
         return result
 
@@ -206,14 +206,14 @@ def tell_next(context: click.Context, *, failed: bool = False) -> None:
         return
     from .next_command import next_command
 
-    with notes_told(), improvement("the command that follows"):
+    with printing_notes(), improvement("the command that follows"):
         following = next_command(context.invoked_subcommand or "", {**findings, "failed": failed})
         if following is not None:
             tell(f"next      {following}")
 
 
-def told_failure(error: Exception) -> int:
-    """Tell of an error on stderr, and return the exit code."""
+def tell_failure(error: Exception) -> int:
+    """Print an error on stderr, and return the exit code."""
     if isinstance(error, OSError | StdoutError):
         abandon(sys.stdout)  # Python writes what is left once more at its exit, and would fail again
     if isinstance(error, BrokenPipeError):

@@ -100,14 +100,15 @@ def _after_quantize(values: Values) -> Words:
         recipe = ["--preprocess", "RECIPE"] if values.get("preprocess") else []
         labels = _labels(values, "LABELS") if values.get("labels") else []
         return ["quantize", model, "--data", DATA, *recipe, *labels, "-o", output]
-    if values.get("doubtful") or values.get("tries"):
+    if values.get("doubtful") or values.get("tried_fixes"):
         return None
     if values.get("few_rows"):
         return ["evaluate", model, output, *_more_rows(values)]
     if values.get("grade") in ("fair", "poor") or values.get("noisy"):
-        if not values.get("kept") or values.get("rounded"):  # ranking has no profile, or cannot round
+        # A ranking needs a profile, and cannot round with samples.
+        if not values.get("kept_profile") or values.get("rounded_with_samples"):
             return ["compare-layers", model, output, *_data(values), "--worst", "10"]
-        return ["sensitivity", model, "--profile", values["kept"], *_data(values)]
+        return ["sensitivity", model, "--profile", values["kept_profile"], *_data(values)]
     if values.get("failed"):
         return None
     if values.get("grade") and (values.get("holdout_data") or values.get("profile")):
@@ -172,9 +173,9 @@ def _after_sensitivity(values: Values) -> Words:
     model, profile = values["model"], values.get("profile")
     if values.get("plan") or not profile:
         return None
-    if keep := values.get("keep_float_found"):
-        kept = [word for name in keep for word in ("--keep-float", name)]
-        return ["quantize", model, "--profile", profile, "-o", quantized_name(str(model)), *kept]
+    if nodes := values.get("proposed_keep_float"):
+        keep_float = [word for node in nodes for word in ("--keep-float", node)]
+        return ["quantize", model, "--profile", profile, "-o", quantized_name(str(model)), *keep_float]
     return None if _is_random(values) else ["tune", model, "--profile", profile, *_data(values)]
 
 

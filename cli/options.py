@@ -335,12 +335,12 @@ class GroupedCommand(FileCommand):
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         if self.everyday:
             by_name = {p.name: p for p in options}
-            shown = [by_name[name] for name in (*self.everyday, "help_all")]
-            shown += [p for p in options if "--help" in p.opts or "--verbose" in p.opts]
-            rows = [record for p in shown if (record := _short_record(p, ctx)) is not None]
+            everyday = [by_name[name] for name in (*self.everyday, "help_all")]
+            everyday += [p for p in options if "--help" in p.opts or "--verbose" in p.opts]
+            rows = [record for p in everyday if (record := _short_record(p, ctx)) is not None]
             with formatter.section("Options"):
                 formatter.write_dl(rows)
-            rest = len(options) - len(shown)
+            rest = len(options) - len(everyday)
             formatter.write_paragraph()
             formatter.write(f"{rest} more options: {ctx.command_path} --help-all\n")
             return
@@ -577,24 +577,24 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
     names = ("precision", "config", "lines", "costs", *options_of(QuantConfig))
-    asked = given_options({name: options.pop(name) for name in names if name in options})
-    if not asked:
+    words = given_options({name: options.pop(name) for name in names if name in options})
+    if not words:
         return None
     from ..quantizer.targets.loading import load_recipe, parsed_lines
 
-    source, costs = asked.pop("config", None), asked.pop("costs", None)
-    settings, runtime = parsed_lines(asked.pop("lines", ()))
-    word = asked.pop("precision", None)
-    asked = {**settings, **asked}
-    if word is not None:
-        size = options.get("gate_max_size")
-        text = asked.get("fit_size") if size is None else f"{size / 1000:.3f}kB"
-        asked = settings_with(precision_named(word, text, "--as"), asked, f"--as {word}")
-    if source is not None and "target" in asked:
+    config_file, costs = words.pop("config", None), words.pop("costs", None)
+    precision = words.pop("precision", None)
+    settings, runtime = parsed_lines(words.pop("lines", ()))
+    settings = {**settings, **words}
+    if precision is not None:
+        max_bytes = options.get("gate_max_size")
+        size = settings.get("fit_size") if max_bytes is None else f"{max_bytes / 1000:.3f}kB"
+        settings = settings_with(precision_named(precision, size, "--as"), settings, f"--as {precision}")
+    if config_file is not None and "target" in settings:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"
         )
-    recipe = load_recipe(source or asked.pop("target", None), asked, runtime)
+    recipe = load_recipe(config_file or settings.pop("target", None), settings, runtime)
     if costs is not None:
         from ..quantizer.targets.cost_table import read_table
 

@@ -172,8 +172,8 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
     """Return what the next command depends on; of a result that was not judged nothing is known.
 
-    Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "tries" whether a
-    fix was tried, and "rounded" whether weights were rounded with samples.
+    Besides those of its evaluation: "grade" of the verdict, "kept_profile" the file of the profile,
+    "tried_fixes" whether a fix was tried, and "rounded_with_samples" whether weights were.
     """
     from ...quantizer.targets.config import WITH_SAMPLES
     from .evaluate import evaluation_findings
@@ -185,9 +185,9 @@ def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
     return {
         **evaluation_findings(judged.evaluation),
         "grade": verdict.grade,
-        "kept": judged.profile,
-        "tries": any(fix.is_measured for fix in verdict.fixes),
-        "rounded": facts is not None and facts.config.rounding in WITH_SAMPLES,
+        "kept_profile": judged.profile,
+        "tried_fixes": any(fix.is_measured for fix in verdict.fixes),
+        "rounded_with_samples": facts is not None and facts.config.rounding in WITH_SAMPLES,
     }
 
 

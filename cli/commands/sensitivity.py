@@ -91,7 +91,7 @@ def command(
         result = sensitivity(model, profile, data, target=recipe, progress=shown, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
-    current_run().findings["keep_float_found"] = result.keep_float
+    current_run().findings["proposed_keep_float"] = result.keep_float
     if as_json:
         worst_nodes = replace(result, nodes=result.nodes[:worst])
         echo(document("sensitivity", 1, worst_nodes, keep_float=result.keep_float))

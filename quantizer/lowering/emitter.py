@@ -31,8 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ..model.editing import free_name
+from ...profiles.base.errors import PlanError, free_name
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
 from .lowered import TensorForms, WrittenNames
@@ -464,7 +463,9 @@ class Emitter:
         return nodes[-1].outputs[0]
 
     def _free(self, name: str) -> str:
-        return free_name(name, self._taken, first=1)
+        unique = free_name(name, self._taken)
+        self._taken.add(unique)
+        return unique
 
 
 def _in_blocks(params: QuantParams, shape: tuple[int, ...]) -> tuple[int, ...]:

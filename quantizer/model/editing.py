@@ -76,9 +76,9 @@ def value_names(model: ir.Model) -> set[str]:
     return names
 
 
-def free_name(wanted: str, taken: set[str], first: int = 2) -> str:
-    """Return `wanted`, with a number after it (`first` or later) when taken; add the result to `taken`."""
-    name, number = wanted, first
+def free_name(wanted: str, taken: set[str]) -> str:
+    """Return `wanted`, with a number from 2 after it where it is taken; add the result to `taken`."""
+    name, number = wanted, 2
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
     taken.add(name)
@@ -102,14 +102,14 @@ class FreeNames:
         return name
 
 
-LARGE = 1 << 20
-"""Bytes from which a view of another array is not copied: a turned table stays in the file of its model."""
+MIN_VIEW_BYTES = 1 << 20
+"""Bytes from which a view of another array is not copied: a transposed table stays in its model's file."""
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Register a new initialiser of the graph. The name must be free."""
     array = np.asarray(array)
-    if not array.flags.c_contiguous and array.nbytes < LARGE:
+    if not array.flags.c_contiguous and array.nbytes < MIN_VIEW_BYTES:
         array = array.copy(order="C")  # np.ascontiguousarray would make a scalar a vector
     tensor = ir.Tensor(array, name=name)
     value = ir.Value(

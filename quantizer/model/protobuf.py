@@ -21,7 +21,7 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
         ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off, or text in
             it is not UTF-8.
     """
-    name = shown(path)
+    name = os.fsencode(path).decode("utf-8", "backslashreplace")
     if name != os.fspath(path):
         raise ModelError(f"{name}: the name is not UTF-8, which onnxruntime needs; rename the file")
     if Path(path).is_dir():
@@ -81,11 +81,6 @@ def _undecodable(message: Any, place: str) -> Iterator[str]:
 
 def _text(name: str | bytes) -> str:
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
-
-
-def shown(path: str | os.PathLike[str]) -> str:
-    """Return a path for messages; bytes that are no UTF-8 are escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto

@@ -38,12 +38,6 @@ ROUGH = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalizat
 LATENCY = "--no-latency"
 
 
-def typed(**options: str) -> dict[str, Any]:
-    """Return options as if they were typed."""
-    words = {name: (f"--{name.replace('_', '-')}", (text,)) for name, text in options.items()}
-    return {**options, "typed": words}
-
-
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize("found", [{}, {"failed": True}, {"failed": True, "noisy": True}, {"few_rows": True}])
 def test_what_follows_a_command_is_a_command_with_its_options(name: str, found: dict[str, Any]) -> None:
@@ -87,17 +81,17 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ),
         (
             "evaluate",
-            {"failed": True, "few_rows": True, "output": "out", **typed(labels="l.txt", max_drop="1")},
+            {"failed": True, "few_rows": True, "output": "out", "labels": "l.txt", "max_drop": "1"},
             "evaluate 'my model.onnx' q.onnx --data MORE_DATA --labels MORE_LABELS",
         ),
         (
             "evaluate",
-            {"sqnr": 22.6, "output": None, **typed(labels="l.txt")},
+            {"sqnr": 22.6, "output": None, "labels": "l.txt"},
             "card 'my model.onnx' q.onnx --data samples/ --labels l.txt -o q.card.json",
         ),
         (
             "quantize",
-            {"grade": "none", "preprocess": "raw", **typed(labels="l.txt")},
+            {"grade": "none", "preprocess": "raw", "labels": "l.txt"},
             "quantize 'my model.onnx' --data DATA --preprocess RECIPE --labels LABELS -o out.yaml",
         ),
         ("quantize", {"data": None, "preprocess": None}, "evaluate 'my model.onnx' out.yaml --data DATA"),
@@ -108,12 +102,12 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
         ),
         (
             "quantize",
-            {"holdout_data": "others/", "limit": 8, "sqnr": 30.0, "grade": "good", **typed(labels="l.txt")},
+            {"holdout_data": "others/", "limit": 8, "sqnr": 30.0, "grade": "good", "labels": "l.txt"},
             "card 'my model.onnx' out.yaml --data others/ --labels l.txt -o out.card.json",
         ),
         (
             "quantize",
-            {"profile": None, "grade": "good", "scored_output": "o", **typed(labels="a", metric="map50")},
+            {"profile": None, "grade": "good", "scored_output": "o", "labels": "a", "metric": "map50"},
             "evaluate 'my model.onnx' out.yaml --data NEW_DATA --labels NEW_LABELS --metric map50 --output o",
         ),
         (
@@ -123,34 +117,45 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
                 "limit": 8,
                 "grade": "good",
                 "scored_output": "logits",
-                **typed(runtime="openvino"),
+                "runtime": "openvino",
             },
             "evaluate 'my model.onnx' out.yaml --data NEW_DATA",
         ),
         (
             "quantize",
-            {"grade": "poor", "kept": "k.yaml", **typed(calibrator="kl", keep_float="a b", config="c.yaml")},
+            {
+                "grade": "poor",
+                "kept_profile": "k.yaml",
+                "calibrator": "kl",
+                "keep_float": "a b",
+                "config": "c.yaml",
+            },
             "sensitivity 'my model.onnx' --profile k.yaml --data samples/",
         ),
         (
             "quantize",
-            {"grade": "fair", "kept": "k.yaml", **typed(calibrator="kl")},
+            {"grade": "fair", "kept_profile": "k.yaml", "calibrator": "kl"},
             "sensitivity 'my model.onnx' --profile k.yaml --data samples/",
         ),
         (
             "quantize",
-            {"grade": "poor", "kept": "k.yaml", "rounded": True, **typed(rounding="gptq")},
+            {
+                "grade": "poor",
+                "kept_profile": "k.yaml",
+                "rounded_with_samples": True,
+                "rounding": "gptq",
+            },
             "compare-layers 'my model.onnx' out.yaml --data samples/ --worst 10",
         ),
         ("compare-layers", {"limit": 100}, "sensitivity 'my model.onnx' --profile PROFILE --data samples/"),
         (
             "tune",
-            {"holdout_data": "h/", "holdout_labels": "h.txt", "output": "t.onnx", **typed(metric="top-5")},
+            {"holdout_data": "h/", "holdout_labels": "h.txt", "output": "t.onnx", "metric": "top-5"},
             "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt --metric top-5",
         ),
         (
             "sensitivity",
-            {"keep_float_found": ("a", "b"), **typed(calibrator="kl")},
+            {"proposed_keep_float": ("a", "b"), "calibrator": "kl"},
             "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
         ),
         (
@@ -175,7 +180,7 @@ def test_the_next_command_has_the_users_files(name: str, found: dict[str, Any], 
         ("evaluate", {"sqnr": float("inf")}),
         ("quantize", {"doubtful": True, "grade": "good"}),
         ("compare-layers", {"doubtful": True}),
-        ("sensitivity", {"plan": "plan.yaml", "keep_float_found": ("a",)}),
+        ("sensitivity", {"plan": "plan.yaml", "proposed_keep_float": ("a",)}),
         ("diff", {}),
     ],
 )

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from ...model.editing import free_name
+from ....profiles.base.errors import free_name
 from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
 from ...plan.plan import Kind, NodePlan, QuantPlan
@@ -103,7 +103,7 @@ def _write_graph(
             continue
         # Its name is the operators, then the name of the first node, as an identifier.
         words = "_".join([*(node.op_type for node in group), name_of(group[0])])
-        name = free_name(re.sub(r"\W+", "_", words), set(functions), first=1)
+        name = free_name(re.sub(r"\W+", "_", words), functions)
         with unfit_in_form("regions", tasks[-1]):
             function = _write_function(tasks, name, opsets)
         if function is None:
@@ -255,7 +255,7 @@ class _FunctionBody:
         name = emitter.name(value)
         is_float_constant = is_constant and params is None
         if not is_float_constant:  # one constant that is read with several parameters has a copy for each
-            name = free_name(name, {name_of(copy) for copy in self._copies.values()}, first=1)
+            name = free_name(name, {name_of(copy) for copy in self._copies.values()})
         elif name in self.graph.initializers:
             return self.graph.initializers[name]
         copy = ir.Value(name=name, type=value.type, shape=value.shape)
