@@ -95,12 +95,6 @@ class WeightLayout:
         """Whether a weight of `rank` is a stack of matrices: integer kernels take one scale for all of it."""
         return self.is_product and self.kernel is Kernel.NONE and rank > 2
 
-    def summed_axis(self, node: ir.Node | Node, rank: int) -> int | None:
-        """Return the axis of a weight of `rank` that a product sums over, None where it sums over several."""
-        if not self.is_product or self.kernel is not Kernel.NONE or rank < 2:
-            return None
-        return self._channel_axes(node, rank)[1]
-
     def blocked_axis(self, node: ir.Node | Node, rank: int) -> int | None:
         """Return the axis of a weight of `rank` whose blocks may have scales of their own; None for none.
 

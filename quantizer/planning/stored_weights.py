@@ -76,7 +76,7 @@ def stored_weight(
         and FORMS[config.form].runtime_operators
         and not (rule.is_lookup or rule.refusal(node, facts.graph))
         and array.ndim == 2
-        and weight.summed_axis(node, array.ndim) is not None
+        and weight.is_product
         and not weight.reads_transposed(node)
     ):
         runtime_operator = RUNTIME_WEIGHTS[config.weight_only_activations == "float"]

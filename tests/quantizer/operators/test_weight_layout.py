@@ -153,16 +153,17 @@ def test_stored_constants_have_a_scale_for_each_entry_or_gate(
         ("MatMul", {}, 1, None),
         ("Gemm", {}, 2, 0),
         ("Gemm", {"transB": 1}, 2, 1),
-        ("Conv", {}, 4, None),
+        ("Conv", {}, 4, 1),
+        ("Conv", {"group": 2}, 4, None),
     ],
 )
-def test_a_matrix_product_sums_over_one_axis(
+def test_blocks_lie_along_the_input_channels_where_no_groups_split_them(
     op_type: str, attributes: dict[str, Any], rank: int, axis: int | None
 ) -> None:
     node = node_of(op_type, attributes)
     layout = product_layout(node)
     assert layout is not None
-    assert layout.summed_axis(node, rank) == axis
+    assert layout.blocked_axis(node, rank) == axis
 
 
 def test_products_are_the_convolutions_and_matrix_products() -> None:
