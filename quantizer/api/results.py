@@ -25,12 +25,12 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
 from ..plan.plan import Kind, PredictedTime, QuantPlan
-from ..plan.reasons import FloatReason, ReasonCode, summary
+from ..plan.reasons import ReasonCode
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
 from ..search.speed_check import SpeedCheck
-from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of
+from ..search.verdict import Composition, Judged, Verdict, composition_of
 from ..targets.machine import elsewhere_measured, installed, processor
 
 
@@ -124,9 +124,8 @@ class QuantizeResult(Presented):
     @property
     def composition(self) -> Composition:
         """What computes in integers, and why the rest does not."""
-        floats = [FloatNodes(group.nodes, group.reason) for group in self.summary.floats]
         profile = None if self.facts is None or not len(self.facts.measured) else self.facts.measured
-        return composition_of(self.plan, self.planned.graph, profile, floats)
+        return composition_of(self.plan, self.planned.graph, profile)
 
     @property
     def prediction(self) -> str:
@@ -194,16 +193,9 @@ class QuantizeResult(Presented):
 def summarize(plan: QuantPlan) -> Summary:
     """Count what became of the nodes, and why those that stay float do."""
     counts = Counter(node.kind.value for node in plan.nodes.values())
-    found: dict[tuple[ReasonCode, str], list[FloatReason]] = {}
-    for node in plan.nodes.values():
-        if node.stays_float:
-            reason = node.float_reason
-            words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
-            found.setdefault((reason.code, words), []).append(reason)
-    groups = [FloatGroup(code, len(reasons), summary(reasons)) for (code, _), reasons in found.items()]
     return Summary(
         {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
-        tuple(sorted(groups, key=lambda group: -group.nodes)),
+        tuple(FloatGroup(code, len(names), reason) for code, reason, names in plan.float_nodes()),
     )
 
 

@@ -22,7 +22,7 @@ from ..model.graph import name_of, output_name
 from ..numerics.affine import QuantParams
 from ..operators.functions import nodes_between
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
-from .reasons import FloatReason, ReasonCode, because
+from .reasons import FloatReason, ReasonCode, because, summary
 
 # What was adjusted in the float model: frozen records that a plan carries.
 
@@ -409,6 +409,25 @@ class QuantPlan(Presented):
     def int8_caches(self) -> int:
         """How many attentions keep their keys and values in int8."""
         return sum(entry.keeps_int8_cache for entry in self.nodes.values())
+
+    def float_nodes(self) -> list[tuple[ReasonCode, str, tuple[str, ...]]]:
+        """Return the nodes that stay float, by the code of their reason, most nodes first.
+
+        Returns:
+            The code; what is said of all of them, names and figures with their range; the names of the nodes.
+            Reasons in words alone are grouped by these words.
+        """
+        groups: dict[tuple[ReasonCode, str], list[str]] = {}
+        for name, entry in self.nodes.items():
+            if entry.stays_float:
+                reason = entry.float_reason
+                words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
+                groups.setdefault((reason.code, words), []).append(name)
+        by_reason = [
+            (code, summary([self.nodes[name].float_reason for name in names]), tuple(names))
+            for (code, _), names in groups.items()
+        ]
+        return sorted(by_reason, key=lambda group: -len(group[2]))
 
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
         """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""

@@ -31,7 +31,7 @@ from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph
 from ..plan.plan import QuantPlan
-from ..plan.reasons import FloatReason, ReasonCode, summary
+from ..plan.reasons import FloatReason, ReasonCode
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import contracted
 from ..planning.facts import PlanningFacts
@@ -412,23 +412,17 @@ def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatG
         nodes: with the prices; those that are missing are not priced.
     """
     records = {node.name: node for node in nodes}
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for name, entry in plan.nodes.items():
-        if entry.stays_float:
-            reason = entry.float_reason
-            words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
-            reasons.setdefault((reason.code.value, words), []).append(name)
     total = sum(node.multiply_adds for node in nodes) or 1.0
     groups = [
         FloatGroupRecord(
-            code=code,
-            reason=summary([plan.nodes[name].float_reason for name in names]),
-            nodes=tuple(names),
+            code=code.value,
+            reason=reason,
+            nodes=names,
             float_us=_known_sum(records[name].planned_us for name in names if name in records),
             gain_us=_known_sum(records[name].gain_us for name in names if name in records),
             multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
         )
-        for (code, _), names in reasons.items()
+        for code, reason, names in plan.float_nodes()
     ]
     return tuple(sorted(groups, key=lambda g: (-(g.float_us or 0.0), -len(g.nodes))))
 

@@ -42,7 +42,7 @@ FEW_ROWS, TOO_FEW_ROWS = 16, 8
 
 @dataclass(frozen=True)
 class FloatNodes:
-    """Nodes that stay float for one reason."""
+    """How many nodes stay float for reasons of one code, and what is said of all of them."""
 
     nodes: int
     reason: str
@@ -93,22 +93,19 @@ class Composition:
         return f"{100 * self.int8_share:.0f} % of the arithmetic; {floats}"
 
 
-def composition_of(
-    plan: QuantPlan, graph: Graph, profile: Profile | None, floats: Sequence[FloatNodes] = ()
-) -> Composition:
+def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
     """Return what the quantized model of a plan consists of.
 
     Args:
         plan: the plan.
         graph: the model that its names are those of.
         profile: what the plan was made from, with the sizes of activations; None for nothing.
-        floats: the nodes that stay float by reason.
     """
     kinds = Counter(entry.kind for entry in plan.nodes.values())
     return Composition(
         None if profile is None else int8_share(plan, graph, profile),
         len(plan.nodes) - kinds[Kind.FLOAT],
-        tuple(floats),
+        tuple(FloatNodes(len(names), reason) for _, reason, names in plan.float_nodes()),
         kinds[Kind.WEIGHT_ONLY],
         plan.int8_caches,
         is_unprofitable(plan),
