@@ -41,7 +41,7 @@ Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
 
 
 @dataclass(frozen=True)
-class Dynamic:
+class DynamicTensor:
     """A tensor in uint8 with scale (float32) and zero point (uint8) computed at run time, both scalars."""
 
     quantized: ir.Value
@@ -66,7 +66,7 @@ class _Forms:
     dequantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
     folded: dict[QuantParams, ir.Value] = field(default_factory=dict)
     packed: dict[Hashable, ir.Value] = field(default_factory=dict)
-    dynamic: Dynamic | None = None
+    dynamic: DynamicTensor | None = None
 
 
 class Emitter:
@@ -262,7 +262,7 @@ class Emitter:
             forms.packed[key] = emitter._computed(f"{self.name(value)}_{suffix}", shape, dtype, compute)
         return forms.packed[key]
 
-    def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
+    def dynamic(self, value: ir.Value, before: ir.Node | None) -> DynamicTensor:
         """Return a tensor quantized to uint8 with parameters computed from its values at run time."""
         emitter, place = self._home(value, before)
         forms = emitter._forms_of(value)
@@ -399,7 +399,7 @@ class Emitter:
             self.constant(f"{name}_zero_point", zero_point),
         )
 
-    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
+    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> DynamicTensor:
         """Add what quantizes a float tensor with parameters computed from its values."""
         scalar = ir.Shape(())
         outputs = (
@@ -413,7 +413,7 @@ class Emitter:
         if before is not None:
             self._owners.append((node, name_of(before)))
         self._insert([node], before)
-        return Dynamic(*outputs)
+        return DynamicTensor(*outputs)
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
         unique = self._free(name)

@@ -197,7 +197,7 @@ def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Tas
     """
     if name_of(node) not in plan.nodes:
         raise PlanError(f"node '{node.name}': the plan has no entry for it; make a new plan for this model")
-    return Task(node, plan.nodes[name_of(node)], plan.tensors, emitter, opset, plan.nodes)
+    return Task(node, plan, emitter, opset)
 
 
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:

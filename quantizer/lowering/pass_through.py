@@ -134,8 +134,8 @@ def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> 
             integer = float(quantize(np.float32(filled), stored))
             node.attributes[fill.attribute] = ir.AttrFloat32(fill.attribute, integer)
 
-    for value in node.outputs:
-        if task.tensors.get(emitter.name(value)) == result:
+    for index, value in enumerate(node.outputs):
+        if task.result(index) == result:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
             value.type = ir.TensorType(integer_type(stored))
             emitter.store(value, value, stored)

@@ -25,7 +25,7 @@ from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
-from ..plan.plan import FUSED_CHAIN, Kind, NodePlan
+from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
 from .emitter import Emitter, become, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
@@ -36,25 +36,35 @@ NO_TABLE = "a table needs parameters of input and output; add them, or make the 
 
 @dataclass(frozen=True)
 class Task:
-    """One node to write, with its entry of the plan, and the tensors and other entries of the plan."""
+    """One node to write.
+
+    Attributes:
+        node: the node, which has an entry in the plan.
+        plan: the plan.
+        emitter: of the graph that the node is in.
+        opset: of the default domain.
+    """
 
     node: ir.Node
-    entry: NodePlan
-    tensors: Mapping[str, QuantParams]
+    plan: QuantPlan
     emitter: Emitter
     opset: int
-    entries: Mapping[str, NodePlan]
+
+    @property
+    def entry(self) -> NodePlan:
+        """What is planned for the node."""
+        return self.plan.nodes[name_of(self.node)]
 
     def params(self, index: int) -> QuantParams | None:
         """Return the parameters in which the node reads an input, None for float."""
         value = self.node.inputs[index]
         if value is None:
             return None
-        return self.entry.inputs.get(index, self.tensors.get(self.emitter.name(value)))
+        return self.plan.params_read(name_of(self.node), index, self.emitter.name(value))
 
     def result(self, index: int = 0) -> QuantParams | None:
         """Return the parameters of an output, None for float."""
-        return self.tensors.get(self.emitter.name(self.node.outputs[index]))
+        return self.plan.tensors.get(self.emitter.name(self.node.outputs[index]))
 
     def error(self, what: str) -> PlanError:
         """Return an error that names the node."""
@@ -91,8 +101,8 @@ def between_conversions(task: Task, *, folded: bool = False) -> bool:
         node.replace_input_with(index, form)
     if folded and task.result() is not None:
         hide_from_fusion(node, emitter)
-    for value in reversed(node.outputs):
-        params = task.tensors.get(emitter.name(value))
+    for index, value in reversed(list(enumerate(node.outputs))):
+        params = task.result(index)
         if params is not None:
             emitter.quantize_output(value, params, node)
     return False
@@ -214,16 +224,16 @@ def float_node(task: Task) -> bool:
             else:
                 form = task.emitter.floating(value, task.node)
             node.replace_input_with(index, form)
-    if any(_leads_to_quantized(output, task.entries) for output in task.node.outputs):
+    if any(_leads_to_quantized(output, task.plan) for output in task.node.outputs):
         hide_from_fusion(task.node, task.emitter)
     return False
 
 
-FUSED = ("Conv", "ConvTranspose", "Gemm", "Softmax", "AveragePool")
-"""What onnxruntime puts another computation in the place of, see `hide_from_fusion`."""
+REPLACED = ("Conv", "ConvTranspose", "Gemm", "Softmax", "AveragePool")
+"""Operators between conversions that onnxruntime replaces by a kernel of integers, see `hide_from_fusion`."""
 
 _MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool")
-"""Operators past which it moves conversions."""
+"""Operators past which onnxruntime moves conversions."""
 
 
 def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
@@ -243,7 +253,7 @@ def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
         emitter: of its graph.
     """
     value = node.inputs[0] if node.inputs else None
-    if node.op_type not in FUSED or value is None:
+    if node.op_type not in REPLACED or value is None:
         return
     maker = value.producer()
     while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
@@ -253,14 +263,14 @@ def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
         node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
 
 
-def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
+def _leads_to_quantized(value: ir.Value, plan: QuantPlan) -> bool:
     """Whether a node reads a float tensor quantized, directly or behind what conversions are moved past."""
     for reader in {use.node for use in value.uses()}:
-        entry = entries.get(name_of(reader))
+        entry = plan.nodes.get(name_of(reader))
         if entry is not None and entry.kind.reads_quantized:
             return True
         if reader.op_type in (*_MOVED, "Relu", "Clip") and any(
-            _leads_to_quantized(output, entries) for output in reader.outputs
+            _leads_to_quantized(output, plan) for output in reader.outputs
         ):
             return True
     return False
@@ -337,14 +347,14 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
 
     def is_part(value: ir.Value) -> bool:
         maker = value.producer()
-        together = maker is not None and _is_one_with(task, task.entries.get(name_of(maker)))
-        return together and task.tensors.get(task.emitter.name(value)) is None
+        is_float = task.emitter.name(value) not in task.plan.tensors
+        return maker is not None and is_float and _may_be_one_with(task, maker)
 
     nodes, sources = nodes_between(
         task.node.outputs[0], is_part, lambda value: constant_of(value) is not None
     )
     reads = {
-        replace(task, node=node, entry=task.entries[name_of(node)]).params(index)
+        replace(task, node=node).params(index)
         for node in nodes
         for index, value in enumerate(node.inputs)
         if value in sources
@@ -357,12 +367,13 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
 
 def _is_part(task: Task) -> bool:
     """Return whether nodes that may be one with it alone read the output of a node."""
-    readers = [task.entries.get(name_of(use.node)) for use in task.node.outputs[0].uses()]
-    return bool(readers) and all(_is_one_with(task, entry) for entry in readers)
+    readers = [use.node for use in task.node.outputs[0].uses()]
+    return bool(readers) and all(_may_be_one_with(task, reader) for reader in readers)
 
 
-def _is_one_with(task: Task, entry: NodePlan | None) -> bool:
-    """Return whether a node with an entry may be written as one with that of a task: as a table, or fused."""
+def _may_be_one_with(task: Task, other: ir.Node) -> bool:
+    """Return whether another node may be written as one with that of a task: as a table, or fused."""
+    entry = task.plan.nodes.get(name_of(other))
     if entry is None or entry.kind is not task.entry.kind:
         return False
     return entry.kind is Kind.LOOKUP_TABLE or entry.implementation == FUSED_CHAIN

@@ -27,7 +27,7 @@ PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
 BANDS, BORDERS = "qprof.sqnr_bands", "qprof.borders"
 
-DIGITS = 32
+DIGEST_DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
 
 
@@ -195,7 +195,7 @@ def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any]
 
 def model_fingerprint(model: ModelId) -> str:
     """Return the fingerprint of a prepared model as one text: digests of structure and weights, and opset."""
-    return f"{model.structure[:DIGITS]}-{model.weights[:DIGITS]}-{model.opset}"
+    return f"{model.structure[:DIGEST_DIGITS]}-{model.weights[:DIGEST_DIGITS]}-{model.opset}"
 
 
 def plan_digest(plan: QuantPlan) -> str:
@@ -222,7 +222,7 @@ def plan_digest(plan: QuantPlan) -> str:
     for name, offsets in sorted(adjustments.roundings.items()):
         digest.update(repr((name, offsets.params, len(offsets.offsets))).encode())
         digest.update(offsets.offsets)
-    return digest.hexdigest()[:DIGITS]
+    return digest.hexdigest()[:DIGEST_DIGITS]
 
 
 def profile_digest(profile: Profile) -> str:
@@ -239,4 +239,4 @@ def profile_digest(profile: Profile) -> str:
             digest.update(repr(channels.axis).encode())
             for array in (channels.minimum, channels.maximum, channels.count, channels.sums):
                 digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:DIGITS]
+    return digest.hexdigest()[:DIGEST_DIGITS]

@@ -380,19 +380,19 @@ class PlanFields:
 
 
 def _plan(document: Mapping[str, object]) -> QuantPlan:
-    found = read_record(document, PlanFields, decoders={QuantConfig: _config})
+    record = read_record(document, PlanFields, decoders={QuantConfig: _config})
     plan = QuantPlan(
-        model=found.model,
-        config=found.config,
-        tensors={name: _params(params, f"tensor '{name}'") for name, params in found.tensors.items()},
-        nodes={name: _node(node, f"node '{name}'") for name, node in found.nodes.items()},
-        notes=found.notes or (),
-        tool=found.tool,
-        shared_scales=found.shared_scales,
-        adjustments=NO_ADJUSTMENTS if found.adjustments is None else _adjustments(found.adjustments),
-        borders={name: _params(params, f"border '{name}'") for name, params in found.borders.items()},
+        model=record.model,
+        config=record.config,
+        tensors={name: _params(params, f"tensor '{name}'") for name, params in record.tensors.items()},
+        nodes={name: _node(node, f"node '{name}'") for name, node in record.nodes.items()},
+        notes=record.notes or (),
+        tool=record.tool,
+        shared_scales=record.shared_scales,
+        adjustments=NO_ADJUSTMENTS if record.adjustments is None else _adjustments(record.adjustments),
+        borders={name: _params(params, f"border '{name}'") for name, params in record.borders.items()},
     )
-    origin = found.origin
+    origin = record.origin
     if origin is None:
         return plan
     if origin.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
@@ -408,8 +408,8 @@ def _config(value: object, where: str = "") -> QuantConfig:
     return config_from_mapping(value, where)
 
 
-def _params(found: ParameterFields, where: str) -> QuantParams:
-    numbers = found.scale if isinstance(found.scale, tuple) else (found.scale,)
+def _params(record: ParameterFields, where: str) -> QuantParams:
+    numbers = record.scale if isinstance(record.scale, tuple) else (record.scale,)
     if not numbers:
         raise MalformedError(f"{where}: scale is empty")
     with np.errstate(over="ignore", under="ignore"):
@@ -417,34 +417,34 @@ def _params(found: ParameterFields, where: str) -> QuantParams:
     for number, rounded in zip(numbers, scales, strict=True):
         if not (math.isfinite(rounded) and rounded > 0.0):
             raise MalformedError(f"{where}: scale {number} is not a positive float32")
-    points = found.zero_point if isinstance(found.zero_point, tuple) else (found.zero_point,) * len(scales)
+    points = record.zero_point if isinstance(record.zero_point, tuple) else (record.zero_point,) * len(scales)
     try:
-        return QuantParams(scales, points, TYPES[found.type], found.axis, found.block_size)
+        return QuantParams(scales, points, TYPES[record.type], record.axis, record.block_size)
     except PlanError as problem:
         what, _, advice = str(problem).removeprefix("quantization parameters: ").partition("; ")
         raise MalformedError(f"{where}: {what}", advice) from None
 
 
-def _node(found: NodeFields, where: str) -> NodePlan:
-    if found.implementation and found.implementation not in IMPLEMENTATIONS:
-        raise not_one_of(f"{where}: implementation", found.implementation, IMPLEMENTATIONS)
+def _node(record: NodeFields, where: str) -> NodePlan:
+    if record.implementation and record.implementation not in IMPLEMENTATIONS:
+        raise not_one_of(f"{where}: implementation", record.implementation, IMPLEMENTATIONS)
     inputs = {}
-    for key, params in (found.inputs or {}).items():
+    for key, params in (record.inputs or {}).items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
         inputs[int(key)] = _params(params, f"{where}: input {key}")
     because: FloatReason | str
-    if isinstance(found.reason, str):
-        because = found.reason
+    if isinstance(record.reason, str):
+        because = record.reason
     else:
-        because = _float_reason(found.reason, f"{where}: reason")
-    return NodePlan(found.kind, because, inputs, found.implementation)
+        because = _float_reason(record.reason, f"{where}: reason")
+    return NodePlan(record.kind, because, inputs, record.implementation)
 
 
-def _float_reason(found: Mapping[str, Any], where: str) -> FloatReason:
-    code = read_value(found.get("code"), ReasonCode, f"{where}: code")
+def _float_reason(record: Mapping[str, Any], where: str) -> FloatReason:
+    code = read_value(record.get("code"), ReasonCode, f"{where}: code")
     names, figures = detail_names(code), figure_names(code)
-    values = keys_at({"price": "", **found}, where, ("code", *names, "price"))
+    values = keys_at({"price": "", **record}, where, ("code", *names, "price"))
     details = {
         name: read_value(values[name], int | float if name in figures else str, f"{where}: {name}")
         for name in names
@@ -452,9 +452,9 @@ def _float_reason(found: Mapping[str, Any], where: str) -> FloatReason:
     return FloatReason(code, details, read_value(values["price"], str, f"{where}: price"))
 
 
-def _adjustments(found: AdjustmentFields) -> Adjustments:
+def _adjustments(record: AdjustmentFields) -> Adjustments:
     equalization, biases, roundings = {}, {}, {}
-    for name, scales in found.equalization.items():
+    for name, scales in record.equalization.items():
         words = str(scales.log2_scales).split()
         if not words or not all(
             re.fullmatch("-?[0-9]{1,3}", word) and abs(int(word)) <= MAX_EXPONENT for word in words
@@ -465,7 +465,7 @@ def _adjustments(found: AdjustmentFields) -> Adjustments:
             )
         factors = tuple(math.ldexp(1.0, int(word)) for word in words)
         equalization[name] = EqualizationScales(scales.axis, factors, scales.inserted)
-    for name, written in found.biases.items():
+    for name, written in record.biases.items():
         try:
             with np.errstate(over="ignore"):
                 numbers = [float(np.float32(word)) for word in str(written).split()]
@@ -474,7 +474,7 @@ def _adjustments(found: AdjustmentFields) -> Adjustments:
         if not numbers or not all(map(math.isfinite, numbers)):
             raise MalformedError(f"bias of '{name}': must be finite numbers with spaces between them")
         biases[name] = tuple(numbers)
-    for name, rounding in found.roundings.items():
+    for name, rounding in record.roundings.items():
         try:
             offsets = zlib.decompress(base64.b64decode(rounding.offsets, validate=True))
         except (binascii.Error, zlib.error, ValueError):
@@ -482,4 +482,4 @@ def _adjustments(found: AdjustmentFields) -> Adjustments:
                 f"rounding of '{name}': offsets must be int8 numbers, deflated and in base 64"
             ) from None
         roundings[name] = RoundingOffsets(offsets, rounding.params)
-    return Adjustments(equalization, biases, roundings, found.padded_channels)
+    return Adjustments(equalization, biases, roundings, record.padded_channels)

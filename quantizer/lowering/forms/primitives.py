@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
-from ..emitter import Dynamic, Emitter, integer_type, new_value
+from ..emitter import DynamicTensor, Emitter, integer_type, new_value
 from ..lower import write
 from ..lowered import LoweredModel
 from ..pass_through import direct
@@ -60,7 +60,7 @@ class PrimitiveEmitter(Emitter):
     ) -> list[ir.Node]:
         return self._cast_nodes(quantized, name, output, params)
 
-    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
+    def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> DynamicTensor:
         zero = self.constant("zero", np.zeros((), np.float32))
         highest = self.constant("code_count", np.array(UINT8.high, np.float32))
 
@@ -78,7 +78,7 @@ class PrimitiveEmitter(Emitter):
         zero_point = add("Round", [add("Clip", [start, zero, highest], "held", scalar)], "zero_point", scalar)
         steps = add("Round", [add("Div", [value, scale], "unscaled", value.shape)], "rounded", value.shape)
         moved = add("Add", [steps, zero_point], "moved", value.shape)
-        return Dynamic(add("Clip", [moved, zero, highest], "quantized", value.shape), scale, zero_point)
+        return DynamicTensor(add("Clip", [moved, zero, highest], "quantized", value.shape), scale, zero_point)
 
 
 def _integer(task: Task) -> bool:
