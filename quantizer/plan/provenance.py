@@ -81,16 +81,16 @@ def provenance_of(plan: QuantPlan) -> Provenance:
     """Return what a model written by this plan, with this version of the program, says of itself."""
     config, unchanged = plan.config, (Kind.FLOAT, Kind.PASS_THROUGH)
     return Provenance(
-        tool_name(),
-        model_fingerprint(plan.model),
-        config.target,
-        config.form,
-        config.schema,
-        plan_digest(plan),
-        plan.origin.profile,
-        plan.origin.estimated_sqnr,
-        plan.origin.sqnr_bands,
-        {
+        tool=tool_name(),
+        float_model=model_fingerprint(plan.model),
+        target=config.target,
+        form=config.form,
+        schema=config.schema,
+        plan=plan_digest(plan),
+        profile=plan.origin.profile,
+        estimated_sqnr=plan.origin.estimated_sqnr,
+        sqnr_bands=plan.origin.sqnr_bands,
+        borders={
             name: Border(params.qtype.name, params.tensor_scale, params.tensor_zero_point)
             for name, params in plan.borders.items()
         },
@@ -124,18 +124,18 @@ def read_provenance(model: ir.Model) -> Provenance | None:
     if TOOL not in metadata or FLOAT_MODEL not in metadata:
         return None
     return Provenance(
-        metadata[TOOL],
-        metadata[FLOAT_MODEL],
-        metadata.get(TARGET, ""),
-        metadata.get(FORM, ""),
-        metadata.get(SCHEMA, ""),
-        metadata.get(PLAN, ""),
-        metadata.get(PROFILE, ""),
-        read_entries(metadata, ESTIMATED, _finite),
-        read_entries(metadata, BANDS, _band),
-        borders_in(metadata),
-        metadata.get(INSTRUMENTED) == "true",
-        nodes_said_to_be_quantized(model),
+        tool=metadata[TOOL],
+        float_model=metadata[FLOAT_MODEL],
+        target=metadata.get(TARGET, ""),
+        form=metadata.get(FORM, ""),
+        schema=metadata.get(SCHEMA, ""),
+        plan=metadata.get(PLAN, ""),
+        profile=metadata.get(PROFILE, ""),
+        estimated_sqnr=read_entries(metadata, ESTIMATED, _finite),
+        sqnr_bands=read_entries(metadata, BANDS, _band),
+        borders=borders_in(metadata),
+        instrumented=metadata.get(INSTRUMENTED) == "true",
+        quantized_nodes=nodes_said_to_be_quantized(model),
     )
 
 
