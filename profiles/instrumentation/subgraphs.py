@@ -52,16 +52,17 @@ def activations_of(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def value_names(model: ir.Model) -> set[str]:
     """Return the names of all values of a model: inputs, initialisers and outputs of nodes, of any graph."""
-    values: list[ir.Value] = []
+    names: set[str] = set()
     for graph in model.graphs():
-        values += [*graph.inputs, *graph.initializers.values()]
-        values += [value for node in graph for value in node.outputs]
-    return {value.name for value in values if value.name}
+        names.update(value.name for value in graph.inputs if value.name)
+        names.update(graph.initializers)
+        names.update(value.name for node in graph for value in node.outputs if value.name)
+    return names
 
 
 # The floating-point activations of a model: names, element types, declared shapes.
 
-FLOATS = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
+FLOAT_TYPES = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
 """Element types of the tensors that are profiled."""
 
 
@@ -79,7 +80,7 @@ def float_activations(model: ir.Model) -> tuple[ir.Value, ...]:
 def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
     """Return the `float_activations` with their element types, unknown ones from onnxruntime.
 
-    Those that turn out to have another type than `FLOATS` are left out.
+    Those that turn out to have another type than `FLOAT_TYPES` are left out.
 
     Raises:
         ModelError: a type is unknown, and onnxruntime cannot load the model.
@@ -88,11 +89,11 @@ def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ..
     unknown = tuple(str(v.name) for v in values if v.dtype is None)
     dtypes = runtime_dtypes(model, unknown) if unknown else {}
     typed = ((v, v.dtype if v.dtype is not None else dtypes[str(v.name)]) for v in values)
-    return tuple((v, dtype) for v, dtype in typed if dtype is not None and dtype in FLOATS)
+    return tuple((v, dtype) for v, dtype in typed if dtype is not None and dtype in FLOAT_TYPES)
 
 
 def _may_be_float(value: ir.Value) -> bool:
-    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FLOATS)
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FLOAT_TYPES)
 
 
 def dtype_name(dtype: ir.DataType) -> str:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import value_names
 from ...profiles.records.profile import Profile
-from ..model.editing import add_initializer, free_name, replace_constant, value_names
+from ..model.editing import add_initializer, free_name, replace_constant
 from ..model.graph import check_scopes, constant_of
 from ..numerics.quantization_noise import weight_error
 from ..operators.graph import Graph, Node

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError, ProfileError
-from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ...profiles.records.channel_statistics import divided
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
-from ..model.editing import add_initializer, free_name, replace_constant, value_names
+from ..model.editing import add_initializer, free_name, replace_constant
 from ..model.graph import check_scopes, constant_of, name_of
 from ..noise.activation_ranges import RangeCache
 from ..noise.recurrence import recurrence_of

@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import DataError, ModelError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -28,7 +29,7 @@ from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
 from ..model.files import load_model
-from ..model.graph import FLOAT_TYPES, name_of, output_name
+from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts

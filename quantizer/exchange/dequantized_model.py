@@ -18,7 +18,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
-from ..model.editing import add_initializer, free_name, sole_user, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import add_initializer, free_name, sole_user
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import (
     TYPES,

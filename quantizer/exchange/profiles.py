@@ -15,8 +15,9 @@ from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.instrumentation.observations import observations
+from ...profiles.instrumentation.subgraphs import declared_shape
 from ...profiles.records.histogram import UnknownBins
-from ...profiles.records.profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile, is_bound
+from ...profiles.records.profile import FLOAT_DTYPES, DataId, ModelId, Profile, TensorProfile, is_bound
 from ...profiles.records.store import loads
 from ..model.identity import check_model
 from ..noise.activation_ranges import (
@@ -252,9 +253,7 @@ def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
 
     Where only the range is known, the number of elements is that of one sample, as far as the model tells.
     """
-    shape: tuple[Dim, ...] | None = None
-    if value.shape is not None:
-        shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+    shape = declared_shape(value.shape)
     assert value.dtype is not None  # activations are chosen for their types
     typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
     if isinstance(tensor.histogram, UnknownBins):

@@ -18,11 +18,11 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.tool import tool_name
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ...profiles.samples.samples import title_of
 from ..adjustments.bias_correction import apply_biases
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel, planned_nodes
-from ..model.graph import FLOAT_TYPES
 from ..model.identity import model_id
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import bias_params

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..model.editing import FreeNames, add_initializer, discard, free_name, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import FreeNames, add_initializer, discard, free_name
 from ..numerics.affine import QuantParams
 from ..operators.caches import PLACES
 from ..operators.graph import index

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..model.editing import value_names
+from ...profiles.instrumentation.subgraphs import value_names
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.graph import Graph

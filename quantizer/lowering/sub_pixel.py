@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.editing import FreeNames, add_initializer, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import FreeNames, add_initializer
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of

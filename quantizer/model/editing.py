@@ -66,16 +66,6 @@ def rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
 
 
-def value_names(model: ir.Model) -> set[str]:
-    """Return the names of all values of the graph and its subgraphs."""
-    names: set[str] = set()
-    for graph in model.graphs():
-        names.update(v.name for v in graph.inputs if v.name)
-        names.update(graph.initializers)
-        names.update(v.name for node in graph for v in node.outputs if v.name)
-    return names
-
-
 def free_name(wanted: str, taken: set[str]) -> str:
     """Return `wanted`, with a number from 2 after it where it is taken; add the result to `taken`."""
     name, number = wanted, 2

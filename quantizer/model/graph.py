@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.records.profile import FLOAT_DTYPES
 
 # Subgraphs of a node: those that If, Loop and Scan run, and other graph attributes.
 
@@ -21,10 +20,6 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the subgraphs that a node runs as written: the branches of an If, the body of a Loop or Scan."""
     return graph_attributes(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
-
-
-FLOAT_TYPES = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
-"""Element types of floating-point activations."""
 
 
 def name_of(item: ir.Node | ir.Value | None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
-from ...profiles.instrumentation.subgraphs import graphs_of
+from ...profiles.instrumentation.subgraphs import declared_shape, graphs_of
 from ...profiles.records.profile import ModelId, describe
 from .editing import is_standard
 from .graph import input_name
@@ -38,7 +38,7 @@ def model_id(model: ir.Model, file: str) -> ModelId:
     for domain, version in sorted(graph.opset_imports.items()):
         digest.structure("opset", domain, version)
     for value in graph.inputs:
-        dims = () if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
+        dims = declared_shape(value.shape) or ()
         digest.structure("input", value.name, _type(value.type), len(dims), *dims[1:])
     for value in graph.outputs:
         digest.structure("output", value.name, _type(value.type))

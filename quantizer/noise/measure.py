@@ -26,7 +26,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.instrumentation.live_memory import live_memory
-from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations
+from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations, value_names
 from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square, with_smallest_digests
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.external_weights import move_weights, save_beside, weight_bytes
@@ -42,7 +42,6 @@ from ...profiles.runtime.providers import (
 from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
-from ..model.editing import value_names
 from ..model.graph import constant_of
 from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, graph_attributes
 from ...profiles.records.profile import Dim
-from ..model.graph import FLOAT_TYPES, constant_of, subgraphs
+from ..model.graph import constant_of, subgraphs
 from .facts import Operator
 from .table import Rule, facts_of
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.graph import FLOAT_TYPES
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ..numerics.affine import QuantParams
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
     ORIGIN,
     FreeNames,
@@ -27,7 +28,6 @@ from ..model.editing import (
     origins,
     replace_constant,
     static_shape,
-    value_names,
 )
 from ..model.graph import constant_of
 

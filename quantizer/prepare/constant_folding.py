@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..model.editing import Array, add_initializer, free_name, is_standard, static_shape, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import Array, add_initializer, free_name, is_standard, static_shape
 from ..model.graph import constant_of, name_of
 
 LIMIT = 64 << 20

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..model.editing import Array, free_name, is_standard, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import Array, free_name, is_standard
 
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 WIDE = ir.DataType.FLOAT

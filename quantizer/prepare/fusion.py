@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
     ORIGIN,
     Array,
@@ -27,7 +28,6 @@ from ..model.editing import (
     replace_constant,
     sole_user,
     take_over,
-    value_names,
 )
 from ..model.graph import constant_of
 from ..operators.table import product_layout

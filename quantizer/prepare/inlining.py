@@ -9,7 +9,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ...profiles.base.errors import ModelError
-from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard, value_names
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard
 from ..model.graph import constant_of
 
 DEFAULT_OPSET = 14

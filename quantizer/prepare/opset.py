@@ -15,16 +15,8 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
-from ..model.editing import (
-    ORIGIN,
-    Array,
-    add_initializer,
-    free_name,
-    has_input,
-    is_standard,
-    rank,
-    value_names,
-)
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import ORIGIN, Array, add_initializer, free_name, has_input, is_standard, rank
 from ..model.graph import constant_of
 from ..model.opsets import in_opset
 from .shapes import IN_DEFAULT_DOMAIN

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
     ORIGIN,
     add_initializer,
@@ -28,7 +29,6 @@ from ..model.editing import (
     sole_user,
     static_shape,
     take_over,
-    value_names,
 )
 from ..operators.table import MICROSOFT, product_layout
 

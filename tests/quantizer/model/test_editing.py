@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import onnx_ir as ir
-from qprof_onnx.profiles.instrumentation.subgraphs import graph_attributes, graphs_of
+from qprof_onnx.profiles.instrumentation.subgraphs import graph_attributes, graphs_of, value_names
 from qprof_onnx.quantizer.model.editing import (
     ORIGIN,
     FreeNames,
@@ -16,7 +16,6 @@ from qprof_onnx.quantizer.model.editing import (
     merge_into,
     replace_constant,
     sole_user,
-    value_names,
 )
 from qprof_onnx.quantizer.model.graph import constant_of, subgraphs
 

@@ -6,9 +6,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.instrumentation.subgraphs import FLOATS
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.model.graph import FLOAT_TYPES, constant_of, input_name, name_of, output_name
+from qprof_onnx.quantizer.model.graph import constant_of, input_name, name_of, output_name
 from qprof_onnx.quantizer.model.identity import check_model, model_id
 from qprof_onnx.quantizer.operators.graph import index
 
@@ -88,10 +87,6 @@ def test_a_constant_is_an_initialiser_that_is_not_an_input():
     assert constant_of(None) is None
     model.graph.inputs.append(graph.values["w"])
     assert constant_of(graph.values["w"]) is None
-
-
-def test_the_floating_point_types_are_those_that_profiles_observe():
-    assert set(FLOAT_TYPES) == set(FLOATS)
 
 
 def test_a_branch_consumes_what_it_reads_from_outside():
