@@ -34,7 +34,7 @@ from ..model.files import ModelLike, model_file
 from ..model.identity import model_id
 from ..plan.provenance import model_fingerprint
 from .evaluate import evaluate
-from .keywords import CardKeywords, VerifyKeywords, sorted_keywords
+from .keywords import CardKeywords, VerifyKeywords, checked_keywords
 from .results import QuantizedLike, quantized_file
 from .setting_keywords import MetricName
 from .sources import LabelsLike, samples_of
@@ -67,7 +67,7 @@ def card(
     Raises:
         ModelError, DataError, ConfigError: as in `evaluate`.
     """
-    keywords = dict(sorted_keywords("card", options, CardKeywords).others)
+    keywords = checked_keywords("card", options, CardKeywords)
     task, base_model = keywords.pop("task", ""), keywords.pop("base_model", "")
     with model_file(model) as path, quantized_file(quantized) as other:
         evaluation = evaluate(path, other, data, labels=labels, metric=metric, gate=gate, **keywords)
@@ -133,7 +133,7 @@ def verify(
         ConfigError: the card is none; samples without the float model, or the other way round.
         ModelError, DataError: the float model or the samples are unusable.
     """
-    keywords = dict(sorted_keywords("verify", options, VerifyKeywords).others)
+    keywords = checked_keywords("verify", options, VerifyKeywords)
     slack = Slack(**keywords.pop("slack", {}))
     record = card if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name

@@ -31,7 +31,7 @@ from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .keywords import DiffKeywords, TargetLike, sorted_keywords
+from .keywords import DiffKeywords, TargetLike, checked_keywords, recipe_of, take_settings
 from .options import DriftLimits
 
 MEASURES = {
@@ -148,15 +148,15 @@ def diff(
         ProfileError: a profile cannot be read, or the two cannot be compared.
         ConfigError: a keyword or its value is not allowed.
     """
-    given = sorted_keywords("diff", options, DiffKeywords)
-    limits = dict(given.others)
+    limits = checked_keywords("diff", options, DiffKeywords)
+    settings = take_settings(limits)
     allow_different = limits.pop("allow_different", False)
     with nullcontext() if model is None else model_file(model) as path:
         return compare_profiles(
             old,
             new,
             limits=DriftLimits(**limits),
-            recipe=given.recipe(target),
+            recipe=recipe_of(target, settings),
             model_path=path,
             allow_different=allow_different,
         )

@@ -28,7 +28,15 @@ from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
-from .keywords import EvaluateKeywords, LayerKeywords, SensitivityKeywords, TargetLike, sorted_keywords
+from .keywords import (
+    EvaluateKeywords,
+    LayerKeywords,
+    SensitivityKeywords,
+    TargetLike,
+    checked_keywords,
+    recipe_of,
+    take_settings,
+)
 from .results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
 from .setting_keywords import MetricName
 from .sources import LabelsLike, labels_file, samples_of
@@ -64,7 +72,7 @@ def evaluate(
         ConfigError: a keyword is not known, the gate asks for what is not measured, there is no such metric,
             runtime or provider, or the baseline is about something else.
     """
-    others = dict(sorted_keywords("evaluate", options, EvaluateKeywords).others)
+    others = checked_keywords("evaluate", options, EvaluateKeywords)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = stages(asked_for(others.pop("progress", None)))("evaluating")
     measuring = replace(evaluation_options(others), metric=metric)
@@ -139,7 +147,7 @@ def compare_layers(
         ModelError, DataError, PlanError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known.
     """
-    others = dict(sorted_keywords("compare_layers", options, LayerKeywords).others)
+    others = checked_keywords("compare_layers", options, LayerKeywords)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = stages(asked_for(others.pop("progress", None)))("comparing")
     if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
@@ -173,14 +181,14 @@ def sensitivity(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    keywords = sorted_keywords("sensitivity", options, SensitivityKeywords)
-    others = keywords.others
+    others = checked_keywords("sensitivity", options, SensitivityKeywords)
+    settings = take_settings(others)
     with model_file(model) as path:
         return analysis.sensitivity(
             path,
             profile,
             samples_of(data, others.get("transform"), others.get("preprocess")),
-            recipe=keywords.recipe(target),
+            recipe=recipe_of(target, settings),
             plan_path=plan,
             limit=others.get("limit", DEFAULT_SAMPLES),
             threads=others.get("threads", 0),

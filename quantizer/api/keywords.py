@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from ...profiles.base.errors import ConfigError, nearest
@@ -67,7 +66,7 @@ class SampleKeywords(TypedDict, total=False):
 
 
 class LayerKeywords(SampleKeywords, total=False):
-    """Keywords of `compare_layers`, see `EvaluationOptions`."""
+    """Keywords of `compare_layers`, and of all functions that run a model: see `EvaluationOptions`."""
 
     threads: int
     provider: str
@@ -124,11 +123,9 @@ class ReportKeywords(LayerKeywords, total=False):
     target: TargetLike | None
 
 
-class QuantizeKeywords(Settings, SampleKeywords, total=False):
+class QuantizeKeywords(Settings, LayerKeywords, total=False):
     """Keywords of `quantize`: settings, and the fields of `QuantizeOptions`."""
 
-    threads: int
-    provider: str
     latency: bool
     runtime: RuntimeName
     scored_output: str | None
@@ -171,22 +168,17 @@ class DiffKeywords(Settings, total=False):
     allow_different: bool
 
 
-class TuneKeywords(Settings, total=False):
+class TuneKeywords(Settings, LayerKeywords, total=False):
     """Keywords of `tune`: settings, from which it starts, the fields of `QualityTarget` and `TuningData`.
 
     state: file from which an interrupted tuning is resumed; on_trial: called after each trial; progress: of
-    trials, as in `SampleKeywords`.
+    trials.
     """
 
-    transform: Transform | None
-    preprocess: PathLike | None
-    limit: int | None
     objective: Literal["latency", "size", "int8-share"]
     budget: float | None
     seed: int
-    threads: int
     parallel: int
-    provider: str
     labels: LabelsLike | None
     metric: MetricName | str | MetricFunction | None
     scored_output: str | None
@@ -196,33 +188,10 @@ class TuneKeywords(Settings, total=False):
     save_plan: PathLike | None
     state: PathLike | None
     on_trial: OnTrial | None
-    progress: Shown
 
 
-@dataclass(frozen=True)
-class SortedKeywords:
-    """Keywords of a call: those of `Settings`, and the rest."""
-
-    settings: Mapping[str, Any]
-    others: Mapping[str, Any]
-
-    def recipe(self, target: TargetLike | None) -> Recipe | None:
-        """Return the settings with their target; None where neither was given.
-
-        Raises:
-            ConfigError: a setting or a combination of settings is not allowed.
-        """
-        if not isinstance(target, Recipe):
-            return recipe_of(target, self.settings) if self.settings or target is not None else None
-        if self.settings:
-            raise ConfigError(
-                f"{min(self.settings)}: a recipe holds its settings; give a target, or leave them out"
-            )
-        return target
-
-
-def sorted_keywords(function: str, options: Mapping[str, Any], allowed: type) -> SortedKeywords:
-    """Return the keywords of a call, checked and sorted.
+def checked_keywords(function: str, options: Mapping[str, Any], allowed: type) -> dict[str, Any]:
+    """Return the keywords of a call, in a dictionary that the caller may change.
 
     Args:
         function: the function that was called, for messages.
@@ -236,20 +205,32 @@ def sorted_keywords(function: str, options: Mapping[str, Any], allowed: type) ->
     for name in options:
         if name not in known:
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{nearest(name, known)}")
-    settings = {name: value for name, value in options.items() if name in Settings.__optional_keys__}
-    return SortedKeywords(settings, {name: value for name, value in options.items() if name not in settings})
+    return dict(options)
 
 
-def recipe_of(target: PathLike | None, settings: Mapping[str, Any]) -> Recipe:
-    """Return the settings of a target, overruled by keywords.
+def take_settings(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings out of the keywords of a call, and return them."""
+    return {name: keywords.pop(name) for name in list(keywords) if name in Settings.__optional_keys__}
+
+
+def recipe_of(target: TargetLike | None, settings: Mapping[str, Any]) -> Recipe | None:
+    """Return the settings of a target, overruled by keywords; None where neither was given.
 
     Raises:
-        ConfigError: there is no such target, or a setting is not allowed.
+        ConfigError: there is no such target, or a setting or a combination of settings is not allowed.
     """
-    given = {
+    if isinstance(target, Recipe):
+        if settings:
+            raise ConfigError(
+                f"{min(settings)}: a recipe holds its settings; give a target, or leave them out"
+            )
+        return target
+    if target is None and not settings:
+        return None
+    overrides = {
         name: sorted(value)  # a set has no order that could be kept
         if isinstance(value, Collection) and not isinstance(value, str | Sequence)
         else value
         for name, value in settings.items()
     }
-    return load_recipe(None if target is None else os.fspath(target), given)
+    return load_recipe(None if target is None else os.fspath(target), overrides)

@@ -30,6 +30,7 @@ from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.external_weights import load_weights
 from ...profiles.runtime.providers import load_custom_operators, used_bytes
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
@@ -47,8 +48,8 @@ from ..operators.graph import Graph
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared
-from .keywords import RunOptions, sorted_keywords
-from .sources import Transform, in_memory, samples_of
+from .keywords import RunOptions, checked_keywords
+from .sources import Transform, samples_of
 
 
 def profile(
@@ -86,7 +87,7 @@ def profile(
         ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
         ConfigError: a keyword or its value is not allowed.
     """
-    settings = RunSettings(**sorted_keywords("profile", run, RunOptions).others)
+    settings = RunSettings(**checked_keywords("profile", run, RunOptions))
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with model_file(model) as path:
@@ -115,7 +116,7 @@ def dump_profile(
         stage: in place of `progress`: called when a pass begins, with its name.
         note: called with remarks: which tensors cannot be profiled, why noise is not measured.
     """
-    settings = RunSettings(**sorted_keywords("dump_profile", run, RunOptions).others)
+    settings = RunSettings(**checked_keywords("dump_profile", run, RunOptions))
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with model_file(model) as path:
@@ -377,4 +378,6 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
         if output is not None:
             with replacing_together(read.weights) as batch:
                 save_model(result, output, batch=batch)
-        return result if isinstance(model, str | os.PathLike) else in_memory(result)
+        if not isinstance(model, str | os.PathLike):
+            load_weights(result)  # its files are temporary
+        return result

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.improvement import left_out_steps
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
+from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation.options import QUICK
 from ..model.files import ModelLike, model_file, temporary_folder
@@ -27,10 +28,10 @@ from ..prepare.prepare import ProfileLike
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
-from .keywords import PathLike, QuantizeKeywords, SortedKeywords, TargetLike, sorted_keywords
+from .keywords import PathLike, QuantizeKeywords, TargetLike, checked_keywords, recipe_of, take_settings
 from .options import OF_JUDGING, Precision, QuantizeOptions, precision_named, settings_with
 from .results import QuantizeResult
-from .sources import in_memory, names_samples, samples_of
+from .sources import are_samples, samples_of
 
 
 @overload
@@ -98,23 +99,25 @@ def quantize(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    if names_samples(profile):
+    if are_samples(profile):
         if data is not None:
             raise ConfigError("data: samples were given twice; leave out those in the place of the profile")
         data, profile = cast("DataSource", profile), None
-    given = sorted_keywords("quantize", options, QuantizeKeywords)
-    latency = {} if "latency" not in given.others else {"latency": QUICK if given.others["latency"] else None}
-    how = QuantizeOptions(**{**given.others, **latency})
+    others = checked_keywords("quantize", options, QuantizeKeywords)
+    settings = take_settings(others)
+    if "latency" in others:
+        others["latency"] = QUICK if others["latency"] else None
+    how = QuantizeOptions(**others)
     how = replace(how, stage=how.stage or stages(asked_for(how.progress)))
     samples = None if data is None else samples_of(data, how.transform, how.preprocess)
-    if (samples is None or plan is not None) and (unused := OF_JUDGING & given.others.keys()):
+    if (samples is None or plan is not None) and (unused := OF_JUDGING & others.keys()):
         raise ConfigError(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
             "it out and call evaluate"
         )
     call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, target)
     if not isinstance(config, Mapping):
-        return _quantize_as(call, _recipe(given, target, config), output)
+        return _quantize_as(call, _recipe(settings, target, config), output)
     for name, value in (("save_plan", how.save_plan), ("checkpoint", how.checkpoint), ("plan", plan)):
         if value is not None:
             raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
@@ -126,7 +129,7 @@ def quantize(
         for name, one in config.items():
             file = Path(folder) / (name if name.endswith(".onnx") else f"{name}.onnx")
             written, kept = None if output is None else file, Path(folder) / "profile.yaml"
-            results[name] = _quantize_as(call, _recipe(given, target, one), written, kept)
+            results[name] = _quantize_as(call, _recipe(settings, target, one), written, kept)
     return results
 
 
@@ -143,23 +146,23 @@ class _Call:
 
 
 def _recipe(
-    given: SortedKeywords, target: TargetLike | None, config: Precision | str | None
+    settings: Mapping[str, Any], target: TargetLike | None, config: Precision | str | None
 ) -> Recipe | None:
     """Return settings and target of a call; None where none were given."""
     if config is None:
-        return given.recipe(target)
+        return recipe_of(target, settings)
     if isinstance(config, str):
-        config = precision_named(config, given.settings.get("fit_size"), "config")
+        config = precision_named(config, settings.get("fit_size"), "config")
     elif not isinstance(config, Precision):
         raise ConfigError(
             f"config: is a {type(config).__name__}; give Int8(), Int8Dynamic(), WeightOnly(bits=4) or "
             'Mixed(max_size="900MB")'
         )
-    settings = settings_with(config, given.settings, type(config).__name__)
+    settings = settings_with(config, settings, type(config).__name__)
     own = settings.pop("target", None)
     if own is not None and target is not None:
         raise ConfigError(f"target: {own} stands in the configuration too; leave one out")
-    return replace(given, settings=settings).recipe(target if own is None else own)
+    return recipe_of(target if own is None else own, settings)
 
 
 def _quantize_as(
@@ -196,7 +199,7 @@ def _quantize_as(
                 check=None if how.check_outputs == "off" else timed,
             )
         if not isinstance(model, str | os.PathLike):
-            in_memory(result.model)
+            load_weights(result.model)  # its files are temporary
     if output is None:
         judged = None if result.judged is None else replace(result.judged, profile="")
         result = replace(result, model_path=None, judged=judged)

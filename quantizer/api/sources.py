@@ -1,4 +1,4 @@
-"""What the public functions take: labels and data, each a path or an object, and models in memory."""
+"""What the public functions take: labels and data, each a path or an object."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import Profile
-from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.functions import is_function
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
 from ...profiles.samples.random_samples import is_random
@@ -46,9 +44,9 @@ def samples_of(
     return data if transform is None else Transformed(data, transform)
 
 
-def names_samples(source: object) -> bool:
-    """Whether what is given in the place of a profile is samples: objects, a folder, a function, a URL or
-    random values. A file is a profile; samples in one are given as `data`."""
+def are_samples(source: object) -> bool:
+    """Return whether the argument for a profile is samples: objects, a folder, a function, a URL or random
+    values. A file is a profile; samples in one are given as `data`."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         return os.path.isdir(text) or is_url(text) or is_random(text) or is_function(text)
@@ -81,9 +79,3 @@ def labels_file(labels: LabelsLike | None, *, classes: bool = True) -> Iterator[
             return
         np.save(folder / "labels.npy", values)
         yield folder / "labels.npy"
-
-
-def in_memory(model: ir.Model) -> ir.Model:
-    """Return a model whose weights are in memory, as its files are temporary."""
-    load_weights(model)
-    return model

@@ -8,8 +8,9 @@ from ...profiles.base.tool import Progress
 from ..model.output_paths import FilesRead, check_outputs
 from ..search.microbenchmarks import measured_costs
 from ..targets.cost_table import CostTable, save_table
+from ..targets.loading import load_recipe
 from ..targets.operator_page import OperatorReference, reference_of
-from ..targets.target import Recipe, Target
+from ..targets.target import Target
 from .keywords import PathLike, TargetLike, recipe_of
 
 
@@ -49,4 +50,4 @@ def measure_target(
 
 
 def _target(target: TargetLike | None) -> Target:
-    return (target if isinstance(target, Recipe) else recipe_of(target, {})).target
+    return (recipe_of(target, {}) or load_recipe()).target

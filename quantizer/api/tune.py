@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ...profiles.base.progress import asked_for, stages
+from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
 from ..evaluation.metrics.score import reads_truth
@@ -19,9 +20,9 @@ from ..prepare.prepare import ProfileLike
 from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
-from .keywords import TargetLike, TuneKeywords, sorted_keywords
+from .keywords import TargetLike, TuneKeywords, checked_keywords, recipe_of, take_settings
 from .results import TuneResult
-from .sources import in_memory, labels_file, samples_of
+from .sources import labels_file, samples_of
 
 
 def tune(
@@ -55,11 +56,11 @@ def tune(
         ModelError, ProfileError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    given = sorted_keywords("tune", options, TuneKeywords)
-    others = dict(given.others)
+    others = checked_keywords("tune", options, TuneKeywords)
+    settings = take_settings(others)
     names = {field.name for field in fields(QualityTarget)}
     limits = {name: others.pop(name) for name in names & others.keys()}
-    recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
+    recipe, quality = recipe_of(target, settings), QualityTarget(max_drop, **limits)
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
     read = FilesRead(
         (model,),
@@ -104,7 +105,10 @@ def tune(
             on_trial=after_trial,
         )
         plan = load_plan(plan_file) if found.best is not None else None
-        quantized = in_memory(load_model(written)) if found.target_met else None
+        quantized = None
+        if found.target_met:
+            quantized = load_model(written)
+            load_weights(quantized)  # its files are temporary
     return TuneResult(
         **{field.name: getattr(found, field.name) for field in fields(found)},
         plan=plan,

@@ -14,7 +14,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.evaluate import evaluation_options
-from ..api.keywords import ReportKeywords, recipe_of, sorted_keywords
+from ..api.keywords import ReportKeywords, checked_keywords, recipe_of
 from ..api.results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
 from ..api.sources import LabelsLike, labels_file, samples_of
 from ..evaluation.evaluate import Evaluation, evaluate
@@ -76,9 +76,9 @@ def report(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known, or something is missing.
     """
-    keywords = dict(sorted_keywords("report", options, ReportKeywords).others)
+    keywords = checked_keywords("report", options, ReportKeywords)
     target, gate = keywords.pop("target", None), keywords.pop("gate", None) or Gate()
-    recipe = target if target is None or isinstance(target, Recipe) else recipe_of(target, {})
+    recipe = recipe_of(target, {})
     times_layers = keywords.pop("measure_layers", False)
     if times_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
