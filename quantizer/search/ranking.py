@@ -2,44 +2,37 @@
 takes. Measured for groups of neighbours, estimated within a group.
 
 How much noise a node adds is known from the estimate, which can be wrong by orders of magnitude where the
-energy of an output says nothing about its use. To measure each node takes a model for each (`sensitivity`): a
-minute for 200 nodes. So groups of neighbouring nodes are measured, each quantized alone, in the worst group
-of channels of the worst output; those with the most noise are split and measured again. Within a group the
-estimate shares out what was measured.
+energy of an output says nothing about its use. To measure each node by itself (`sensitivity`) takes a session
+for each. So groups of neighbouring nodes are measured, each quantized alone, in the worst group of channels
+of the worst output; those with the most noise are split and measured again. Within a group the estimate
+shares out what was measured.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
-That is 16 to 64 small models, on 4 samples, whatever the size of the model.
+That is 16 to 64 submodels and a few large ones (`SampleWalk`), on 4 samples, whatever the size of the model.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
 from ...profiles.base.errors import ModelError, PlanError
-from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.providers import CPU
 from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..evaluation.runtimes import open_session
-from ..lowering.lower import lower
 from ..model.graph import name_of
-from ..model.saving import save_model
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
-from .submodels import node_groups, only_quantized
+from .submodels import SampleWalk, node_groups, only_quantized, segment_ends, splittable_model
 from .tuning_data import ScoringSamples
-from .tuning_data import outputs_of as model_outputs
 
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
@@ -58,9 +51,8 @@ Group = tuple[tuple[str, ...], ...]
 def ranked_nodes(
     planned: PlannedModel,
     samples: ScoringSamples,
-    side_by_side: int = 1,
-    provider: str = CPU,
     *,
+    provider: str = CPU,
     goes_on: Callable[[], bool] = lambda: True,
     noise: NoiseOf | None = None,
     dequantized: bool = False,
@@ -70,58 +62,51 @@ def ranked_nodes(
     Args:
         planned: the plan, with the facts that it was made from.
         samples: of which the first `RANKING_SAMPLES` are run.
-        side_by_side: models that run at the same time.
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
         noise: of outputs; None for that of the worst group of channels of the worst output.
         dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
-    nodes = tuple(planned.model.graph)
-    units = [tuple(name_of(nodes[i]) for i in indices) for indices in node_groups(nodes, planned.plan)]
+    source = splittable_model(planned.model)
+    nodes = source.nodes
+    places = {name_of(node): index for index, node in enumerate(nodes)}
+    units = [tuple(name_of(nodes[i]) for i in unit) for unit in node_groups(nodes, planned.plan)]
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
-    axes = class_axes(planned.model, None, None)
+    axes, outputs = class_axes(planned.model, None, None), tuple(few.float_outputs[0])
 
-    def noise_of(path: Path | None) -> float:
-        """Return the noise over signal of a model; 0 for one that cannot be run."""
-        if path is None:
-            return 0.0
+    def noise_of(walk: SampleWalk, first: int, end: int, names: Collection[str]) -> float:
+        """Return the noise over signal where some nodes alone are quantized; 0 where that cannot be run."""
         try:
-            session = open_session(str(path), "group of nodes", dequantized=dequantized, provider=provider)
-            outputs = model_outputs(session, few.samples, "group of nodes")
-        except ModelError:
+            arrays = list(walk.outputs(first, end, only_quantized(planned.plan, names), outputs))
+        except (ModelError, PlanError):
             return 0.0
+        quantized = [dict(zip(outputs, of_sample, strict=True)) for of_sample in arrays]
         if noise is not None:
-            return min(noise(few.float_outputs, outputs), 1e300)
-        return min(noise_share(few.float_outputs, outputs, axes), 1e300)
+            return min(noise(few.float_outputs, quantized), 1e300)
+        return min(noise_share(few.float_outputs, quantized, axes), 1e300)
 
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    def measure(groups: Sequence[Group]) -> dict[Group, float]:
+        walk = SampleWalk(source, few.samples, None, provider=provider, dequantized=dequantized)
+        indices = {group: tuple(sorted(places[name] for unit in group for name in unit)) for group in groups}
+        in_order = sorted(groups, key=lambda group: indices[group])
+        ends = segment_ends([indices[group] for group in in_order], len(nodes))
+        noises = {
+            group: noise_of(walk, indices[group][0], end, {name for unit in group for name in unit})
+            for group, end in zip(in_order, ends, strict=True)
+        }
+        return {group: noises[group] for group in groups}
 
-        def written(place: int, group: Group) -> Path | None:
-            """Write the model in which a group alone is quantized; None where the form cannot."""
-            path = Path(folder) / f"group-{place}.onnx"
-            plan = only_quantized(planned.plan, {name for unit in group for name in unit})
-            try:
-                save_model(lower(planned.model, plan).model, path)
-            except PlanError:
-                return None
-            return path
-
-        def measure(groups: Sequence[Group]) -> dict[Group, float]:
-            paths = (written(place, group) for place, group in enumerate(groups))
-            results = map_in_threads(noise_of, paths, side_by_side, lambda: False)
-            return {group: result for group, (result, _) in zip(groups, results, strict=True)}
-
-        # All groups, and then parts of those with the most noise.
-        measured = measure(parts_of(units, GROUPS))
-        for _ in range(ROUNDS):
-            if not goes_on():
-                break
-            least = MIN_NOISE_SHARE * sum(measured.values())
-            split = [group for group, own in measured.items() if len(group) > 1 and own >= least > 0.0]
-            worst = sorted(split, key=lambda group: -measured[group])[:MAX_SPLIT]
-            for group in worst:
-                del measured[group]
-            measured |= measure([part for group in worst for part in parts_of(group, PARTS)])
+    # All groups, and then parts of those with the most noise.
+    measured = measure(parts_of(units, GROUPS))
+    for _ in range(ROUNDS):
+        if not goes_on():
+            break
+        least = MIN_NOISE_SHARE * sum(measured.values())
+        split = [group for group, own in measured.items() if len(group) > 1 and own >= least > 0.0]
+        worst = sorted(split, key=lambda group: -measured[group])[:MAX_SPLIT]
+        for group in worst:
+            del measured[group]
+        measured |= measure([part for group in worst for part in parts_of(group, PARTS)])
 
     # Within a group the estimate shares out what was measured.
     estimated, prices = _estimated_shares(planned), _prices(planned)

@@ -13,7 +13,7 @@ import math
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ from ..planning.chains import planned_chains
 Values = Mapping[str, Any]
 """Arrays by tensor name."""
 
+Submodel = Callable[[Values, str], Mapping[str, Any]]
+"""Runs consecutive nodes on arrays, of a sample with a name, and returns their outputs."""
+
 FLOAT_HERE = NodePlan(Kind.FLOAT, "float in this variant of the plan")
 
 
@@ -45,12 +48,15 @@ class SplittableModel:
         producers: tensor -> index of the node that computes it; -1 for graph inputs.
         last_uses: tensor -> index of the last node that reads it, in its subgraphs too; the number of nodes
             for graph outputs and other tensors that the caller reads.
+        cuts: indices of the nodes before which a submodel may begin or end, ascending: all tensors that go
+            from one to the next have a type. 0 and the number of nodes are among them.
     """
 
     model: ir.Model
     nodes: tuple[ir.Node, ...]
     producers: Mapping[str, int]
     last_uses: Mapping[str, int]
+    cuts: Sequence[int]
 
     def inputs_of(self, start: int, end: int) -> list[str]:
         """Return the earlier tensors that the nodes from `start` to before `end` read."""
@@ -77,7 +83,12 @@ def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> Splittable
         producers.update((value.name, index) for value in node.outputs if value.name)
         last_uses.update((str(value.name), index) for value in _reads(node))
     last_uses.update(dict.fromkeys([*(str(v.name) for v in model.graph.outputs), *watched], len(nodes)))
-    return SplittableModel(model, nodes, producers, last_uses)
+    inside = set[int]()  # of the uses of a tensor without a type, as operators of other domains may make
+    for value in (value for node in nodes for value in node.outputs if value.name and value.type is None):
+        name = str(value.name)
+        inside.update(range(producers[name] + 1, last_uses.get(name, 0) + 1))
+    cuts = [index for index in range(len(nodes) + 1) if index in (0, len(nodes)) or index not in inside]
+    return SplittableModel(model, nodes, producers, last_uses, cuts)
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
@@ -116,20 +127,21 @@ def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[tuple[int, ..
     return sorted(groups, key=min)
 
 
-def segments(groups: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
+def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
+    """Return the index of the node before which the segment of each group ends.
 
-    No group is split, from its first to its last node. With s segments 2s large sessions are created, and n
-    small ones of n / s nodes: the sum is smallest at sqrt(n).
+    The segments cover all nodes, with about sqrt(n) of the n groups in each. None splits a group, from its
+    first to its last node. With s segments s large sessions are created, and n small ones of n / s nodes: the
+    sum is smallest at sqrt(n).
 
     Args:
-        groups: see `node_groups`.
+        groups: by their first nodes, as of `node_groups`.
         count: number of nodes.
     """
     size = max(1, math.isqrt(len(groups)))
     firsts = [min(group) for group in groups[size::size]]
     cuts = [cut for cut in firsts if not any(min(group) < cut <= max(group) for group in groups)]
-    return list(pairwise([0, *cuts, count]))
+    return [next(end for end in (*cuts, count) if end > min(group)) for group in groups]
 
 
 def open_submodel(
@@ -140,7 +152,8 @@ def open_submodel(
     threads: int = 1,
     *,
     provider: str = CPU,
-) -> Callable[[Values, str], dict[str, Any]]:
+    dequantized: bool = False,
+) -> Submodel:
     """Return a function that runs the nodes from `start` to before `end`.
 
     Args:
@@ -149,6 +162,7 @@ def open_submodel(
         plan: that the submodel is lowered with; None for float.
         threads: inside an operator.
         provider: full name of the execution provider.
+        dequantized: see `open_session`.
 
     Returns:
         A function of the arrays by name (those that the submodel does not read are ignored) and of the
@@ -168,7 +182,8 @@ def open_submodel(
     )
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(submodel, Path(folder) / "submodel.onnx")
-        session = open_session(str(Path(folder) / "submodel.onnx"), name, threads, provider=provider)
+        file = str(Path(folder) / "submodel.onnx")
+        session = open_session(file, name, threads, provider=provider, dequantized=dequantized)
 
     def run_on(values: Values, sample: str) -> dict[str, Any]:
         feed = {n: values[n] for n in inputs}
@@ -212,36 +227,70 @@ def _submodel(
 
 
 class SampleWalk:
-    """Samples on their way through the graph: the live tensors of each sample at the current node."""
+    """Samples on their way through the graph, from one group of nodes to the next.
+
+    Of each sample the tensors are kept that are live at the current node. A variant, in which some nodes are
+    computed under a plan of their own, begins with these: no node before them is run again.
+    """
 
     def __init__(
-        self, source: SplittableModel, samples: Sequence[Sample], threads: int, provider: str = CPU
+        self,
+        source: SplittableModel,
+        samples: Sequence[Sample],
+        plan: QuantPlan | None,
+        threads: int = 1,
+        *,
+        provider: str = CPU,
+        dequantized: bool = False,
     ) -> None:
-        self._source, self._threads, self._provider = source, threads, provider
+        """Begin at the first node.
+
+        Args:
+            source: the prepared model.
+            samples: its inputs.
+            plan: that all nodes but those of a variant are computed under; None for float.
+            threads, provider, dequantized: of all sessions, see `open_submodel`.
+        """
+        self._source, self._plan = source, plan
+        self._open = partial(
+            open_submodel, source, threads=threads, provider=provider, dequantized=dequantized
+        )
         self._names = [sample.name for sample in samples]
         self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
         self._at = 0
-
-    def advance(self, index: int, plan: QuantPlan | None) -> None:
-        """Go on to the node with an index."""
-        if index == self._at:
-            return
-        step = open_submodel(self._source, self._at, index, plan, self._threads, provider=self._provider)
-        last = self._source.last_uses
-        self._live = [
-            {n: v for n, v in {**values, **step(values, name)}.items() if last.get(n, -1) >= index}
-            for values, name in zip(self._live, self._names, strict=True)
-        ]
-        self._at = index
+        self._rest_from = -1
+        self._rest: Submodel = lambda values, sample: {}
 
     def outputs(
-        self, names: Sequence[str], *parts: Callable[[Values, str], Mapping[str, Any]]
+        self, first: int, end: int, variant: QuantPlan | None, names: Sequence[str]
     ) -> Iterator[list[Any]]:
-        """Yield tensors of each sample after the submodels `parts` were run from here, in turn."""
+        """Go on to a node, and yield tensors of each sample where the nodes from there on have another plan.
+
+        Args:
+            first: index of the node; not before that of an earlier call.
+            end: of the node before which the other plan ends.
+            variant: the other plan, of all nodes; None for float.
+            names: of the tensors.
+
+        Raises:
+            ModelError, PlanError: see `open_submodel`.
+        """
+        first = max(cut for cut in self._source.cuts if cut <= first)
+        end = min(cut for cut in self._source.cuts if cut >= end)
+        if first > self._at:
+            step, last_uses = self._open(self._at, first, self._plan), self._source.last_uses
+            self._live = [
+                {n: v for n, v in {**values, **step(values, name)}.items() if last_uses.get(n, -1) >= first}
+                for values, name in zip(self._live, self._names, strict=True)
+            ]
+            self._at = first
+        if end != self._rest_from:
+            self._rest_from, self._rest = end, self._open(end, len(self._source.nodes), self._plan)
+        part = self._open(first, end, variant)
         graph = self._source.model.graph
         constants = {str(v.name): v.const_value.numpy() for v in graph.outputs if v.const_value is not None}
         for live, sample in zip(self._live, self._names, strict=True):
             values = {**constants, **live}
-            for part in parts:
-                values |= part(values, sample)
+            values |= part(values, sample)
+            values |= self._rest(values, sample)
             yield [values[n] for n in names]

@@ -183,7 +183,7 @@ class TuningRun:
         self._check_time()
         planned = self.plan_of_trial(candidate)
         with improvement("ranking of the nodes by their noise"):
-            ranking = ranked_nodes(planned, self.split.tuning, self.target.side_by_side, self.provider)
+            ranking = ranked_nodes(planned, self.split.tuning, provider=self.provider)
             self.state.rankings.append((candidate, ranking))
             self._save()
             return ranking

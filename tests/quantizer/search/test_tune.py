@@ -15,8 +15,12 @@ from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.evaluation.compare import class_axes
+from qprof_onnx.quantizer.evaluation.metrics.relative import noise_share
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.candidates import (
@@ -28,11 +32,12 @@ from qprof_onnx.quantizer.search.candidates import (
 )
 from qprof_onnx.quantizer.search.engine import Engine
 from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
-from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
+from qprof_onnx.quantizer.search.ranking import RANKING_SAMPLES, parts_of, ranked_nodes
 from qprof_onnx.quantizer.search.state import State, load_state, result_of, save_state
+from qprof_onnx.quantizer.search.submodels import only_quantized
 from qprof_onnx.quantizer.search.trial import TuningRun, screen_model
 from qprof_onnx.quantizer.search.tune import bases_of, tune
-from qprof_onnx.quantizer.search.tuning_data import Split, read_samples
+from qprof_onnx.quantizer.search.tuning_data import Split, outputs_of, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..int8_kernels import TARGET
@@ -371,7 +376,20 @@ def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
     assert sum(one.noise for one in ranked) > 0.0
     worth = [one.noise / one.microseconds for one in ranked]
     assert worth == sorted(worth, reverse=True)
-    assert ranked == ranked_nodes(planned, run.split.tuning, 3)
+
+
+def test_the_noise_of_a_node_is_that_of_the_model_in_which_it_alone_is_quantized(profile, tmp_path) -> None:
+    run = tuning_run(profile)
+    planned = run.engine.planned(Candidate(DEFAULT))
+    few = run.split.tuning.subset(range(RANKING_SAMPLES))
+    axes = class_axes(planned.model, None, None)
+    for one in ranked_nodes(planned, run.split.tuning):
+        alone = only_quantized(planned.plan, one.nodes)
+        save_model(lower(planned.model, alone).model, tmp_path / "alone.onnx")
+        session = open_session(str(tmp_path / "alone.onnx"), "alone")
+        noise = noise_share(few.float_outputs, outputs_of(session, few.samples, "alone"), axes)
+        # 0.1 %: of a sum midway between two integers the last bit decides
+        assert one.noise == pytest.approx(noise, rel=1e-3)
 
 
 def test_parts_keep_order_and_lose_nothing() -> None:
