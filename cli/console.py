@@ -239,6 +239,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    tell_waiting_notes()
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         side: Literal["right", "left"] = "right" if header in right else "left"

@@ -218,7 +218,7 @@ def tell_failure(error: Exception) -> int:
         abandon(sys.stdout)  # Python writes what is left once more at its exit, and would fail again
     if isinstance(error, BrokenPipeError):
         return SIGPIPE_EXIT_CODE
-    message, code = described(error)
+    message, code = describe_error(error)
     tell(message)
     return code
 
@@ -233,7 +233,7 @@ def usage_message(error: click.ClickException) -> str:
     return shown(f"error: {text.rstrip('.')}{advice}")
 
 
-def described(error: Exception) -> tuple[str, int]:
+def describe_error(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code

@@ -13,8 +13,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..numerics.affine import signed_equivalent
 from ..plan.plan import QuantPlan
-from .quantized_types import QuantizedTensor, quantized_tensors, signed_equivalent
+from .quantized_types import QuantizedTensor, quantized_tensors
 
 if TYPE_CHECKING:
     import onnx_ir as ir

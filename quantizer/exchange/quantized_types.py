@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,14 +51,6 @@ def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTen
         dtype = graph.dtype(name) if known else None
         expressed = FLOATS.get(dtype.name, "f32") if dtype is not None else "f32"
         yield QuantizedTensor(name, graph.shape(name) if known else None, expressed, params)
-
-
-def signed_equivalent(params: QuantParams) -> QuantParams:
-    """Return the same quantization in the signed type of the same width: all integers less 2**(bits-1)."""
-    if params.qtype.signed:
-        return params
-    signed = TYPES[params.qtype.name.removeprefix("u")]
-    return replace(params, qtype=signed, zero_point=params.zero_point + signed.low)
 
 
 def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..numerics.affine import INT16, INT32, QuantParams
+from ..numerics.affine import INT16, INT32, QuantParams, signed_equivalent
 from ..plan.plan import QuantPlan
 from .quantized_types import (
     QuantizedTensor,
@@ -20,7 +20,6 @@ from .quantized_types import (
     function_text,
     module_text,
     quantized_tensors,
-    signed_equivalent,
 )
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType, quantize
 from .array_file import ArrayFile
 from .quantization_noise import decibels, weight_sqnr
-from .schemas import Schema, channel_params, choose_arrays, signed_equivalent
+from .schemas import Schema, channel_params, choose_arrays, signed_type_of
 
 try:
     from . import _blocks
@@ -76,7 +76,7 @@ def searched_block_params(
         return _of_turned(turned, weight.T.shape), sqnr
     array, shape = _as_columns(weight, axis)
     if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
-        qtype = signed_equivalent(qtype)  # one type for all blocks
+        qtype = signed_type_of(qtype)  # one type for all blocks
     grid = shape[0], -(-shape[1] // block), shape[2]
     file = file or ArrayFile()
     scale, point = file.empty(grid, np.float32), file.empty(grid, np.int32)

@@ -267,7 +267,7 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     return float(lows[0]), float(highs[0])
 
 
-def signed_equivalent(qtype: QuantType) -> QuantType:
+def signed_type_of(qtype: QuantType) -> QuantType:
     """Return the signed type of the same width."""
     from .affine import TYPES
 
@@ -316,11 +316,11 @@ def _covered_ranges(
     if schema.unsigned_when_positive:
         symmetric &= lows < 0.0
         if symmetric.any() and not qtype.signed:  # one type for all channels
-            symmetric[:], qtype = True, signed_equivalent(qtype)
+            symmetric[:], qtype = True, signed_type_of(qtype)
     elif schema.symmetric and not qtype.signed:
         raise PlanError(
             f"symmetric schema: has zero point 0, so {qtype.name} cannot hold negative numbers; "
-            f"use {signed_equivalent(qtype).name}, or a schema that is not symmetric"
+            f"use {signed_type_of(qtype).name}, or a schema that is not symmetric"
         )
     first, last = _quantized_range(qtype)
     if symmetric.any():

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from frame import Row, Rows, Stage, table
 from qprof_onnx import load_plan
 from qprof_onnx.quantizer.exchange import stablehlo, tflite
-from qprof_onnx.quantizer.exchange.quantized_types import quantized_tensors, signed_equivalent, uniform_type
-from qprof_onnx.quantizer.numerics.affine import QuantParams, quantize
+from qprof_onnx.quantizer.exchange.quantized_types import quantized_tensors, uniform_type
+from qprof_onnx.quantizer.numerics.affine import QuantParams, quantize, signed_equivalent
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 Floats = npt.NDArray[np.float32]

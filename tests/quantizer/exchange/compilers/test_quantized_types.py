@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.exchange import burn, stablehlo, tflite
-from qprof_onnx.quantizer.exchange.quantized_types import signed_equivalent, symbol, uniform_type
-from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize
+from qprof_onnx.quantizer.exchange.quantized_types import symbol, uniform_type
+from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, signed_equivalent
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
