@@ -23,6 +23,8 @@ class CachedDecoder:
         heads, width: of a cache.
         places: positions that the model was trained for.
         new: new tokens of a run: the start of a text, a longer part, one token.
+        mask: name of the input that is 1 for each token before and in a run, int64 of shape (1, n); "" for
+            none.
     """
 
     tokens: str
@@ -31,6 +33,7 @@ class CachedDecoder:
     width: int
     places: int
     new: tuple[int, ...]
+    mask: str = ""
 
     def cache_names(self, when: str) -> list[str]:
         """Return the names of the caches that are fed ("past") or given back ("present")."""
@@ -74,4 +77,7 @@ class CachedDecoder:
             yield self._feed(passage[before : before + new], past), answers.tolist()
 
     def _feed(self, tokens: np.ndarray, past: Sequence[np.ndarray]) -> Feed:
-        return {self.tokens: tokens[None], **dict(zip(self.cache_names("past"), past, strict=True))}
+        feed = {self.tokens: tokens[None], **dict(zip(self.cache_names("past"), past, strict=True))}
+        if self.mask:
+            feed[self.mask] = np.ones((1, past[0].shape[2] + tokens.size), np.int64)
+        return feed

@@ -33,6 +33,8 @@ KEPT_ASIDE = (*_KEPT_ASIDE.split(), *KEPT_ASIDE_OF_VERSIONS)
 TRAINED = tuple(name for name in REAL if name not in {"resnet50", "digits", *KEPT_ASIDE})
 # Networks with random weights (synthetic.py), for kinds that no package ships: speed and SQNR only.
 SYNTHETIC = ("mobile-v3", "prelu-sr", "u-net", "gru-speech", "encoder")
+FOR_DECODERS = ("builder-decoder",)
+"""Those of stage `decoders` alone."""
 ASIDE = tuple(_ASIDE.split())
 """Those of models/aside.py."""
 
@@ -43,8 +45,9 @@ def load(name: str) -> RealModel:
     Raises:
         SystemExit: there is no such model.
     """
-    if name not in (*REAL, *SYNTHETIC, *ASIDE):
-        raise SystemExit(f"no model {name}; models are {', '.join((*REAL, *SYNTHETIC, *ASIDE))}")
+    names = (*REAL, *FOR_DECODERS, *SYNTHETIC, *ASIDE)
+    if name not in names:
+        raise SystemExit(f"no model {name}; models are {', '.join(names)}")
     file = "synthetic" if name in SYNTHETIC else "aside" if name in ASIDE else name.replace("-", "_")
     module = importlib.import_module(f"models.{IN_FILES.get(name, file)}")
     model = module.MODELS[name] if hasattr(module, "MODELS") else module.MODEL

@@ -4,7 +4,7 @@
 
 On the evaluation split: single runs, most with the float model's cache. "Same token" is the share of new
 tokens whose most likely next one is float's; times are those of the thread, in turns, over float's, for one
-token after a past and for the longest run.
+token after a past and for the longest run, with what that is in tokens a second of an answer and of a prompt.
 
 onnxruntime's tool does not see a last product whose weight is the table transposed; here it gets the model
 with that weight written out, as its builder writes it. Its rules: everything in 4 bits; the last product in
@@ -45,6 +45,7 @@ QPROF = {
 LAYERS = {
     "char-decoder": (4, 7, (2, 6)),
     "piece-decoder": (5, 4, (0, 3)),
+    "builder-decoder": (4, 7, (2, 6)),
 }
 """Decoder -> its layers, the products of each in order, and which of these the mixed rule has in 8 bits."""
 
@@ -134,16 +135,20 @@ def judged(path: Path, reference: Sequence[np.ndarray], split: Split) -> Row:
     }
 
 
-def times(files: Mapping[str, Path], feeds: Sequence[Any], rounds: int) -> dict[str, list[float]]:
-    """Return the median time over float's of each model and feed, all models in turns."""
+def times(
+    files: Mapping[str, Path], feeds: Sequence[Any], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Return for each model and feed the median time over float's and tokens a second, models in turns."""
     opened = {name: session(path, 1) for name, path in files.items()}
-    found: dict[str, list[float]] = {name: [] for name in files}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
     for feed in feeds:
         runs = {name: partial(one.run, ["logits"], feed) for name, one in opened.items()}
         spent = thread_seconds(runs, rounds)
         for name in files:
             ratios = [a / b for a, b in zip(spent[name], spent["float"], strict=True)]
-            found[name].append(statistics.median(ratios))
+            found[name].append(
+                (statistics.median(ratios), _new_tokens(feed) / statistics.median(spent[name]))
+            )
     return found
 
 
@@ -196,8 +201,10 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
             "kb": bytes_of_weights(file) / 1e3,
             "file_kb": file.stat().st_size / 1e3,
             **judged(file, reference, split),
-            "one": spent[label][0],
-            "many": spent[label][1],
+            "one": spent[label][0][0],
+            "many": spent[label][1][0],
+            "answer_rate": spent[label][0][1],
+            "prompt_rate": spent[label][1][1],
             "beside": rules.get(label, ""),
         }
     for label, problem in failed.items():
@@ -222,11 +229,13 @@ def _part(found: Sequence[Row]) -> str:
         "perplexity",
         "one token",
         "longest run",
+        "answer, tokens/s",
+        "prompt, tokens/s",
     ]
     cells = []
     for row in found:
         if "error" in row:
-            cells.append([row["weights"], f"fails: {row['error']}", *[""] * 6])
+            cells.append([row["weights"], f"fails: {row['error']}", *[""] * (len(head) - 2)])
             continue
         cells.append(
             [
@@ -238,6 +247,8 @@ def _part(found: Sequence[Row]) -> str:
                 f"{row['perplexity']:.4f}",
                 f"{row['one']:.2f}",
                 f"{row['many']:.2f}",
+                f"{row['answer_rate']:.0f}",
+                f"{row['prompt_rate']:.0f}",
             ]
         )
     return table(head, cells)

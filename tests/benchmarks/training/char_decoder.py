@@ -11,25 +11,25 @@ WIDTH, INNER, STEPS = 128, 352, 700
 
 
 class Norm(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(WIDTH))
+        self.scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.scale
 
 
 class Layer(nn.Module):
-    def __init__(self, heads: int, key_heads: int, head_width: int) -> None:
+    def __init__(self, width: int, inner: int, heads: int, key_heads: int, head_width: int) -> None:
         super().__init__()
         self.heads, self.key_heads, self.head_width = heads, key_heads, head_width
-        self.before, self.between = Norm(), Norm()
-        self.query = nn.Linear(WIDTH, heads * head_width, bias=False)
-        self.key = nn.Linear(WIDTH, key_heads * head_width, bias=False)
-        self.value = nn.Linear(WIDTH, key_heads * head_width, bias=False)
-        self.joined = nn.Linear(heads * head_width, WIDTH, bias=False)
-        self.gate, self.up = nn.Linear(WIDTH, INNER, bias=False), nn.Linear(WIDTH, INNER, bias=False)
-        self.down = nn.Linear(INNER, WIDTH, bias=False)
+        self.before, self.between = Norm(width), Norm(width)
+        self.query = nn.Linear(width, heads * head_width, bias=False)
+        self.key = nn.Linear(width, key_heads * head_width, bias=False)
+        self.value = nn.Linear(width, key_heads * head_width, bias=False)
+        self.joined = nn.Linear(heads * head_width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
 
     def forward(
         self, x: torch.Tensor, turns: fitting.Tensors, bias: torch.Tensor, past: fitting.Tensors
@@ -58,11 +58,22 @@ def turned(x: torch.Tensor, turns: fitting.Tensors) -> torch.Tensor:
 
 
 class Net(nn.Module):
-    def __init__(self, letters: int, layers: int, heads: int, key_heads: int, head_width: int) -> None:
+    def __init__(
+        self,
+        letters: int,
+        layers: int,
+        width: int,
+        inner: int,
+        *,
+        heads: int,
+        key_heads: int,
+        head_width: int,
+    ) -> None:
         super().__init__()
-        self.letters = nn.Embedding(letters, WIDTH)
-        self.layers = nn.ModuleList(Layer(heads, key_heads, head_width) for _ in range(layers))
-        self.last, self.head = Norm(), nn.Linear(WIDTH, letters, bias=False)
+        sizes = (width, inner, heads, key_heads, head_width)
+        self.letters = nn.Embedding(letters, width)
+        self.layers = nn.ModuleList(Layer(*sizes) for _ in range(layers))
+        self.last, self.head = Norm(width), nn.Linear(width, letters, bias=False)
         speeds = 10000.0 ** (-torch.arange(0, head_width, 2) / head_width)
         angles = torch.arange(256)[:, None] * torch.cat([speeds, speeds])
         self.register_buffer("cosines", angles.cos())
@@ -95,12 +106,11 @@ class Exported(nn.Module):
 
 
 def main() -> None:
-    sizes = (record.HEADS, record.KEY_HEADS, record.HEAD_WIDTH)
-    net = Net(len(record.LETTERS), record.LAYERS, *sizes)
+    heads = {"heads": record.HEADS, "key_heads": record.KEY_HEADS, "head_width": record.HEAD_WIDTH}
+    net = Net(len(record.LETTERS), record.LAYERS, WIDTH, INNER, **heads)
     texts = record.texts("training")
-    fitting.train_decoder(
-        "char_decoder", net, Exported(net), record.DECODER, texts=texts, steps=STEPS, rate=4e-3
-    )
+    fitting.train_decoder(net, record.DECODER, texts=texts, steps=STEPS, rate=4e-3)
+    fitting.export_decoder("char_decoder", Exported(net), record.DECODER)
 
 
 if __name__ == "__main__":

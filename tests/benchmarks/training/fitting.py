@@ -131,16 +131,9 @@ def print_size(file: Path) -> None:
 
 
 def train_decoder(
-    name: str,
-    net: torch.nn.Module,
-    exported: torch.nn.Module,
-    decoder: CachedDecoder,
-    *,
-    texts: Sequence[np.ndarray],
-    steps: int,
-    rate: float,
+    net: torch.nn.Module, decoder: CachedDecoder, *, texts: Sequence[np.ndarray], steps: int, rate: float
 ) -> None:
-    """Train a decoder on whole passages, 12 at a time, and write it with its caches."""
+    """Train a decoder on whole passages, 12 at a time."""
     empty = tensors(*decoder.nothing())
 
     def batch(rng: np.random.Generator) -> Tensors:
@@ -152,8 +145,14 @@ def train_decoder(
         return nn.functional.cross_entropy(logits.flatten(0, 1), rows[0][:, 1:].flatten())
 
     fit(net, batch, loss, steps, rate)
+
+
+def export_decoder(name: str, exported: torch.nn.Module, decoder: CachedDecoder) -> None:
+    """Write a decoder with its caches; `exported` takes each of them as a parameter."""
     past = decoder.cache_names("past")
-    cache = (part.new_zeros(1, decoder.heads, 7, decoder.width) for part in empty)
+    cache = (
+        torch.from_numpy(part).new_zeros(1, decoder.heads, 7, decoder.width) for part in decoder.nothing()
+    )
     export(
         name,
         exported,

@@ -3,6 +3,8 @@ GELU, a tied table, as in GPT-2. Its tokenizer is written beside it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import fitting
 import torch
 from models import piece_decoder as record
@@ -69,7 +71,8 @@ class Exported(nn.Module):
         return self.net(ids, k0, v0, k1, v1, k2, v2, k3, v3, k4, v4)
 
 
-def main() -> None:
+def written_pieces() -> Path:
+    """Write the tokenizer, a byte-pair encoding of the training texts, and return its file."""
     words, file = Tokenizer(models.BPE()), fitting.trained_file("pieces.json")
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words.decoder = decoders.ByteLevel()
@@ -77,11 +80,15 @@ def main() -> None:
     trainer = trainers.BpeTrainer(vocab_size=record.PIECES, initial_alphabet=alphabet, show_progress=False)
     words.train_from_iterator(record.written("training"), trainer)
     words.save(str(file))
+    return file
+
+
+def main() -> None:
+    file = written_pieces()
     net = Net(record.PIECES, record.LAYERS, record.HEADS, record.HEAD_WIDTH, record.PLACES)
     texts = record.texts(file, "training")
-    fitting.train_decoder(
-        "piece_decoder", net, Exported(net), record.DECODER, texts=texts, steps=STEPS, rate=3e-3
-    )
+    fitting.train_decoder(net, record.DECODER, texts=texts, steps=STEPS, rate=3e-3)
+    fitting.export_decoder("piece_decoder", Exported(net), record.DECODER)
 
 
 if __name__ == "__main__":
