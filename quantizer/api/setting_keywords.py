@@ -57,7 +57,7 @@ class Settings(TypedDict, total=False):
     weight_only_activations: Literal["int8", "float"]
     prompt: int
     answer: int
-    kv_cache: Literal["float", "int8"]
+    kv_cache: Literal["float", "int8", "int8-per-channel"]
     io: Literal["float", "uint8", "int8"]
     granularity: Literal["per-tensor", "per-channel"]
     lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]

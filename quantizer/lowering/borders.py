@@ -41,10 +41,14 @@ def write_caches(model: ir.Model, plan: QuantPlan) -> None:
             past, present = attention.inputs[place.past], attention.outputs[place.present]
             assert past is not None
             name = free_name(f"{present.name}_scale", taken)
-            scale = add_initializer(model.graph, name, np.array([params.tensor_scale], np.float32))
+            kind, scales = "PER_TENSOR", params.scale
+            if params.axis is not None:  # (1, heads, 1, elements)
+                heads = node.attributes.get_int("kv_num_heads", 1) or 1
+                kind, scales = "PER_CHANNEL", params.scale.reshape(1, heads, 1, -1)
+            scale = add_initializer(model.graph, name, np.array(scales, np.float32))
             attention.resize_inputs(max(len(attention.inputs), place.scale + 1))
             attention.replace_input_with(place.scale, scale)
-            attention.attributes[place.type_attribute] = ir.AttrString(place.type_attribute, "PER_TENSOR")
+            attention.attributes[place.type_attribute] = ir.AttrString(place.type_attribute, kind)
             attention.attributes[CACHE_BITS] = ir.AttrInt64(CACHE_BITS, params.qtype.bits)
             past.type = present.type = ir.TensorType(ir.DataType.INT8)
 

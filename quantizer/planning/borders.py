@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ..numerics.affine import INT8, TYPES, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.caches import PLACES, has_own_cache
+from ..operators.caches import PLACES, CachePlace, channel_magnitudes, has_own_cache, new_entries
+from ..operators.graph import Node
 from ..plan.plan import Kind, NodePlan
 from ..targets.forms import FORMS
 from .facts import PlanningFacts
@@ -26,11 +28,11 @@ def with_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> dic
         ConfigError: the target has no such attention, the model has none whose cache goes in and out of it,
             or nothing is known of its values.
     """
-    target, graph = facts.target, facts.graph
+    target, graph, asked = facts.target, facts.graph, f"kv_cache {facts.config.kv_cache}"
     if facts.config.kv_cache == "float":
         return dict(nodes)
     if not target.int8_caches:
-        raise ConfigError(f"kv_cache int8: {target.name} has no attention with such a cache; use float")
+        raise ConfigError(f"{asked}: {target.name} has no attention with such a cache; use float")
     attentions: dict[str, NodePlan] = {}
     for node in graph.nodes:
         entry = nodes[node.name]
@@ -43,18 +45,49 @@ def with_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> dic
             present = node.outputs[place.present]
             if present not in facts.profile:
                 raise ConfigError(
-                    f"kv_cache int8: no profile has '{present}', so its scale is not known; give a profile "
+                    f"{asked}: no profile has '{present}', so its scale is not known; give a profile "
                     "or samples (--data)"
                 )
-            seen = facts.activations.calibrated(present, INT8)
-            params[place.past] = choose_params(seen.low, seen.high, SCHEMAS["symmetric"], INT8)
+            if facts.config.kv_cache == "int8-per-channel":
+                params[place.past] = _params_by_channel(facts, node, place)
+            else:
+                seen = facts.activations.calibrated(present, INT8)
+                params[place.past] = choose_params(seen.low, seen.high, SCHEMAS["symmetric"], INT8)
         attentions[node.name] = replace(entry, inputs=params)
     if not attentions:
         raise ConfigError(
-            f"kv_cache int8: the model has no {' or '.join(target.int8_caches)} whose cache is an input and "
+            f"{asked}: the model has no {' or '.join(target.int8_caches)} whose cache is an input and "
             "an output of the model, in float32, and nothing else; use float"
         )
     return {**nodes, **attentions}
+
+
+def _params_by_channel(facts: PlanningFacts, node: Node, place: CachePlace) -> QuantParams:
+    """Return the parameters of a cache with a scale for each element of each head.
+
+    Its axis is the last, and the scales are those of the first head, then of the second, and so on. They
+    cover what the samples had of new keys, or values, in each channel; where the cache itself had larger
+    ones, all grow with the largest. A channel is held to be a 256th as large as the largest at least.
+
+    Raises:
+        ConfigError: the profile has no channels of new keys or values.
+    """
+    name, _ = new_entries(node, place)
+    tensor, cache = facts.profile.get(name), facts.profile[node.outputs[place.present]]
+    if tensor is None or tensor.channels is None:
+        raise ConfigError(
+            f"kv_cache int8-per-channel: the profile has no channels of '{name}'; profile the model again "
+            "with this version, or use int8"
+        )
+    largest = channel_magnitudes(node, place, tensor.channels.magnitude)
+    most = max(float(largest.max()), -cache.minimum, cache.maximum)
+    largest *= most / (float(largest.max()) or 1.0)
+    schema = SCHEMAS["symmetric"]
+    scales = [
+        choose_params(-bound, bound, schema, INT8).tensor_scale
+        for bound in np.maximum(largest, most / 256.0).reshape(-1).tolist()
+    ]
+    return QuantParams(np.array(scales, np.float32), np.zeros(len(scales), np.int32), INT8, axis=3)
 
 
 def integer_borders(

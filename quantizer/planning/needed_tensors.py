@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..noise.activation_ranges import clip_outputs
+from ..operators.caches import PLACES, has_own_cache, new_entries
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
 from ..targets.loading import packaged_targets
@@ -14,7 +15,8 @@ from .chains import find_chains, inner_tensors, planned_separately
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
     """Return the floating-point activations that a plan may need, whatever is asked for.
 
-    These are what operators of the table read as activations and make. No schema, calibrator, form or target
+    These are what operators of the table read as activations and make, and new keys and values of attentions
+    with a cache of their own. No schema, calibrator, form or target
     quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
     Nor does a tensor that is only clipped: the profile of the clipped one serves for it. Nor does what lies
     inside a chain that no packaged target takes apart (see `chains`).
@@ -28,6 +30,8 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
         rule = node.rule
         if rule is not None:
             names |= {*node.activations, *node.outputs}
+        if has_own_cache(node, graph):
+            names |= {name for name, _ in (new_entries(node, place) for place in PLACES)}
     names -= {
         "",
         *hidden,
@@ -50,11 +54,15 @@ def one_with_others(graph: Graph) -> frozenset[str]:
 def weighted_channels(graph: Graph) -> dict[str, int]:
     """Return the axis of the input channels of every activation that is multiplied with a constant weight.
 
-    Those of recurrent operators are among them. Where two nodes see different axes of one tensor, the first
-    in graph order decides.
+    Those of recurrent operators are among them, and new keys and values of attentions with a cache of their
+    own. Where two nodes see different axes of one tensor, the first in graph order decides.
     """
     axes: dict[str, int] = {}
     for node in graph.nodes:
+        if has_own_cache(node, graph):
+            axes |= {
+                name: -1 for name, _ in (new_entries(node, place) for place in PLACES) if name not in axes
+            }
         rule, layout = node.rule, channel_layout(node)
         if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
             continue

@@ -386,10 +386,17 @@ def _matmul(node: ir.Node) -> Dims | None:
     return [*free, rows, columns]
 
 
+def _packed_product(node: ir.Node) -> Dims | None:
+    """Input (..., inner), packed weights of N columns."""
+    source, columns = _dims(node.inputs[0]), _int(node, "N")
+    return [*source[:-1], columns] if source and columns > 0 else None
+
+
 _RULES: Mapping[str, Callable[[ir.Node], Dims | None]] = {
     "Attention": _attention,
     "FusedMatMul": _matmul,
     "GroupQueryAttention": _group_query_attention,
+    "MatMulNBits": _packed_product,
     "MultiHeadAttention": _multi_head_attention,
     "TransposeMatMul": _matmul,
 }

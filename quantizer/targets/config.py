@@ -252,11 +252,12 @@ class QuantConfig:
         ),
     ] = 0
     kv_cache: Annotated[
-        Literal["float", "int8"],
+        Literal["float", "int8", "int8-per-channel"],
         option(
             "Calibration and precision",
             "Keys and values that a decoder keeps from step to step (past_key_values, present): float, or "
-            "int8 with a calibrated scale for each tensor, where the target's attention reads that.",
+            "int8 where the target's attention reads that, with a calibrated scale for each tensor, or for "
+            "each element of each head.",
         ),
     ] = "float"
     io: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.evaluation.runtimes import stored_caches
 from qprof_onnx.quantizer.exchange.kv_scales import write
+from qprof_onnx.quantizer.operators.caches import PLACES, channel_magnitudes
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
@@ -117,6 +119,44 @@ def test_the_plan_holds_the_scales_and_hands_them_to_other_runtimes(model: Path,
     assert any("take" in note and "int8" in note for note in plan.notes)
 
 
+def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
+    model: Path, profile: Profile, tmp_path: Path
+) -> None:
+    errors = {}
+    for setting in ("int8", "int8-per-channel"):
+        recipe = load_recipe(None, {"kv_cache": setting, "mode": "weight-only"})
+        plan = write_quantized(model, profile, tmp_path / f"{setting}.onnx", recipe=recipe).plan
+        plan.save(tmp_path / "plan.yaml")
+        assert read_plan(tmp_path / "plan.yaml").nodes["attention"] == plan.nodes["attention"]
+        assert plan.nodes["attention"].inputs[3].scale.size == (1 if setting == "int8" else 2 * 16)
+        options = EvaluationOptions(latency=None)
+        data = model.parent / "data"
+        found = evaluate(model, tmp_path / f"{setting}.onnx", data, measuring=options)
+        errors[setting] = {o.name: o.difference.sqnr for o in found.outputs if o.difference}
+    (layer,) = json.loads(write(plan, open_prepared(model).model))["kv_cache"]["layers"]
+    assert np.shape(layer["v_scale"]) == (2, 16)
+    assert errors["int8-per-channel"][VALUE] > errors["int8"][VALUE] > 25.0
+    assert errors["int8-per-channel"][KEY] > 25.0
+
+
+def test_keys_that_positions_turn_have_the_scales_of_their_pairs(model: Path, profile: Profile) -> None:
+    (node,) = (n for n in open_prepared(model).graph.nodes if n.op_type == "GroupQueryAttention")
+    largest = profile[node.inputs[1]].channels.magnitude
+    found = channel_magnitudes(node, PLACES[0], largest)
+    pairs = np.hypot(largest.reshape(2, 2, 8)[:, 0], largest.reshape(2, 2, 8)[:, 1])
+    assert np.array_equal(found, np.concatenate([pairs, pairs], axis=1))
+    assert np.array_equal(channel_magnitudes(node, PLACES[1], largest), largest.reshape(2, 16))
+
+
+def test_a_profile_without_channels_of_new_keys_is_refused(
+    model: Path, profile: Profile, tmp_path: Path
+) -> None:
+    bare = replace(profile, tensors={n: replace(t, channels=None) for n, t in profile.items()})
+    recipe = load_recipe(None, {"kv_cache": "int8-per-channel", "mode": "weight-only"})
+    with pytest.raises(ConfigError, match=r"the profile has no channels of 'k'; profile the model again"):
+        write_quantized(model, bare, tmp_path / "q.onnx", recipe=recipe)
+
+
 def test_a_decoder_whose_weights_have_4_bits_already_gets_a_cache_in_int8(
     model: Path, tmp_path: Path
 ) -> None:
@@ -126,11 +166,13 @@ def test_a_decoder_whose_weights_have_4_bits_already_gets_a_cache_in_int8(
     quantizer.process()
     quantizer.model.save_model_to_file(str(tmp_path / "nbits.onnx"))
     profile = profile_model(tmp_path / "nbits.onnx", model.parent / "data")
-    recipe = load_recipe(None, {"kv_cache": "int8", "mode": "weight-only"})
-    write_quantized(tmp_path / "nbits.onnx", profile, tmp_path / "kv.onnx", recipe=recipe)
     options = EvaluationOptions(latency=None)
-    found = evaluate(tmp_path / "nbits.onnx", tmp_path / "kv.onnx", model.parent / "data", measuring=options)
-    assert next(o for o in found.outputs if o.name == "logits").difference.sqnr > 25.0
+    for setting in ("int8", "int8-per-channel"):
+        recipe = load_recipe(None, {"kv_cache": setting, "mode": "weight-only"})
+        write_quantized(tmp_path / "nbits.onnx", profile, tmp_path / "kv.onnx", recipe=recipe)
+        pair = tmp_path / "nbits.onnx", tmp_path / "kv.onnx"
+        found = evaluate(*pair, model.parent / "data", measuring=options)
+        assert next(o for o in found.outputs if o.name == "logits").difference.sqnr > 25.0
 
 
 def test_a_cache_without_a_profile_is_refused(model: Path, tmp_path: Path) -> None:

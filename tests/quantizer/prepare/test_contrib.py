@@ -58,6 +58,7 @@ def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
         ("MultiHeadAttention<num_heads = 2>(x, x, x)", (None, 6, 8)),
         ("MultiHeadAttention<num_heads = 2>(p)", (None, 6, 8)),
         ("GroupQueryAttention<num_heads = 2, kv_num_heads = 1>(x, , , , , s, t)", (None, 6, 4)),
+        ("MatMulNBits<K = 8, N = 5, bits = 4, block_size = 32>(x, w, v)", (None, 6, 5)),
         ("FusedGemm<transB = 1>(f, w, v)", (None, 4)),
         ('FusedConv<activation = "Relu", kernel_shape = [3], pads = [1, 1]>(x, k)', (None, 5, 8)),
         ("EmbedLayerNormalization(i, , e, e, , r, r)", (None, 6, 8)),
