@@ -24,7 +24,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.graph import constant_of
 from ..numerics.affine import QuantParams
 from ..numerics.block_scales import packed_blocks
 from ..operators.table import MICROSOFT, product_layout
@@ -96,17 +95,17 @@ def _product(task: Task) -> bool:
 
 def _gather(task: Task) -> bool:
     node, table = task.node, task.node.inputs[0]
-    array = constant_of(table)
-    params = None if array is None else task.params(0)
-    if table is None or array is None or params is None or params.block_size is None:
+    shape = None if table is None else constant_shape(table)
+    params = None if shape is None else task.params(0)
+    if table is None or shape is None or params is None or params.block_size is None:
         raise _misfit(task)
-    last, bits = array.ndim - 1, params.qtype.packed_bits
-    entries_axis = node.attributes.get_int("axis", 0) % array.ndim
-    ragged = array.shape[last] * bits % 8
+    last, bits = len(shape) - 1, params.qtype.packed_bits
+    entries_axis = node.attributes.get_int("axis", 0) % len(shape)
+    ragged = shape[last] * bits % 8
     if not _takes_blocks(params) or params.axis != last or entries_axis != 0 or last == 0 or ragged:
         raise _misfit(task)
-    grid, entry_bytes = params.grid_shape(array.shape), array.shape[last] * bits // 8
-    packed_shape = (*array.shape[:last], entry_bytes)
+    grid, entry_bytes = params.grid_shape(shape), shape[last] * bits // 8
+    packed_shape = (*shape[:last], entry_bytes)
 
     def packed(weight: Array) -> Bytes:
         return packed_blocks(weight, params, entry_bytes).reshape(packed_shape)

@@ -164,7 +164,7 @@ class Emitter:
 
     # The forms of tensors
 
-    def stored(self, value: ir.Value) -> QuantParams | None:
+    def stored_params(self, value: ir.Value) -> QuantParams | None:
         """Return the parameters of a tensor that is stored quantized, None for any other."""
         emitter, _ = self._home(value, None)
         return emitter._forms_of(value).stored
@@ -271,13 +271,15 @@ class Emitter:
             forms.dynamic = emitter._quantize_dynamically(source, self.name(value), place)
         return forms.dynamic
 
-    def dequantize(
+    def add_dequantize(
         self, quantized: ir.Value, name: str, params: QuantParams, before: ir.Node | None
     ) -> ir.Value:
         """Add DequantizeLinear, with parameters that may differ from those of `quantized`."""
         return self._insert(self._dequantize_nodes(quantized, name, self._free(name), params), before)
 
-    def quantize(self, value: ir.Value, name: str, params: QuantParams, before: ir.Node | None) -> ir.Value:
+    def add_quantize(
+        self, value: ir.Value, name: str, params: QuantParams, before: ir.Node | None
+    ) -> ir.Value:
         """Add QuantizeLinear of a float tensor, for the tensor called `name`."""
         return self._insert(self._quantize_nodes(value, name, params), before)
 
@@ -287,7 +289,7 @@ class Emitter:
         """Return an emitter for a subgraph of `owner`, a node of this graph."""
         return type(self)(subgraph, (self, owner))
 
-    def written(self) -> WrittenNames:
+    def written_names(self) -> WrittenNames:
         """Return what stands for the tensors and nodes of the original graph, under the names of now."""
         tensors: dict[str, TensorForms] = {}
         for value, name in self._names.items():

@@ -140,7 +140,7 @@ def write(
 
     _write_graph(model.graph, emitter, write_node)
     share_tied_tables(model.graph, plan.nodes, emitter)
-    names = emitter.written()
+    names = emitter.written_names()
     if any(node.domain == MICROSOFT for node in model.graph.all_nodes()):
         model.opset_imports.setdefault(MICROSOFT, 1)
     if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):

@@ -5,7 +5,6 @@ See `plan.channel_groups` for why the results stay the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..numerics.affine import QuantParams
 from ..operators.graph import index
 from ..plan.channel_groups import CHANNELS, ChannelGroup, channel_groups
 from ..plan.plan import QuantPlan
+from ..plan.provenance import write_metadata
 from .lowered import PADDED
 
 
@@ -81,5 +81,5 @@ def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.M
                 params[name_of(value)] = QuantParams(
                     scale, zero_point, known.qtype, known.axis, known.block_size
                 )
-    model.metadata_props[PADDED] = json.dumps(float_channels, separators=(",", ":"), ensure_ascii=False)
+    write_metadata(model, {PADDED: float_channels})
     return model, replace(plan, tensors=params)

@@ -51,9 +51,9 @@ def between_conversions_binary(
 ) -> Operand:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     emitter, node = task.emitter, task.node
-    inputs = [emitter.dequantize(o.quantized, f"{o.name}_read", o.params, node) for o in operands]
+    inputs = [emitter.add_dequantize(o.quantized, f"{o.name}_read", o.params, node) for o in operands]
     value = emitter.add(op_type, inputs, new_value(name, ir.DataType.FLOAT, node.outputs[0]), node)
-    return Operand(name, emitter.quantize(value, name, result, node), result)
+    return Operand(name, emitter.add_quantize(value, name, result, node), result)
 
 
 def qlinear_binary(

@@ -26,7 +26,7 @@ from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
 from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
-from .emitter import Emitter, become, integer_type, new_value
+from .emitter import Emitter, become, constant_shape, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
 """The first opset in which ReduceMax reads its axes as a tensor."""
@@ -94,7 +94,7 @@ def between_conversions(task: Task, *, folded: bool = False) -> bool:
         params = task.params(index) if index in data else None
         if params is None:
             form = emitter.floating(value, node)
-        elif folded and constant_of(value) is not None:
+        elif folded and constant_shape(value) is not None:
             form = emitter.folded(value, params, node)
         else:
             form = emitter.dequantized(value, params, node)
@@ -126,11 +126,11 @@ def tanh_through_sigmoid(task: Task) -> bool:
     assert value is not None
     doubled = replace(source, scale=2.0 * source.scale)
     quantized = emitter.quantized(value, source, node)
-    twice = emitter.dequantize(quantized, f"{emitter.name(value)}_doubled", doubled, node)
+    twice = emitter.add_dequantize(quantized, f"{emitter.name(value)}_doubled", doubled, node)
     sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
     emitter.add("Sigmoid", [twice], sigmoid, node)
     in_256ths = QuantParams((1.0 / 256.0,), (0,), UINT8)
-    emitter.store(output, emitter.quantize(sigmoid, emitter.name(output), in_256ths, node), result)
+    emitter.store(output, emitter.add_quantize(sigmoid, emitter.name(output), in_256ths, node), result)
     return True
 
 
@@ -203,10 +203,10 @@ def weight_only(task: Task, *, folded: bool = False) -> bool:
         params = task.params(index)
         if value is None or params is None:
             continue
-        is_constant = constant_of(value) is not None
+        is_constant = constant_shape(value) is not None
         if is_constant and folded:
             node.replace_input_with(index, emitter.folded(value, params, node))
-        elif is_constant or (emitter.stored(value) == params and not folded):
+        elif is_constant or (emitter.stored_params(value) == params and not folded):
             node.replace_input_with(index, emitter.dequantized(value, params, node))
     return float_node(task)
 
@@ -216,7 +216,7 @@ def float_node(task: Task) -> bool:
     opaque = () if subgraphs(task.node) else graph_attributes(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
-            params = None if value is None else task.emitter.stored(value)
+            params = None if value is None else task.emitter.stored_params(value)
             if value is None or params is None:
                 continue
             if node is task.node and node.op_type in ("Shape", "Size"):  # the same of the quantized tensor

@@ -82,7 +82,7 @@ def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, bool]:
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return with_record(LoweredModel(model, (), emitter.written())), wide
+    return with_record(LoweredModel(model, (), emitter.written_names())), wide
 
 
 def _write_graph(
@@ -174,7 +174,7 @@ def _write_function(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> 
     ]
     results = list(copies[-1].outputs)
     unneeded = [task.node for task in inner_tasks if writer_of(task, "regions", WRITERS)(task)]
-    result_params = [emitter.stored(value) for value in results]
+    result_params = [emitter.stored_params(value) for value in results]
     body.graph.outputs.extend(
         emitter.floating(value, None) if params is None else emitter.quantized(value, params, None)
         for value, params in zip(results, result_params, strict=True)
@@ -251,7 +251,7 @@ class _FunctionBody:
         key = (value, params if is_constant else None)
         if key in self._copies:
             return self._copies[key]
-        params = emitter.stored(value) or params
+        params = emitter.stored_params(value) or params
         name = emitter.name(value)
         is_float_constant = is_constant and params is None
         if not is_float_constant:  # one constant that is read with several parameters has a copy for each
