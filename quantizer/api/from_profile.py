@@ -185,11 +185,12 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     def written(planned: PlannedModel) -> int:
         return written_bytes(lower(planned.model, planned.plan).model, external)
 
-    planned = plan_from(replace(facts, config=replace(facts.config, fit_size=LEAST)))
+    least = replace(facts, config=replace(facts.config, fit_size=LEAST)).with_derived_of(facts)
+    planned = plan_from(least)
     error = written(planned) - estimated_size(facts, planned.plan)
     found: tuple[PlannedModel, PlanningFacts] | None = None
     while True:
-        sized = replace(facts, size_error=error)
+        sized = replace(facts, size_error=error).with_derived_of(facts)
         planned = plan_from(sized)
         size = written(planned)
         if size <= limit:

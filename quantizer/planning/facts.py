@@ -17,6 +17,7 @@ from ..costs.predicted import CostModel
 from ..costs.spellings import FLOAT_SPELLINGS
 from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
+from ..noise.estimator import NoiseEstimator
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..noise.propagation import NoiseGains, measured_gains
@@ -132,6 +133,15 @@ class PlanningFacts:
         """How much noise the nodes let through, corrected by measured noise where the profile has that."""
         return measured_gains(self.graph, self.profile, self.identity.opset, self.profile.noise)
 
+    @derived_from("graph")
+    def _weight_errors(self) -> dict[tuple[str, QuantParams], float | None]:
+        return {}
+
+    @derived_from("graph", "profile", "recipe", "prepared", "range_cache", "noise_left")
+    def noise_estimator(self) -> NoiseEstimator:
+        """The estimates of the noise of plans."""
+        return NoiseEstimator(self.activations, self.noise_gains, self.noise_left, self._weight_errors)
+
     @derived_from("graph", "profile", "chains")
     def contracted_before(self) -> list[PlanningFacts]:
         """The facts of the contracted model, kept by `chains.contracted`; at most one."""
@@ -187,7 +197,8 @@ class PlanningFacts:
     def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
         """Return the facts with more nodes that are unfit, and a note of each."""
         notes = (f"node '{name}' stays float: {reason}" for name, reason in reasons.items())
-        return replace(self, unfit={**self.unfit, **reasons}, notes=(*self.notes, *notes))
+        more = replace(self, unfit={**self.unfit, **reasons}, notes=(*self.notes, *notes))
+        return more.with_derived_of(self)
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""

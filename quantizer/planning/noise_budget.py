@@ -84,8 +84,7 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
     if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
-    gains = facts.noise_gains
-    estimator = NoiseEstimator(facts.activations, gains, facts.noise_left)
+    estimator, gains = facts.noise_estimator, facts.noise_gains
     if limits.min_output_sqnr == 0.0:
         plan = with_int8_weights(facts, plan)
     else:

@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ..noise.estimator import NoiseEstimator
-from ..noise.propagation import forecast_flow, measured_gains
+from ..noise.propagation import forecast_flow
 from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, Node
 from ..plan.plan import RUNTIME_WEIGHTS, Kind, QuantPlan, unblocked_size
@@ -251,9 +251,8 @@ def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:
     profile, graph = facts.profile, facts.graph
     if not profile.noise:
         return {}
-    gains = measured_gains(graph, profile, facts.activations.opset, profile.noise)
-    estimator = NoiseEstimator(facts.activations, gains)
-    flow = forecast_flow(estimator.gains_of(plan), gains.outputs_with_signal())
+    estimator = NoiseEstimator(facts.activations, facts.noise_gains)
+    flow = forecast_flow(estimator.gains_of(plan), facts.noise_gains.outputs_with_signal())
     kinds = facts.noise_limits.kinds
     states = np.array([kinds.get(name) == "state" for name in flow.outputs])
     weights = sum((kind / kind.sum() for kind in (states, ~states) if kind.any()), np.zeros(states.size))

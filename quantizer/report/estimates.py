@@ -189,8 +189,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
             plan = _plan_before_equalization(analysis.plan, facts, view)
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
-    estimator = NoiseEstimator(view.activations, view.noise_gains, view.noise_left)
-    return NoiseAnalysis(view, plan, estimator, facts.noise_limits, facts.profile)
+    return NoiseAnalysis(view, plan, view.noise_estimator, facts.noise_limits, facts.profile)
 
 
 def _plan_before_equalization(plan: QuantPlan, facts: PlanningFacts, view: PlanningFacts) -> QuantPlan:

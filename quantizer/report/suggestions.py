@@ -133,7 +133,8 @@ class PlanEstimates:
             if others:
                 recipe = with_settings(facts.recipe, others, "change")
                 config = with_limit(recipe.config)
-                facts = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
+                changed = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
+                facts = changed.with_derived_of(facts)
             return self._estimate(
                 facts, with_int8_weights(facts, decide(facts, reasons), without=wholly_float)
             )

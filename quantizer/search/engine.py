@@ -126,7 +126,9 @@ class Engine:
             (config.calibrator, config.schema),
             RangeCache(shared.profiles, shared.densities, {}, shared.functions),
         )
-        return replace(self._facts[key], recipe=recipe, config=with_limit(config), range_cache=ranges)
+        facts = self._facts[key]
+        changed = replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
+        return changed.with_derived_of(facts)
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from, before it is run.

@@ -294,7 +294,7 @@ class _Fastest:
         floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
         usual = frozenset(name for c in changes for name in c.usual)
         timed = any(c.timed for c in changes)
-        return plan_from(replace(facts, usual=usual, timed=timed), floats)
+        return plan_from(replace(facts, usual=usual, timed=timed).with_derived_of(facts), floats)
 
 
 def _better(
@@ -429,7 +429,8 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
             region=", the whole model",
         )
         nodes = {node.name: reason for node in facts.prepared.graph.nodes}
-        planned = plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
+        # Unfit nodes have no int8 weights either.
+        planned = plan_from(replace(facts, unfit=nodes).with_derived_of(facts))
         after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
     lost = f"{sentence}: int8 was {check.after.speedup:.2f} times as fast as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
