@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..base.errors import ConfigError, nearest
-from .subgraphs import subgraph_tensors, typed_activations
+from .subgraphs import STANDARD_DOMAINS, subgraph_tensors, typed_activations
 
 _SAME_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators whose output holds exactly the elements of their first input, in the same order."""
@@ -168,7 +168,7 @@ def _origin(value: ir.Value, values: Mapping[str, ir.Value], operators: Collecti
     """Return the first of a chain of activations, each made from the one before by one of the operators."""
     while (node := value.producer()) is not None:
         source = node.inputs[0] if node.inputs else None
-        if node.op_type not in operators or node.domain not in ("", "ai.onnx") or source is None:
+        if node.op_type not in operators or node.domain not in STANDARD_DOMAINS or source is None:
             break
         if values.get(str(source.name)) is not source or source.graph is not value.graph:
             break  # a subgraph runs as often as its node decides

@@ -11,6 +11,12 @@ import onnx_ir as ir
 from ..records.profile import FLOAT_DTYPES, Dim
 from ..runtime.session import runtime_dtypes
 
+STANDARD_DOMAINS = ("", "ai.onnx")
+"""The two names of the standard operator domain."""
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+"""Operators whose graph attributes are run as they are written."""
+
 
 def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
     """Return the graphs that an attribute holds: one, several, or none for an attribute of another type."""
@@ -46,7 +52,7 @@ def activations_of(graph: ir.Graph) -> Iterator[ir.Value]:
     """Yield the inputs of a graph and the outputs of its nodes; no constants, nothing of subgraphs."""
     yield from (value for value in graph.inputs if value.name not in graph.initializers)
     for node in graph:
-        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        if node.op_type != "Constant" or node.domain not in STANDARD_DOMAINS:
             yield from node.outputs
 
 
@@ -172,8 +178,7 @@ def _hidden(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constan
         same_names: how many tensors of the model have its name.
         constant: the named dimensions that no iteration of a Scan changes.
     """
-    supported = (*SEQUENCE_OPERATORS, "Scan")
-    other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in supported), None)
+    other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in CONTROL_FLOW), None)
     if other is not None:
         return f"it is in a subgraph of {other}, and only those of If, Loop and Scan run as they are written"
     if same_names > 1:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.editing import add_initializer, free_name
 from ..model.graph import constant_of
-from ..operators.table import DEQUANTIZE, QUANTIZE, STANDARD_DOMAINS
+from ..operators.table import DEQUANTIZE, MICROSOFT, QUANTIZE
 
 Inputs = Sequence[ir.Value | None]
 
@@ -37,7 +38,7 @@ def expand_operators(model: ir.Model, taken: set[str]) -> bool:
 
 
 def _is_expanded(node: ir.Node) -> bool:
-    if node.op_type not in EXPANSIONS or node.domain not in (*STANDARD_DOMAINS, "com.microsoft"):
+    if node.op_type not in EXPANSIONS or node.domain not in (*STANDARD_DOMAINS, MICROSOFT):
         return False
     if not node.domain and node.op_type not in ("QLinearConv", "QLinearMatMul"):  # the others are no ONNX
         return False

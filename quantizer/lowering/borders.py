@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.instrumentation.subgraphs import value_names
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS, value_names
 from ..model.editing import FreeNames, add_initializer, discard, free_name
 from ..numerics.affine import QuantParams
 from ..operators.caches import PLACES
 from ..operators.graph import index
+from ..operators.table import MICROSOFT
 from ..plan.plan import QuantPlan
 from .emitter import integer_type, new_value
 
@@ -127,7 +128,7 @@ def _params_of_border(
 
 def _has_params(node: ir.Node, params: QuantParams) -> bool:
     """Whether a conversion of the main graph has these parameters and this type, as constants."""
-    if node.domain not in ("", "ai.onnx", "com.microsoft") or len(node.inputs) < 3:
+    if node.domain not in (*STANDARD_DOMAINS, MICROSOFT) or len(node.inputs) < 3:
         return False
     scale, point = (None if value is None else value.const_value for value in node.inputs[1:3])
     if scale is None or point is None or point.dtype is not integer_type(params):

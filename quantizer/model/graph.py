@@ -9,12 +9,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.instrumentation.subgraphs import CONTROL_FLOW, graph_attributes
 
 # Subgraphs of a node: those that If, Loop and Scan run, and other graph attributes.
-
-CONTROL_FLOW = ("If", "Loop", "Scan")
-"""Operators whose graph attributes are run as they are written."""
 
 
 def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:

@@ -38,6 +38,7 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...profiles.base.errors import ModelError
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.runtime.session import has_map
 from .external_data import bytes_needed
 from .protobuf import Block, blocks, graphs_in, is_outside, subgraphs_of, tensors_in
@@ -93,7 +94,7 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
     for block in (proto.graph, *proto.functions):
         _check_block(block, frozenset(), where)
     for entry in proto.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version < 1:
+        if entry.domain in STANDARD_DOMAINS and entry.version < 1:
             raise ModelError(f"{where}: there is no opset {entry.version}; export the model again")
     for node in (node for graph in graphs_in(proto.graph) for node in graph.node):
         for attribute in node.attribute:
@@ -102,9 +103,9 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
                     f"{where}: node '{node.name}' ({node.op_type}): attribute '{attribute.name}' is that of "
                     "a function, and the node is in none; export it again"
                 )
-    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 0)
+    opset = next((e.version for e in proto.opset_import if e.domain in STANDARD_DOMAINS), 0)
     for function in proto.functions:
-        if function.domain in ("", "ai.onnx") and onnx.defs.has(function.name, opset, ""):
+        if function.domain in STANDARD_DOMAINS and onnx.defs.has(function.name, opset, ""):
             raise ModelError(
                 f"{where}: function '{function.name}' has the name of a standard operator; rename it"
             )
@@ -170,7 +171,7 @@ def _check_node(node: onnx.NodeProto, names: frozenset[str], where: str) -> None
             raise ModelError(f"{where}: attribute '{attribute.name}' has no value; export it again")
         if attribute.HasField("sparse_tensor"):
             _check_sparse(attribute.sparse_tensor, where)
-    if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
+    if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and len(node.attribute) != 1:
         raise ModelError(
             f"{where}: has {len(node.attribute)} attributes and needs the one with its value; export it again"
         )
@@ -331,7 +332,7 @@ def import_domains(proto: onnx.ModelProto) -> Notes:
     used = {
         node.domain for block in blocks(proto) if isinstance(block, onnx.GraphProto) for node in block.node
     }
-    for domain in sorted(used - imported - {"", "ai.onnx"}):
+    for domain in sorted(used.difference(imported, STANDARD_DOMAINS)):
         version = max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
         proto.opset_import.add(domain=domain, version=version)
         yield f"domain '{domain}' was not imported; opset {version} is taken"

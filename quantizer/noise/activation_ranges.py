@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.records.profile import Profile, TensorProfile
 from ..numerics.affine import TYPES, QuantParams, QuantType, UnaryFunction
 from ..numerics.calibrators import Range, calibrate, parse_calibrator
@@ -25,7 +26,7 @@ from ..numerics.schemas import SCHEMAS
 from ..operators.facts import Arithmetic
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
-from ..operators.table import CHAIN_RULE, OPERAND_SCALING, STANDARD_DOMAINS, Constraint, Rule, is_clip
+from ..operators.table import CHAIN_RULE, OPERAND_SCALING, Constraint, Rule, is_clip
 from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .mask_fillers import saturating_low

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import Floats, UnaryFunction
 
@@ -161,7 +162,7 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
     x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
     graph = helper.make_graph(protos, "curve", [x, shift], [y], constants)
-    domains = dict.fromkeys(node.domain for node in chain.nodes if node.domain not in ("", "ai.onnx"))
+    domains = dict.fromkeys(node.domain for node in chain.nodes if node.domain not in STANDARD_DOMAINS)
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     try:
         evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from .conditions import (
     EXTRAPOLATION,
     PADDING,
@@ -933,9 +934,6 @@ PRODUCTS = tuple(rule.op_type for rule in _RULES if rule.weight is not None and 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 CONVERSIONS = (QUANTIZE, DEQUANTIZE)
 """The operators between float values and quantized values."""
-
-STANDARD_DOMAINS = ("", "ai.onnx")
-"""The two names of the standard operator domain."""
 
 
 def _chain_changes(node: Node, graph: Graph) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
 from ..operators.table import CONVERSIONS, DEQUANTIZE, MICROSOFT, RULES, Constraint, rule_of
@@ -245,7 +246,7 @@ def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
     """Yield every conversion of the model and its functions, with its quantized tensor."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for node in graph.all_nodes():
-            if node.domain in ("", "ai.onnx") and node.op_type in CONVERSIONS:
+            if node.domain in STANDARD_DOMAINS and node.op_type in CONVERSIONS:
                 quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
                 if quantized is not None:
                     yield node, quantized
