@@ -7,8 +7,8 @@ A module has
     write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
 and one without `read`, or without `write`, is one-way. `model` is the prepared model. Where a file has names
 of its own for the tensors of a model, the module of a format of ranges also has
-    matched(profile: Profile, model: ir.Model) -> Mapping[str, str]    name in the file, by the model's names
-    known_names(model: ir.Model) -> Iterable[str]                      all names that the tensors have there
+    names_in_file(model: ir.Model) -> Mapping[str, str]                      the file's names by the model's
+    certain_names(profile: Profile, model: ir.Model) -> Mapping[str, str]    those whose entry is certain
 """
 
 from __future__ import annotations

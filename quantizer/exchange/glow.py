@@ -69,7 +69,7 @@ def write(profile: Profile, model: ir.Model) -> str:
     Raises:
         ProfileError: a tensor has no Glow name.
     """
-    return dumps_profile(profile, glow_names(model))
+    return dumps_profile(profile, names_in_file(model))
 
 
 def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
@@ -80,7 +80,7 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
 
     Args:
         profile: what to write.
-        names: tensor name to Glow's name (`glow_names`).
+        names: tensor name to Glow's name (`names_in_file`).
 
     Raises:
         ProfileError: a tensor has no Glow name.
@@ -104,7 +104,7 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
 # Names ---------------------------------------------------------------------------------------------------
 
 
-def matched(profile: Profile, model: ir.Model) -> dict[str, str]:
+def certain_names(profile: Profile, model: ir.Model) -> dict[str, str]:
     """Return Glow's name of each tensor of the model whose entry in a profile is certain.
 
     Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
@@ -115,7 +115,7 @@ def matched(profile: Profile, model: ir.Model) -> dict[str, str]:
         profile: as read, by Glow's names.
         model: the prepared model.
     """
-    names = glow_names(model)
+    names = names_in_file(model)
     in_model = set(names.values())
     certain = {}
     for tensor, name in names.items():
@@ -129,12 +129,7 @@ def matched(profile: Profile, model: ir.Model) -> dict[str, str]:
     return certain
 
 
-def known_names(model: ir.Model) -> Iterable[str]:
-    """Return the names that a file has of the tensors of a model."""
-    return glow_names(model).values()
-
-
-def glow_names(model: ir.Model) -> dict[str, str]:
+def names_in_file(model: ir.Model) -> dict[str, str]:
     """Return Glow's name `node:output` of every tensor of the main graph, in graph order.
 
     SPEC B.3: a node is called as its operator is, else `<OpType>_<first output>`, else by its type;

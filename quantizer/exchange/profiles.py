@@ -195,8 +195,8 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     """
     entry, graph, activations = format_named(profile.origin), index(model), _activations(model)
     module = entry.load()
-    has_names = hasattr(module, "matched")  # of its own, for the tensors of a model
-    names = module.matched(profile, model) if has_names else {name: name for name in profile}
+    has_names = hasattr(module, "names_in_file")  # of its own, for the tensors of a model
+    names = module.certain_names(profile, model) if has_names else {name: name for name in profile}
     tensors = {
         name: _with_type_of(profile[names[name]], value)
         for name, value in activations.items()
@@ -209,8 +209,8 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
             f"{identity.file or 'the model'}; give the file that was made for this model, or profile it with "
             "'qprof dump-profile'"
         )
-    known_names = set(module.known_names(model) if has_names else _tensor_names(model))
-    others = [name for name in profile if name not in known_names]
+    model_names = set(module.names_in_file(model).values() if has_names else _tensor_names(model))
+    others = [name for name in profile if name not in model_names]
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
         note(f"{where}: {left_out}: {some_of(others)}")

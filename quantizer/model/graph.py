@@ -11,8 +11,6 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import CONTROL_FLOW, graph_attributes
 
-# Subgraphs of a node: those that If, Loop and Scan run, and other graph attributes.
-
 
 def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the subgraphs that a node runs as written: the branches of an If, the body of a Loop or Scan."""

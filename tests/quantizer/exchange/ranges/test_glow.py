@@ -16,7 +16,7 @@ from qprof_onnx.profiles.records.histogram import EqualBins, Histogram, UnknownB
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.exchange.exporting import file_content
-from qprof_onnx.quantizer.exchange.glow import dumps_glow, dumps_profile, glow_names, loads_glow
+from qprof_onnx.quantizer.exchange.glow import dumps_glow, dumps_profile, loads_glow, names_in_file
 from qprof_onnx.quantizer.exchange.profiles import bind, load_profile, profile_in
 
 TESTS = Path(__file__).parents[3]
@@ -241,7 +241,7 @@ def test_another_tool_version_is_accepted() -> None:
 
 
 def test_names_are_operator_names_or_type_and_output_made_legal_and_unique() -> None:
-    assert glow_names(NET_MODEL) == {
+    assert names_in_file(NET_MODEL) == {
         "x": "x:0",
         "w": "w:0",
         "b": "b:0",
@@ -257,7 +257,7 @@ def test_names_are_operator_names_or_type_and_output_made_legal_and_unique() -> 
 
 
 def test_a_tail_of_digits_gives_way_when_the_name_is_taken() -> None:
-    found = glow_names(
+    found = names_in_file(
         model(
             """
 <ir_version: 8, opset_import: ["": 17]>
@@ -347,7 +347,7 @@ def test_a_profile_of_qprof_is_written_with_glows_names_sorted_and_2000_bins() -
 
 
 def test_what_was_written_for_glow_binds_again() -> None:
-    bound = bind_glow(loads(dumps_profile(MEASURED, glow_names(NET_MODEL))))
+    bound = bind_glow(loads(dumps_profile(MEASURED, names_in_file(NET_MODEL))))
     assert [(name, t.minimum, t.maximum, t.count) for name, t in bound.items()] == [
         ("x", -1, 3, 3),
         ("f", -2, 2, 2),
