@@ -25,11 +25,11 @@ from ..evaluation.card import (
     metric_of,
     repeatable_gate,
 )
+from ..evaluation.doubts import ModelFile
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, Slack
-from ..evaluation.order import ModelFile
 from ..model.files import ModelLike, model_file
 from ..model.identity import model_id
 from ..plan.provenance import model_fingerprint

@@ -36,12 +36,12 @@ from ...profiles.samples.picture_files import folder_classes
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
+from ..evaluation.doubts import ModelFile, speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import check_gate, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions
-from ..evaluation.order import ModelFile, speed_doubts
 from ..evaluation.written_model import NOT_RUN
 from ..exchange.profiles import read_profile
 from ..model.external_data import float_weight_bytes

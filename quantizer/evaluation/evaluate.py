@@ -40,6 +40,7 @@ from .compare import (
     most_different,
     sample_difference,
 )
+from .doubts import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, Run, measure
@@ -49,7 +50,6 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
-from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
     StateMemory,

@@ -77,30 +77,38 @@ def excerpt_of(
         classes: where it has its classes.
     """
     common = common_part(*values) or values
-    floats, quantized = (np.asarray(one, np.float64) for one in common)
+    floats, quantized = (np.asarray(array, np.float64) for array in common)
     with np.errstate(invalid="ignore"):
-        distance = np.nan_to_num(np.abs(floats - quantized), nan=math.inf, posinf=math.inf)
-    place = np.unravel_index(int(np.argmax(distance)), distance.shape) if distance.size else ()
+        distances = np.nan_to_num(np.abs(floats - quantized), nan=math.inf, posinf=math.inf)
     rows = batch_size(sample.arrays, of_batches(specs))
-    row = int(place[0]) if place and rows is not None and rows == distance.shape[0] else 0
-    axis = classes.axis_in(floats.shape) if classes.is_answer else None
-    words, changed_class = ["", ""], False
-    if place and axis is not None:
-        along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
-        scores = [one[along] for one in (floats, quantized)]
-        best = [int(np.argmax(one)) for one in scores]
-        words = [f"class {at} ({one[at]:.4g})" for at, one in zip(best, scores, strict=True)]
-        changed_class = best[0] != best[1]
-    elif place:
-        where = f"[{', '.join(str(int(at)) for at in place)}]"
-        words = [f"{one[place]:.4g} at {where}" for one in (floats, quantized)]
-    shown = _input_shown(sample.arrays, row, rows)
+    row, answers, changed_class = 0, ("", ""), False
+    if distances.size:
+        place = np.unravel_index(int(np.argmax(distances)), distances.shape)
+        if place and rows is not None and rows == distances.shape[0]:
+            row = int(place[0])
+        axis = classes.axis_in(floats.shape) if classes.is_answer else None
+        if place and axis is not None:
+            along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
+            float_class, quantized_class = int(np.argmax(floats[along])), int(np.argmax(quantized[along]))
+            answers = (
+                f"class {float_class} ({floats[along][float_class]:.4g})",
+                f"class {quantized_class} ({quantized[along][quantized_class]:.4g})",
+            )
+            changed_class = float_class != quantized_class
+        elif place:
+            where = f"[{', '.join(str(int(at)) for at in place)}]"
+            answers = (f"{floats[place]:.4g} at {where}", f"{quantized[place]:.4g} at {where}")
     return Excerpt(
-        sample.name, row if (rows or 1) > 1 else None, output, words[0], words[1], changed_class, **shown
+        sample.name,
+        row if (rows or 1) > 1 else None,
+        output,
+        *answers,
+        changed_class,
+        **_input_excerpt(sample.arrays, row, rows),
     )
 
 
-def _input_shown(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int | None) -> dict[str, Any]:
+def _input_excerpt(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int | None) -> dict[str, Any]:
     """Return the fields of the input that says most to a person: a picture, a signal, a text, or numbers."""
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
     for name, array in of_row.items():

@@ -42,8 +42,8 @@ from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from .compare import Difference, Sums, sums_along
+from .doubts import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
-from .order import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
 from .runtimes import open_session, run
 
 
@@ -94,7 +94,7 @@ class LayerReport(Presented):
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
             part of the operator before it, tensors inside a look-up table.
         doubts: signs that the models are not a float one and its quantized form, or that the plan is that of
-            another model (`order`).
+            another model (`doubts`).
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
             that were compared.
     """

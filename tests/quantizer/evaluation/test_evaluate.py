@@ -10,11 +10,11 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
+from qprof_onnx.quantizer.evaluation.doubts import has_quantized_nodes
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import failures_of
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, LatencySettings
-from qprof_onnx.quantizer.evaluation.order import has_quantized_nodes
 from qprof_onnx.quantizer.model.files import model_bytes
 
 NO_LATENCY = EvaluationOptions(latency=None)

@@ -16,10 +16,10 @@ from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import instrument, profile_model
+from qprof_onnx.quantizer.evaluation.doubts import ModelFile, speed_doubts
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
-from qprof_onnx.quantizer.evaluation.order import ModelFile, speed_doubts
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
