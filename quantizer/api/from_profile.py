@@ -188,18 +188,18 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     least = replace(facts, config=replace(facts.config, fit_size=LEAST)).with_derived_of(facts)
     planned = plan_from(least)
     error = written(planned) - estimated_size(facts, planned.plan)
-    found: tuple[PlannedModel, PlanningFacts] | None = None
+    fitting: tuple[PlannedModel, PlanningFacts] | None = None
     while True:
         sized = replace(facts, size_error=error).with_derived_of(facts)
         planned = plan_from(sized)
         size = written(planned)
         if size <= limit:
-            found, exact = (planned, sized), size - estimated_size(facts, planned.plan)
+            fitting, exact = (planned, sized), size - estimated_size(facts, planned.plan)
             if error - exact <= limit / SIZE_TOLERANCE:
-                return found
+                return fitting
             error = exact
-        elif found is not None:
-            return found
+        elif fitting is not None:
+            return fitting
         else:
             error += size - limit
 

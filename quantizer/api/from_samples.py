@@ -223,11 +223,11 @@ def quantize_from_samples(
             )
         kept: KeptProfile | None = None
         if profile is not None:
-            found = read_profile(profile, prepared.model, prepared.identity, options.accept_retrained)
+            loaded = read_profile(profile, prepared.model, prepared.identity, options.accept_retrained)
             if options.gate.has_limit:
-                check_data_not_random(found.data, profile_name(profile), "a limit")
+                check_data_not_random(loaded.data, profile_name(profile), "a limit")
             file = None if isinstance(profile, Profile) else Path(profile_name(profile))
-            kept = KeptProfile(found, file, True, _hints(found))
+            kept = KeptProfile(loaded, file, True, _hints(loaded))
 
         # The samples are read once, and split.
         assert not isinstance(data, ChosenSamples)

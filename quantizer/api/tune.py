@@ -86,7 +86,7 @@ def tune(
     ):
         written = folder / quantized_name(path.name) if output is None else Path(output)
         plan_file = folder / "plan.yaml" if save_plan is None else Path(save_plan)
-        found = search.tune(
+        result = search.tune(
             path,
             profile,
             TuningData(
@@ -104,13 +104,13 @@ def tune(
             files=TuneFiles(written, plan_file, None if state is None else Path(state)),
             on_trial=after_trial,
         )
-        plan = load_plan(plan_file) if found.best is not None else None
+        plan = load_plan(plan_file) if result.best is not None else None
         quantized = None
-        if found.target_met:
+        if result.target_met:
             quantized = load_model(written)
             load_weights(quantized)  # its files are temporary
     return TuneResult(
-        **{field.name: getattr(found, field.name) for field in fields(found)},
+        **{field.name: getattr(result, field.name) for field in fields(result)},
         plan=plan,
         quantized=quantized,
         read=read,

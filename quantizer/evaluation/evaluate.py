@@ -169,11 +169,11 @@ class Evaluation(Presented):
 
     def headline(self) -> str:
         """Return what the task says of both models, and the worst SQNR of an output."""
-        found = [f"{name} {text}" for name, text in self._task()]
+        figures = [f"{name} {text}" for name, text in self._task()]
         if self.worst_sqnr is not None:
-            found.append(f"{decibels(self.worst_sqnr)} dB")
+            figures.append(f"{decibels(self.worst_sqnr)} dB")
         pair = f"{self.quantized_model} against {self.float_model}"
-        return f"{pair}: {', '.join(found)}" if found else pair
+        return f"{pair}: {', '.join(figures)}" if figures else pair
 
     def _task(self) -> Iterator[tuple[str, str]]:
         """Yield the names of accuracy and metric, and what both models have."""

@@ -184,7 +184,7 @@ def plan_held_on_samples(
         session = open_session(str(model), model.name)
         samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
         del session
-        loop = _Loop(samples, class_axes(planned.model, None, None), Path(folder))
+        loop = _Loop(samples, class_axes(planned.model), Path(folder))
         first = loop.run_plan(facts, planned)
         best = loop.bolder(first) if first.holds else loop.more_careful(first)
     return best.facts, _with_checks(best, first, len(samples.samples))
@@ -327,8 +327,7 @@ class _Loop:
                 return
             if shares and removed >= shares[0]:
                 shares = [share for share in shares if share > removed]
-                known = first.facts.prepared.graph
-                own = [node.name for node in known.nodes if node.name in names]
+                own = [node.name for node in first.facts.prepared.graph.nodes if node.name in names]
                 yield replace(first.facts, unfit={**first.facts.unfit, **dict.fromkeys(own, reason)})
 
 

@@ -108,13 +108,13 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
         RefusedModelError: the error, which does not go away when all nodes are float.
     """
     refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
-    found: dict[tuple[str, ...], T] = {}
+    results: dict[tuple[str, ...], T] = {}  # by the nodes that are float
 
     def suits(floats: Sequence[str]) -> bool:
         nonlocal runs
         runs += 1
         try:
-            found[tuple(floats)] = attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
+            results[tuple(floats)] = attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
         except (RefusedModelError, UnfitNodesError):
             return False
         return True
@@ -133,8 +133,8 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
     if not error.quantized or not suits(error.quantized):
         raise error
     chosen = tuple(least(error.quantized, ()))
-    if chosen in found:
-        return found[chosen]
+    if chosen in results:
+        return results[chosen]
     return attempt(facts.with_unfit(dict.fromkeys(chosen, refused)))
 
 
@@ -159,8 +159,8 @@ def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[No
         raise UnfitNodesError(str(error), reasons) from error
     except ModelError as error:
         named = [name for pattern in _NAMES for name in re.findall(pattern, str(error))]
-        found = (planned_nodes(name, lowered, planned.plan, planned.graph) for name in named)
-        nodes = next((nodes for nodes in found if nodes), ())
+        by_name = (planned_nodes(name, lowered, planned.plan, planned.graph) for name in named)
+        nodes = next((nodes for nodes in by_name if nodes), ())
         text = " ".join(str(error).split(": ", 1)[-1].split())
         if not nodes:
             entries = planned.plan.nodes.items()

@@ -141,9 +141,9 @@ class PlanSearch:
         if self._meets(first):
             self._tried([c for value, c in distinct if value > usual * (1.0 + TIE)])
         elif not any(self._passed(self.alike)):
-            found = self._climb()
-            if found is not None and (found.predicted or 0.0) < usual * (1.0 - TIE):
-                self._refine(found)
+            rung = self._climb()
+            if rung is not None and (rung.predicted or 0.0) < usual * (1.0 - TIE):
+                self._refine(rung)
 
     def _climb(self, above: int = 0) -> Trial | None:
         """Leave nodes float, rung by rung, until the target is met; return the trial that meets it.
@@ -186,10 +186,10 @@ class PlanSearch:
                 return True
         return False
 
-    def _refine(self, found: Trial) -> None:
+    def _refine(self, rung: Trial) -> None:
         """Step 3."""
         ranking = self._ranking()
-        start, count = replace(found.candidate, keep_float=()), len(found.candidate.keep_float)
+        start, count = replace(rung.candidate, keep_float=()), len(rung.candidate.keep_float)
         counts = rungs(ranking)
         high = next(place for place in counts if len(_names(ranking[:place])) == count)
         low = max((place for place in counts if place < high), default=0)
@@ -203,17 +203,17 @@ class PlanSearch:
             met = [place for place, good in zip(places, self._passed(steps), strict=True) if good]
             low, high = max([low, *(p for p in places if not met or p < met[0])]), min([high, *met])
         if high < len(finer):
-            kept = list(ranking[: finer[high]])
+            floats = list(ranking[: finer[high]])
         else:
-            kept = [ranked for ranked in ranking if ranked.nodes[0] in found.candidate.keep_float]
+            floats = [ranked for ranked in ranking if ranked.nodes[0] in rung.candidate.keep_float]
 
         # Each quarter of the nodes is quantized again, and then all quarters that may be.
-        if len(kept) < 2:
+        if len(floats) < 2:
             return
-        groups = quarters(kept)
+        groups = quarters(floats)
         passed = self._passed([replace(start, keep_float=_names(group)) for group in groups])
         allowed = [group for group, met_target in zip(groups, passed, strict=True) if met_target]
-        left = [ranked for ranked in kept if all(ranked in group for group in allowed)]
+        left = [ranked for ranked in floats if all(ranked in group for group in allowed)]
         if len(allowed) > 1 and left:
             self._passed([replace(start, keep_float=_names(left))])
 
@@ -237,13 +237,13 @@ class PlanSearch:
             return
         self.looks_at_holdout = True
         try:
-            found = self._more_careful(self.chosen)
+            careful = self._more_careful(self.chosen)
         except TimeUpError:
             return
-        if found is not None:
-            self._measure(found)
-            self.chosen = self._trial(found.candidate)
-            self.holdout = self._verify(found.candidate)
+        if careful is not None:
+            self._measure(careful)
+            self.chosen = self._trial(careful.candidate)
+            self.holdout = self._verify(careful.candidate)
 
     def _more_careful(self, before: Trial) -> Trial | None:
         """Return a trial with less noise that meets the target on both halves; None where there is none."""
@@ -253,15 +253,15 @@ class PlanSearch:
                 return trial
         above = len(before.candidate.keep_float)
         if above or not any(self._passed(self.alike)):
-            found = self._climb(above)
-            if found is not None:
-                return found
+            rung = self._climb(above)
+            if rung is not None:
+                return rung
         return next((t for t in self.trials if self._is_verified(t)), None)
 
     def _is_verified(self, trial: Trial) -> bool:
         """Whether a trial meets the target on both halves."""
-        known = _key(trial.candidate) in self.verified
-        return known and self._meets(trial) and self._holds(trial.candidate)
+        is_scored = _key(trial.candidate) in self.verified
+        return is_scored and self._meets(trial) and self._holds(trial.candidate)
 
     def _measure(self, trial: Trial) -> None:
         """Measure the objective of a trial, where it has to be."""
@@ -280,10 +280,10 @@ class PlanSearch:
         passed = [self._meets(trial) for trial in self._tried(candidates)]
         for place, candidate in enumerate(candidates):
             if self.looks_at_holdout and passed[place]:
-                known = len(self.verified) < LOOKS or _key(candidate) in self.verified
-                if known:
+                may_look = len(self.verified) < LOOKS or _key(candidate) in self.verified
+                if may_look:
                     self._verify(candidate)
-                passed[place] = known and self._holds(candidate)
+                passed[place] = may_look and self._holds(candidate)
         return passed
 
     def _verify(self, candidate: Candidate) -> Score:

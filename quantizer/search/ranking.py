@@ -72,7 +72,7 @@ def ranked_nodes(
     places = {name_of(node): index for index, node in enumerate(nodes)}
     units = [tuple(name_of(nodes[i]) for i in unit) for unit in node_groups(nodes, planned.plan)]
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
-    axes, outputs = class_axes(planned.model, None, None), tuple(few.float_outputs[0])
+    axes, outputs = class_axes(planned.model), tuple(few.float_outputs[0])
 
     def noise_of(walk: SampleWalk, first: int, end: int, names: Collection[str]) -> float:
         """Return the noise over signal where some nodes alone are quantized; 0 where that cannot be run."""

@@ -76,7 +76,7 @@ def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> dict[s
     has several, the first one of the inputs is taken for the batch, which is 1.
     """
     shapes = {name: graph.values[name].shape for name in profile if name in graph.values}
-    known = {
+    dims_of = {
         name: tuple(dim if isinstance(dim, int) else dim.value or "" for dim in shape)
         for name, shape in shapes.items()
         if shape is not None
@@ -85,7 +85,7 @@ def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> dict[s
     sizes: dict[str, int] = {}
     for assumed in ({}, {} if batch is None else {batch: 1}):
         sizes = {**assumed, **sizes}
-        for name, dims in known.items():
+        for name, dims in dims_of.items():
             unknown = [dim for dim in dims if not isinstance(dim, int) and dim not in sizes]
             if len(unknown) == 1 and unknown[0] and profile[name].count:
                 rest = prod(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in dims)

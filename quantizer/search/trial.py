@@ -93,8 +93,8 @@ class TuningRun:
         Raises:
             TimeUpError: the time is up, and they are not in the state.
         """
-        known = [result_of(self.state.forecasts, candidate) for candidate in candidates]
-        forecasts = [forecast for forecast in known if forecast is not None]
+        remembered = [result_of(self.state.forecasts, candidate) for candidate in candidates]
+        forecasts = [forecast for forecast in remembered if forecast is not None]
         if len(forecasts) == len(candidates):
             return forecasts
         self._check_time()
@@ -141,7 +141,7 @@ class TuningRun:
         engine, target = self.engine, self.target
         parallel = max(1, min(target.side_by_side, len(candidates)))
         within = max(1, target.side_by_side // parallel)  # samples of each that run at the same time
-        axes = class_axes(engine.prepared.model, None, None)
+        axes = class_axes(engine.prepared.model)
 
         def scored(candidate: Candidate, planned: PlannedModel, path: Path) -> Trial:
             tuning = self.split.tuning
@@ -177,9 +177,9 @@ class TuningRun:
         Raises:
             TimeUpError: the time is up, and they are not in the state.
         """
-        known = result_of(self.state.rankings, candidate)
-        if known is not None:
-            return known
+        remembered = result_of(self.state.rankings, candidate)
+        if remembered is not None:
+            return remembered
         self._check_time()
         planned = self.plan_of_trial(candidate)
         with improvement("ranking of the nodes by their noise"):
@@ -196,9 +196,9 @@ class TuningRun:
         Raises:
             ConfigError, PlanError, ModelError: it cannot be made or run.
         """
-        known = result_of(self.state.values, candidate)
-        if known is not None:
-            return known
+        remembered = result_of(self.state.values, candidate)
+        if remembered is not None:
+            return remembered
         planned, threads = self.plan_of_trial(candidate), self.target.threads
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "measured.onnx"
@@ -219,9 +219,9 @@ class TuningRun:
 
     def held_out_score(self, candidate: Candidate) -> Score:
         """Return the score of a candidate on the held-out samples."""
-        known = result_of(self.state.verified, candidate)
-        if known is not None:
-            return known
+        remembered = result_of(self.state.verified, candidate)
+        if remembered is not None:
+            return remembered
         planned = self.plan_of_trial(candidate)
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "held-out.onnx"

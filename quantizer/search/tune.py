@@ -115,11 +115,11 @@ def tune(
         note(alarm)
         if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
             bases += (Base("weight_type int7", {"weight_type": "int7"}),)
-    found = PlanSearch(run, target.max_drop, target.objective == "latency")
-    found.find(bases)
-    if len(found.verified) > 1:
-        overlaps = (*overlaps, f"the held-out samples decided between {len(found.verified)} plans")
-    size = None if found.chosen is None else _write(run, found.chosen, found.holdout, files)
+    search = PlanSearch(run, target.max_drop, target.objective == "latency")
+    search.find(bases)
+    if len(search.verified) > 1:
+        overlaps = (*overlaps, f"the held-out samples decided between {len(search.verified)} plans")
+    size = None if search.chosen is None else _write(run, search.chosen, search.holdout, files)
     return TuneResult(
         model=prepared.identity.file,
         metric=split.tuning.metric.title,
@@ -129,10 +129,10 @@ def tune(
         split=split.description,
         separate_holdout=not overlaps,
         overlaps=overlaps,
-        trials=tuple(found.trials),
+        trials=tuple(search.trials),
         finished=run.finished,
-        chosen=None if found.chosen is None else found.trials.index(found.chosen),
-        holdout=found.holdout,
+        chosen=None if search.chosen is None else search.trials.index(search.chosen),
+        holdout=search.holdout,
         float_bytes=model_bytes(path),
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
@@ -295,8 +295,8 @@ class TuneResult(Presented):
         if self.target_met:
             return "passed"
         is_scored = self.best is not None and self.best.score is not None
-        known = is_scored and self.best is not None and not _is_at_chance(self.best, self.holdout)
-        return "failed" if known else "not proven"
+        is_measured = is_scored and self.best is not None and not _is_at_chance(self.best, self.holdout)
+        return "failed" if is_measured else "not proven"
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -310,8 +310,8 @@ def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> boo
     With a truth that does not fit none does. One that is larger than the float model misses it where the size
     was to be made small.
     """
-    kept = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
-    return kept and not _is_at_chance(best, holdout) and not _is_larger(best, target)
+    on_both = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+    return on_both and not _is_at_chance(best, holdout) and not _is_larger(best, target)
 
 
 def _is_at_chance(best: Trial, holdout: Score | None) -> bool:

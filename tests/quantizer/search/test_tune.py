@@ -382,7 +382,7 @@ def test_the_noise_of_a_node_is_that_of_the_model_in_which_it_alone_is_quantized
     run = tuning_run(profile)
     planned = run.engine.planned(Candidate(DEFAULT))
     few = run.split.tuning.subset(range(RANKING_SAMPLES))
-    axes = class_axes(planned.model, None, None)
+    axes = class_axes(planned.model)
     for one in ranked_nodes(planned, run.split.tuning):
         alone = only_quantized(planned.plan, one.nodes)
         save_model(lower(planned.model, alone).model, tmp_path / "alone.onnx")
