@@ -457,7 +457,7 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     # the float model once more.
     measuring = task.measuring
     if options.latency is not None and options.gate.min_speedup is None:
-        float_bytes = float_weight_bytes(task.model)
+        float_bytes = float_weight_bytes(task.model, MAX_COPIED_BYTES)
         if float_bytes > MAX_COPIED_BYTES:
             remark = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
             result = replace(result, notes=(remark, *result.notes))

@@ -18,6 +18,7 @@ from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.extras import library
 from ...profiles.runtime.providers import (
     CPU,
+    MAX_COPIED_BYTES,
     RUNTIME_ERRORS,
     check_provider,
     first_line,
@@ -113,7 +114,7 @@ def _float_bytes(model: str | bytes, dequantized: bool) -> int:
     if isinstance(model, bytes):  # without external data, and below the limit of a protobuf
         return 0
     try:
-        return 4 * model_bytes(model) if dequantized else float_weight_bytes(model)
+        return 4 * model_bytes(model) if dequantized else float_weight_bytes(model, MAX_COPIED_BYTES)
     except ModelError:
         return 0
 

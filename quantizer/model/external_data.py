@@ -7,7 +7,9 @@ store them).
 from __future__ import annotations
 
 import math
+import mmap
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,12 +51,23 @@ FLOATS = frozenset(number for number in ir.DataType if number.is_floating_point(
 """Types of weights that kernels multiply as floats."""
 
 
-def float_weight_bytes(path: str | os.PathLike[str]) -> int:
+def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
     """Return the bytes of the float constants of a model file, external data included, which is not read.
+
+    Args:
+        path: of the model.
+        least: 0 is returned where the file is shorter and names no other one; it is not parsed then.
 
     Raises:
         ModelError: the model cannot be read, or is no ONNX model.
     """
+    with (
+        suppress(OSError, ValueError),  # an empty file cannot be mapped
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        if len(content) < least and content.find(b"location") < 0:  # the key that names a file
+            return 0
     return _float_weight_bytes(os.fspath(path), _version(path))
 
 
