@@ -357,11 +357,7 @@ _RULES: tuple[Rule, ...] = (
         gain=unit_gain,
     ),
     Rule(
-        "Mean",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        data=None,
-        elementwise=True,
+        "Mean", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, data=None, elementwise=True
     ),
     Rule(
         "PRelu",
@@ -807,42 +803,14 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
         values=Values.SAME_ORDER,
         classes=Classes.CARRIED,
     ),
-    _float(
-        "Cast",
-        values=Values.CONVERTED,
-        classes=Classes.CARRIED,
-    ),
-    _float(
-        "Upsample",
-        shape_inputs=(1,),
-        sizes_result=True,
-        resamples=True,
-        classes=Classes.CARRIED,
-    ),
-    _float(
-        "Constant",
-        values=Values.CONSTANT,
-    ),
+    _float("Cast", values=Values.CONVERTED, classes=Classes.CARRIED),
+    _float("Upsample", shape_inputs=(1,), sizes_result=True, resamples=True, classes=Classes.CARRIED),
+    _float("Constant", values=Values.CONSTANT),
     # Shapes, and what is made of them
-    _float(
-        "Shape",
-        layout=ChannelLayout.CHANNELS_FIRST,
-        reads_shape_only=True,
-    ),
-    _float(
-        "Size",
-        reads_shape_only=True,
-    ),
-    _float(
-        "Range",
-        shape_inputs=(0, 1, 2),
-        sizes_result=True,
-    ),
-    _float(
-        "ConstantOfShape",
-        shape_inputs=(0,),
-        sizes_result=True,
-    ),
+    _float("Shape", layout=ChannelLayout.CHANNELS_FIRST, reads_shape_only=True),
+    _float("Size", reads_shape_only=True),
+    _float("Range", shape_inputs=(0, 1, 2), sizes_result=True),
+    _float("ConstantOfShape", shape_inputs=(0,), sizes_result=True),
     _float("CenterCropPad", shape_inputs=(1,)),
     _float("MaxUnpool", shape_inputs=(2,)),
     _float("AffineGrid", shape_inputs=(1,)),
