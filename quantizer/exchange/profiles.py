@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.instrumentation.observations import observations
-from ...profiles.instrumentation.subgraphs import declared_shape
+from ...profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
 from ...profiles.records.histogram import UnknownBins
-from ...profiles.records.profile import FLOAT_DTYPES, DataId, ModelId, Profile, TensorProfile, is_bound
+from ...profiles.records.profile import DataId, ModelId, Profile, TensorProfile, is_bound
 from ...profiles.records.store import loads
 from ..model.identity import check_model
 from ..noise.activation_ranges import (
@@ -193,7 +193,9 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     Raises:
         ProfileError: no entry belongs to an activation of the model.
     """
-    entry, graph, activations = format_named(profile.origin), index(model), _activations(model)
+    entry, graph = format_named(profile.origin), index(model)
+    typed = (value for value in float_activations(model) if value.dtype is not None)
+    activations = {str(value.name): value for value in typed}
     module = entry.load()
     has_names = hasattr(module, "names_in_file")  # of its own, for the tensors of a model
     names = module.certain_names(profile, model) if has_names else {name: name for name in profile}
@@ -209,7 +211,10 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
             f"{identity.file or 'the model'}; give the file that was made for this model, or profile it with "
             "'qprof dump-profile'"
         )
-    model_names = set(module.names_in_file(model).values() if has_names else _tensor_names(model))
+    if has_names:
+        model_names = set(module.names_in_file(model).values())
+    else:
+        model_names = {*model.graph.initializers, *(value.name for value in activations_of(model.graph))}
     others = [name for name in profile if name not in model_names]
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
@@ -229,23 +234,6 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
         tensors |= {name: _with_type_of(tensor, activations[name]) for name, tensor in added.items()}
     ordered = {name: tensors[name] for name in activations if name in tensors}
     return replace(profile, model=identity, data=samples, tensors=ordered)
-
-
-def _activations(model: ir.Model) -> dict[str, ir.Value]:
-    """Return the floating-point inputs and results of nodes of the main graph by name, in graph order."""
-    inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
-    return {
-        value.name: value
-        for value in (*inputs, *(value for node in model.graph for value in node.outputs))
-        if value.name and value.dtype is not None and value.dtype.name.lower() in FLOAT_DTYPES
-    }
-
-
-def _tensor_names(model: ir.Model) -> Iterator[str]:
-    """Yield the names of all tensors of the main graph, of any type."""
-    yield from model.graph.initializers
-    for value in (*model.graph.inputs, *(value for node in model.graph for value in node.outputs)):
-        yield value.name or ""
 
 
 def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
