@@ -47,7 +47,9 @@ def _locations(path: str, version: tuple[int, ...]) -> frozenset[str]:
     return frozenset(location_of(tensor) for tensor in all_tensors(read_proto(path)) if is_outside(tensor))
 
 
-FLOATS = frozenset(number for number in ir.DataType if number.is_floating_point() and number.bitwidth >= 16)
+FLOAT_WEIGHT_TYPES = frozenset(
+    number for number in ir.DataType if number.is_floating_point() and number.bitwidth >= 16
+)
 """Types of weights that kernels multiply as floats."""
 
 
@@ -74,7 +76,7 @@ def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
 @lru_cache(maxsize=16)
 def _float_weight_bytes(path: str, version: tuple[int, ...]) -> int:
     """See `float_weight_bytes`; kept, since a search opens the float model again and again."""
-    return sum(bytes_needed(t) for t in all_tensors(read_proto(path)) if t.data_type in FLOATS)
+    return sum(bytes_needed(t) for t in all_tensors(read_proto(path)) if t.data_type in FLOAT_WEIGHT_TYPES)
 
 
 def location_of(tensor: onnx.TensorProto) -> str:
@@ -100,12 +102,14 @@ def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None
         where, location = f"{path}: tensor '{tensor.name}'", location_of(tensor)
         if not location:
             raise ModelError(f"{where}: has its data in a file that it does not name; export the model again")
-        file = path.parent / location
-        if not _is_beside(path, location):
+        # Links are followed; the file itself is not touched before its place is known to be right.
+        is_relative = not (Path(location).is_absolute() or ".." in Path(location).parts or "\0" in location)
+        if not (is_relative and _folder_of(path, location)):
             raise ModelError(
                 f"{where}: has its data in '{location}', outside the model's folder; put that file beside "
                 "the model and export it with a relative name"
             )
+        file = path.parent / location
         if not file.is_file():
             raise ModelError(
                 f"{where}: has its data in '{location}', which is missing; put that file beside the model"
@@ -130,14 +134,6 @@ def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None
                 f"{file}: {size} bytes, but tensor '{tensor.name}' of {path.name} ends at byte {end}; the "
                 "file is cut off, copy it again"
             )
-
-
-def _is_beside(path: Path, location: str) -> bool:
-    """Whether a location names a file in the model's folder, links followed, without touching the file."""
-    parts = Path(location).parts
-    if Path(location).is_absolute() or ".." in parts or "\0" in location:
-        return False
-    return bool(_folder_of(path, location))
 
 
 def _folder_of(path: Path, location: str) -> str:
@@ -220,8 +216,7 @@ def shared_file(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.E
     real = os.path.realpath(file.parent / tensor.location)
     is_here = folder == os.path.abspath(file.parent)
     location = tensor.location if is_here else os.path.relpath(real, folder)
-    size = os.path.getsize(real)
-    shape = ir.Shape([size])
+    size, name = os.path.getsize(real), os.fspath(location)
     return ir.ExternalTensor(
-        location, 0, size, ir.DataType.UINT8, shape=shape, name=os.fspath(location), base_dir=folder
+        location, 0, size, ir.DataType.UINT8, shape=ir.Shape([size]), name=name, base_dir=folder
     )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.base.output_files import Destination, destination
+from ...profiles.base.output_files import destination
 from ...profiles.samples.functions import is_function, module_file
 from ...profiles.samples.objects import PreprocessedData, Transformed
 from ...profiles.samples.preprocessing import recipe_file
@@ -72,20 +72,18 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         target = destination(output)
         if target.is_stream:
             continue
-        _check_folder(output, target)
+        folder = target.file.parent
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{output}: there is no folder '{Path(output).parent}'; make it, or choose another"
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
         if any(_is_same(target.file, other) for other in taken):
             raise ConfigError(f"{output}: is another output of this command already; choose another name")
         taken.append(target.file)
         if what := _overwritten(target.file, read):
             raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
-
-
-def _check_folder(output: str | os.PathLike[str], target: Destination) -> None:
-    folder = target.file.parent
-    if not folder.is_dir():
-        raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it, or choose another")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
 
 
 def _overwritten(file: Path, read: FilesRead) -> str:
@@ -96,11 +94,17 @@ def _overwritten(file: Path, read: FilesRead) -> str:
                 return "the model"
     if file.exists() and any(_is_same(file, data) for data in read.weights()):
         return "a file of the model's weights"
-    recipes = [recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData)]
-    for path in _paths((*read.files, *recipes)):
+    files, samples = list(read.files), list[object]()
+    for data in read.data:
+        if isinstance(data, PreprocessedData):
+            files.append(recipe_file(data.preprocess))
+            samples.append(data.source)
+        else:
+            samples.append(data.data if isinstance(data, Transformed) else data)
+    for path in _paths(files):
         if _is_same(file, path):
             return f"'{path}'"
-    for data in _paths(map(_named, read.data)):
+    for data in _paths(samples):
         if not is_function(os.fspath(data)):
             if _is_sample(file, data):
                 return f"a sample of '{data}'"
@@ -112,13 +116,6 @@ def _overwritten(file: Path, read: FilesRead) -> str:
     return ""
 
 
-def _named(data: object) -> object:
-    """Return what names the data: a folder or "module:function", where it is not an object."""
-    if isinstance(data, PreprocessedData):
-        return data.source
-    return data.data if isinstance(data, Transformed) else data
-
-
 def _paths(objects: Iterable[object]) -> list[Path]:
     return [Path(item) for item in objects if isinstance(item, str | os.PathLike)]
 
@@ -128,30 +125,24 @@ def _is_same(file: Path, other: Path) -> bool:
     if os.path.realpath(other) == os.fspath(file):
         return True
     with suppress(OSError):
-        one, two = os.stat(file), os.stat(other)
-        if os.path.samestat(one, two):
-            return one.st_nlink == 1 or _is_same_entry(file, Path(os.path.realpath(other)))
+        status = os.stat(file)
+        if os.path.samestat(status, os.stat(other)):
+            # Two hard links are two entries; two ways to write one name are one.
+            real = Path(os.path.realpath(other))
+            has_name = file.name.casefold() == real.name.casefold()
+            return status.st_nlink == 1 or (has_name and os.path.samefile(file.parent, real.parent))
     return False
-
-
-def _is_same_entry(file: Path, other: Path) -> bool:
-    """Tell hard links, which are two entries, from two ways to write one name."""
-    return file.name.casefold() == other.name.casefold() and os.path.samefile(file.parent, other.parent)
 
 
 def _is_sample(file: Path, folder: Path) -> bool:
     """Return whether a file is a sample of a folder, or would be one; only links in it are followed."""
     real = Path(os.path.realpath(folder))
-    if is_sample_name(file.name) and real in (file, file.parent, file.parent.parent):
+    has_name = is_sample_name(file.name)
+    if has_name and real in (file, file.parent, file.parent.parent):
         return True
     if not file.exists():
         return False
+    targets = [os.fspath(file), *([os.fspath(file.parent)] if has_name else [])]
     with suppress(OSError), os.scandir(real) as entries:
-        return any(entry.is_symlink() and _is_linked(file, entry) for entry in entries)
+        return any(entry.is_symlink() and os.path.realpath(entry.path) in targets for entry in entries)
     return False
-
-
-def _is_linked(file: Path, entry: os.DirEntry[str]) -> bool:
-    """Return whether a link of a folder of samples leads to a file, or to the folder in which it is."""
-    real = Path(os.path.realpath(entry.path))
-    return real == file or (real == file.parent and is_sample_name(file.name))
