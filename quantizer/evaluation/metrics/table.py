@@ -30,8 +30,6 @@ class MetricKind:
         unit: of its figure: "%", "dB" or "" for that of the output, or of the function.
         drop: in what its drop is counted: "points" (percentage points of the figure), "dB", or "relative"
             (percent of the float model's figure).
-        interval: how the 95 % interval of a drop is found: "paired" from the scores of rows or samples, or
-            "bootstrap" over samples, of figures that are no mean.
         options: those that may follow the name, with their defaults; None for what follows from the model.
         library: the module that computes it, which the extra `metrics` installs; "" for none.
         usual_numbers: those for K that editors offer; () where the name has none.
@@ -45,7 +43,6 @@ class MetricKind:
     higher_is_better: bool = True
     unit: Literal["%", "dB", ""] = "%"
     drop: Literal["points", "dB", "relative"] = "points"
-    interval: Literal["paired", "bootstrap"] = "paired"
     options: Mapping[str, Option] = field(default_factory=dict)
     library: str = ""
     usual_numbers: tuple[int, ...] = ()
@@ -102,7 +99,6 @@ KINDS: tuple[MetricKind, ...] = (
         "detection:f1",
         _BOX_TRUTH,
         _FLOAT_BOXES,
-        interval="bootstrap",
         options={**_BOXES, "iou": 0.5},
     ),
     MetricKind(
@@ -111,7 +107,6 @@ KINDS: tuple[MetricKind, ...] = (
         "detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
-        interval="bootstrap",
         options=_FOR_MAP,
         library="pycocotools.cocoeval",
     ),
@@ -121,7 +116,6 @@ KINDS: tuple[MetricKind, ...] = (
         "detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
-        interval="bootstrap",
         options=_FOR_MAP,
         library="pycocotools.cocoeval",
     ),
@@ -131,7 +125,6 @@ KINDS: tuple[MetricKind, ...] = (
         "segmentation:mean_iou",
         "masks of classes (.npy, .png), one for each sample, or one .npy",
         "the masks of the float model",
-        interval="bootstrap",
         options={"ignore": 255, "threshold": None},
     ),
     MetricKind(
@@ -163,7 +156,6 @@ KINDS: tuple[MetricKind, ...] = (
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
-        interval="bootstrap",
         options=_TEXTS,
         library="rapidfuzz.distance",
     ),
@@ -174,7 +166,6 @@ KINDS: tuple[MetricKind, ...] = (
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
-        interval="bootstrap",
         options=_TEXTS,
         library="rapidfuzz.distance",
     ),
@@ -187,7 +178,6 @@ KINDS: tuple[MetricKind, ...] = (
         higher_is_better=False,
         unit="",
         drop="relative",
-        interval="bootstrap",
         options={"ids": None},
     ),
     MetricKind("psnr", "PSNR", "images:psnr", _PICTURES, unit="dB", drop="dB", options={"range": None}),
@@ -200,7 +190,6 @@ KINDS: tuple[MetricKind, ...] = (
         higher_is_better=False,
         unit="",
         drop="relative",
-        interval="bootstrap",
     ),
     MetricKind(
         "mae",
@@ -210,9 +199,8 @@ KINDS: tuple[MetricKind, ...] = (
         higher_is_better=False,
         unit="",
         drop="relative",
-        interval="bootstrap",
     ),
-    MetricKind("r2", "coefficient of determination", "regression:r2", _NUMBERS, interval="bootstrap"),
+    MetricKind("r2", "coefficient of determination", "regression:r2", _NUMBERS),
 )
 """Every built-in metric that has a name."""
 
