@@ -54,7 +54,7 @@ def are_samples(source: object) -> bool:
 
 
 @contextmanager
-def labels_file(labels: LabelsLike | None, *, classes: bool = True) -> Iterator[Path | None]:
+def labels_file(labels: LabelsLike | None, *, classes: bool) -> Iterator[Path | None]:
     """Yield the file of labels, which may be temporary; None for none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Signs that two models are not a float model and its quantized form, in this order.
+"""Doubts about a pair of models: signs that they are not a float model and its quantized form, in this order.
 
 A model that qprof wrote says where it comes from (`Provenance`), and that is asked first; models of other
 tools are judged by their operators and sizes.
@@ -168,21 +168,20 @@ def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:
     return (f"{quantized.name} was written by another plan than the one given; give the plan of this model",)
 
 
-def speed_doubts(quantized: ModelFile, machine: str = "", runtime: str = "onnxruntime") -> tuple[str, ...]:
+def speed_doubts(quantized: ModelFile, runtime: str = "onnxruntime") -> tuple[str, ...]:
     """Return a sentence where latency is measured on another runtime than the model was quantized for.
 
     A target of the user's own says nothing.
 
     Args:
         quantized: the quantized model.
-        machine: name of the processor's architecture; "" for this one's.
         runtime: what measured it.
     """
     provenance = quantized.provenance
     target = "" if provenance is None else provenance.target
     if target not in target_names():
         return ()
-    on_arm = (machine or platform.machine()).lower() in ARM
+    on_arm = platform.machine().lower() in ARM
     if target.startswith(runtime) and (target == "onnxruntime-arm") == on_arm:
         return ()
     here = f"{runtime} on {'an Arm' if on_arm else 'this'} processor"

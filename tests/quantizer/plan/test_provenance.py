@@ -196,17 +196,21 @@ def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path
     )
 
 
-def test_speed_on_another_runtime_than_the_targets_is_doubted(folder: Path, tmp_path: Path) -> None:
+def test_speed_on_another_runtime_than_the_targets_is_doubted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = load_recipe("tensorrt")
     path = tmp_path / "m.onnx"
     write_quantized(folder / "model.onnx", folder / "profile.yaml", path, recipe=recipe)
-    (doubt,) = speed_doubts(ModelFile(path), "x86_64")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    (doubt,) = speed_doubts(ModelFile(path))
     assert doubt.startswith(
         "m.onnx was quantized for target tensorrt, and speed is measured with onnxruntime"
     )
     own = ModelFile(folder / "model.int8.onnx")
-    assert speed_doubts(own, "x86_64") == ()
-    assert speed_doubts(own, "aarch64")
+    assert speed_doubts(own) == ()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert speed_doubts(own)
 
 
 def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
