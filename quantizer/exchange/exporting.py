@@ -54,15 +54,10 @@ def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) 
     if entry.holds == "ranges":
         ranges = "the ranges are those that the plan represents, of its quantized activations alone"
         return (ranges, f"not in the file: {entry.lost_writing}")
-    counts = losses_of_plan(entry, source, model)
-    return (f"not in the file, of this plan: {', '.join(counts)}",) if counts else ()
 
-
-def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> tuple[str, ...]:
-    """Return what a file of parameters does not hold of a plan: how many of what, and only what there is."""
-    nodes, adjusted = plan.nodes.values(), plan.adjustments
-    constants = model.graph.initializers
-    blocks = [name for name, params in plan.tensors.items() if params.block_size is not None]
+    # Of a plan as parameters: how many of what, and only what there is.
+    nodes, adjusted, constants = source.nodes.values(), source.adjustments, model.graph.initializers
+    blocks = [name for name, params in source.tensors.items() if params.block_size is not None]
     if "blocks of kernels" in entry.loses:
         blocks = [name for name in blocks if name in constants and len(constants[name].shape or ()) > 2]
     elif "blocks" not in entry.loses:
@@ -73,20 +68,21 @@ def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> t
         "{} dynamic node{s}": sum(node.kind is Kind.DYNAMIC for node in nodes),
         "the rounding of {} weight{s}": len(adjusted.roundings),
         "{} corrected bias{es}": len(adjusted.biases),
-        "{} group{s} of shared scales": len(plan.shared_scales),
+        "{} group{s} of shared scales": len(source.shared_scales),
         "{} equalized activation{s}": len(adjusted.equalization),
         "{} activation{s} with padded channels": len(adjusted.padded_channels),
         "parameters of {} single use{s}": sum(len(n.inputs) for n in nodes if n.kind is not Kind.FLOAT),
-        "scales of keys and values of {} attention{s}": 0 if entry.has_caches else plan.int8_caches,
+        "scales of keys and values of {} attention{s}": 0 if entry.has_caches else source.int8_caches,
         "{} weight{s} with a scale for each block": len(blocks),
-        "scales of {} bias{es}": sum(p.qtype is INT32 for p in plan.tensors.values())
+        "scales of {} bias{es}": sum(p.qtype is INT32 for p in source.tensors.values())
         * ("scales of biases" in entry.loses),
     }
-    return tuple(
+    texts = [
         text.format(count, s="" if count == 1 else "s", es="" if count == 1 else "es")
         for text, count in counts.items()
         if count
-    )
+    ]
+    return (f"not in the file, of this plan: {', '.join(texts)}",) if texts else ()
 
 
 def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:

@@ -42,7 +42,7 @@ class ExchangeFormat:
         lost_writing: what of a profile or plan it cannot hold, one sentence.
         evidence: how the format is known: run where the tool, or a reader of its format, was run on such
             files; by rule where it is held to its documents alone. With what that was, and its version.
-        loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
+        loses: which parameters of a plan it cannot hold; what none can is in `losses`.
         has_caches: whether the scales of keys and values are in it.
         is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
     """

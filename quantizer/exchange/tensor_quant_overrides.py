@@ -19,7 +19,7 @@ import numpy as np
 
 from ...profiles.base.conversion import float_at, list_at, mapping_at
 from ...profiles.base.errors import MalformedError
-from ..numerics.affine import INT4, INT8, INT16, UINT4, UINT8, UINT16, QuantParams, QuantType
+from ..numerics.affine import INT4, INT8, INT16, UINT4, UINT8, UINT16, QuantType
 from .encodings import (
     Entry,
     collect_params,
@@ -56,12 +56,13 @@ _CONVERTED = "'convert' is not read: its readers get the tensor's own parameters
 
 def recognises(data: bytes) -> bool:
     """Tell whether a file is of this format."""
-    top = document_or_none(data) or {}
-    return bool(top) and all(isinstance(value, list) and _is_override(value) for value in top.values())
-
-
-def _is_override(value: list[object]) -> bool:
-    return all(isinstance(item, dict) and item.keys() <= _KEYS for item in value)
+    top = document_or_none(data)
+    if not top:
+        return False
+    return all(
+        isinstance(value, list) and all(isinstance(item, dict) and item.keys() <= _KEYS for item in value)
+        for value in top.values()
+    )
 
 
 def read(data: bytes, where: str) -> ForeignParams:
@@ -151,15 +152,15 @@ def _computed(low: float, high: float, qtype: QuantType, flags: Mapping[str, boo
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the file of a plan's parameters: its tensors, but for biases and blocks."""
-    tensors = ((name, stored_type(params)) for name, params in written_tensors(plan))
-    overrides = {name: _mappings(params) for name, params in tensors if params.block_size is None}
+    overrides = {}
+    for name, tensor in written_tensors(plan):
+        if tensor.block_size is not None:
+            continue
+        params = stored_type(tensor)
+        word = next(word for word, qtype in QUANT_TYPES.items() if qtype == params.qtype)
+        axis = {} if params.axis is None else {"axis": params.axis}
+        overrides[name] = [
+            {"quant_type": word, **axis, "scale": scale, "zero_point": point}
+            for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
+        ]
     return json.dumps(overrides, indent=1, ensure_ascii=False) + "\n"
-
-
-def _mappings(params: QuantParams) -> list[dict[str, object]]:
-    word = next(word for word, qtype in QUANT_TYPES.items() if qtype == params.qtype)
-    axis = {} if params.axis is None else {"axis": params.axis}
-    return [
-        {"quant_type": word, **axis, "scale": scale, "zero_point": point}
-        for scale, point in zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
-    ]

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.records.histogram import UnknownBins
-from qprof_onnx.quantizer.exchange.exporting import losses, losses_of_plan
+from qprof_onnx.quantizer.exchange.exporting import losses
 from qprof_onnx.quantizer.exchange.formats import FORMATS, format_named
 from qprof_onnx.quantizer.exchange.profiles import load_profile
 from qprof_onnx.quantizer.plan.plan import NO_ADJUSTMENTS, Kind
@@ -112,13 +112,14 @@ def test_what_is_lost_of_a_plan_is_counted(own: Path, tmp_path: Path) -> None:
     tables = sum(entry.kind is Kind.LOOKUP_TABLE for entry in plan.nodes.values())
     biases = sum(params.qtype.name == "int32" for params in plan.tensors.values())
     model = open_prepared(MODEL).model
-    found = losses_of_plan(format_named("qnn"), plan, model)
+    found, found_of_aimet = (
+        losses(format_named(name), plan, model)[0].partition(": ")[2].split(", ")
+        for name in ("qnn", "aimet-2.0")
+    )
     assert f"{tables} look-up tables" in found
     assert f"scales of {biases} biases" in found
     assert not [text for text in found if "block" in text or text.startswith("0 ")]
-    assert not [
-        text for text in losses_of_plan(format_named("aimet-2.0"), plan, model) if "scales of" in text
-    ]
+    assert not [text for text in found_of_aimet if "scales of" in text]
     bare = replace(plan, nodes={}, tensors={}, shared_scales=(), adjustments=NO_ADJUSTMENTS)
     assert losses(format_named("qnn"), bare, model) == ()
 
