@@ -1,7 +1,7 @@
-"""What must hold of every plan: a list of small predicates, each with its sentence.
+"""The rules that every plan obeys: small predicates in `CHECKS`, each with the sentence of its breach.
 
-Run after planning and after loading a plan that a person edited. That scales are positive and zero points
-values of their type is not among them: no `QuantParams` can be made otherwise.
+They are checked after planning, and after a plan is loaded that a person may have edited. That scales are
+positive and zero points values of their type is not among them: no `QuantParams` can be made otherwise.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _entries(plan: QuantPlan, graph: Graph, *kinds: Kind) -> Iterator[tuple[Node
             yield node, rule, entry
 
 
-def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, QuantParams]]:
-    """Yield all parameters of a plan, those of single nodes too: where they are, the tensor, and they."""
+def _all_params(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, QuantParams]]:
+    """Yield where parameters of a plan are, their tensor, and they; those of single nodes too."""
     yield from ((f"tensor '{name}'", name, params) for name, params in plan.tensors.items())
     for node in graph.nodes:
         entry = plan.nodes.get(node.name)
@@ -88,8 +88,8 @@ def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, s
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     schema = SCHEMAS[plan.config.schema]
     if schema.symmetric and not schema.unsigned_when_positive:
-        for where, name, params in _all_parameters(plan, graph):
-            if params.qtype.signed and graph.constant(name) is None and params.zero_point.any():
+        for where, name, params in _all_params(plan, graph):
+            if params.qtype.signed and not graph.is_constant(name) and params.zero_point.any():
                 yield f"{where}: schema {plan.config.schema} has zero_point 0"
 
 
@@ -97,8 +97,8 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     schema, weight_schema = plan.config.schema, plan.config.weight_schema
     if SCHEMAS[schema].power_of_two:
         must_be = f"schema {schema} has scales that are powers of two"
-        for where, name, params in _all_parameters(plan, graph):
-            if graph.constant(name) is None and not _are_powers_of_two(params):
+        for where, name, params in _all_params(plan, graph):
+            if not graph.is_constant(name) and not _are_powers_of_two(params):
                 yield f"{where}: {must_be}"
         for node, rule, _ in _entries(plan, graph, Kind.QUANTIZED):
             for index in rule.activations(node):  # constants in the place of activations
@@ -107,7 +107,7 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
                 if operand is not None and graph.is_constant(name) and not _are_powers_of_two(operand):
                     yield f"node '{node.name}', constant '{name}': {must_be}"
     if SCHEMAS[weight_schema].power_of_two:
-        for kind in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY):
+        for kind in (kind for kind in Kind if kind.has_weights):
             for _, name, weight in _weights(plan, graph, kind):
                 if weight is not None and not _are_powers_of_two(weight):
                     yield f"weight '{name}': weight_schema {weight_schema} has scales that are powers of two"
@@ -151,7 +151,7 @@ def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Ite
             name = node.input(index)
             if name in plan.tensors or index in entry.inputs:
                 continue
-            if entry.kind is not Kind.QUANTIZED and graph.constant(name) is not None:
+            if entry.kind is not Kind.QUANTIZED and graph.is_constant(name):
                 continue
             maker = graph.producer(name)
             if entry.kind is Kind.LOOKUP_TABLE and maker is not None and plan.is_part(maker.name, name):
@@ -161,21 +161,18 @@ def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Ite
 
 def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """A table without parameters of its output is a part of the tables that read it."""
+    tables = {name for name, entry in plan.nodes.items() if entry.kind is Kind.LOOKUP_TABLE}
     for node in graph.nodes:
         name = node.output if node.outputs else ""
         if not plan.is_part(node.name, name):
             continue
-        readers = [reader for reader, _ in graph.consumers(name)]
-        alone = [
-            reader
-            for reader in readers
-            if (entry := plan.nodes.get(reader.name)) is None or entry.kind is not Kind.LOOKUP_TABLE
-        ]
+        readers = [reader.name for reader, _ in graph.consumers(name)]
+        others = [reader for reader in readers if reader not in tables]
         if not readers or graph.is_result(name):
             yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
-        elif alone:
+        elif others:
             yield (
-                f"node '{node.name}': it is part of a table, but '{alone[0].name}' reads its output "
+                f"node '{node.name}': it is part of a table, but '{others[0]}' reads its output "
                 f"'{name}': both are table, or neither"
             )
 
@@ -240,7 +237,7 @@ def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         if params.block_size is None or params.axis is None:
             continue
         readers = [plan.nodes.get(node.name) for node, _ in graph.consumers(name)]
-        if graph.constant(name) is None:
+        if not graph.is_constant(name):
             yield f"tensor '{name}': blocks are for constants"
         elif shape is None or params.axis >= len(shape):
             yield f"tensor '{name}': it has no axis {params.axis}"
