@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams
-from ..numerics.block_scales import packed_blocks
+from ..numerics.block_scales import packed_blocks, two_in_a_byte
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import unblocked_size
 from ..targets.config import FEWEST_IN_BLOCK
@@ -155,13 +155,7 @@ def _packed_constants(
         return (params.zero_point + (usual if params.qtype.signed else 0)).astype(np.uint8)
 
     def packed_points() -> Bytes:
-        """Return zero points of 4 bits two in a byte along the last axis, the first in the low half."""
-        numbers: Bytes = in_grid(points())
-        if bits == 8:
-            return numbers
-        if numbers.shape[-1] % 2:
-            numbers = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, 1)], constant_values=usual)
-        return np.asarray(numbers[..., 0::2] | (numbers[..., 1::2] << 4), np.uint8)
+        return two_in_a_byte(in_grid(points()), usual) if bits == 4 else in_grid(points())
 
     def initializer(
         suffix: str, shape: Sequence[int], elements: Callable[[], Array], dtype: ir.DataType

@@ -71,9 +71,9 @@ def searched_block_params(
         raise PlanError(
             f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; give another"
         )
-    if _is_turned(weight):
-        turned, sqnr = searched_block_params(weight.T, 1 - axis, block, schema, qtype, level=level)
-        return _of_turned(turned, weight.T.shape), sqnr
+    if _is_transposed_view(weight):
+        params, sqnr = searched_block_params(weight.T, 1 - axis, block, schema, qtype, level=level)
+        return _transposed_params(params, weight.T.shape), sqnr
     array, shape = _as_columns(weight, axis)
     if schema.unsigned_when_positive and not qtype.signed and (array < 0.0).any():
         qtype = signed_type_of(qtype)  # one type for all blocks
@@ -115,12 +115,12 @@ def channel_params_and_sqnr(
     return QuantParams(params.scale, params.zero_point, params.qtype, axis), sqnr
 
 
-def _is_turned(weight: npt.NDArray[np.generic]) -> bool:
+def _is_transposed_view(weight: npt.NDArray[np.generic]) -> bool:
     """Whether a matrix is the transposed view of one in memory, as the tied head of a mapped table is."""
     return weight.ndim == 2 and weight.flags.f_contiguous and not weight.flags.c_contiguous
 
 
-def _of_turned(params: QuantParams, shape: tuple[int, ...]) -> QuantParams:
+def _transposed_params(params: QuantParams, shape: tuple[int, ...]) -> QuantParams:
     """Return the parameters of the transposed matrix of one of a shape."""
     assert params.axis is not None
     grid = params.grid_shape(shape)
@@ -209,22 +209,31 @@ def packed_blocks(
     """
     assert params.axis is not None
     assert params.block_size is not None
-    if _is_turned(weight):
-        return packed_blocks(weight.T, _of_turned(params, weight.shape), pitch, level)
+    if _is_transposed_view(weight):
+        return packed_blocks(weight.T, _transposed_params(params, weight.shape), pitch, level)
     array, shape = _as_columns(weight, params.axis)
     qtype, bits = params.qtype, params.qtype.packed_bits
     offset = 1 << (bits - 1) if qtype.signed else 0
-    out = np.zeros((shape[0] * shape[2], pitch), np.uint8)
+    packed = np.zeros((shape[0] * shape[2], pitch), np.uint8)
     if level < len(LEVELS):
         ends = qtype.low, qtype.high, offset, bits
         numbers = params.scale, params.zero_point
-        if _blocks.pack(array, shape, params.block_size, *ends, *numbers, out, pitch, level):
-            return out
+        if _blocks.pack(array, shape, params.block_size, *ends, *numbers, packed, pitch, level):
+            return packed
     quantized = quantize(array, params).astype(np.int16) + offset
-    columns = np.moveaxis(quantized.reshape(shape), 1, -1).reshape(out.shape[0], -1).astype(np.uint8)
+    columns: npt.NDArray[np.uint8] = np.moveaxis(quantized.reshape(shape), 1, -1).astype(np.uint8)
+    columns = columns.reshape(packed.shape[0], -1)
     if bits == 4:
-        columns = np.pad(columns, ((0, 0), (0, columns.shape[1] % 2)))
-        out[:, : columns.shape[1] // 2] = columns[:, 0::2] | (columns[:, 1::2] << 4)
-    else:
-        out[:, : columns.shape[1]] = columns
-    return out
+        columns = two_in_a_byte(columns, 0)
+    packed[:, : columns.shape[1]] = columns
+    return packed
+
+
+def two_in_a_byte(values: npt.NDArray[np.uint8], fill: int) -> npt.NDArray[np.uint8]:
+    """Return values of 4 bits packed along the last axis: of two in a byte the first is in the low half.
+
+    Of an odd number of values the last shares its byte with `fill`.
+    """
+    if values.shape[-1] % 2:
+        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)], constant_values=fill)
+    return np.asarray(values[..., 0::2] | (values[..., 1::2] << 4), np.uint8)
