@@ -10,7 +10,9 @@ from typing import Any, Unpack
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.errors import PlanError
 from ...profiles.base.progress import asked_for, stages
+from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataSource
 from ..evaluation import layers
 from ..evaluation.baseline import compare_with_baseline, load_baseline
@@ -20,11 +22,13 @@ from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
+from ..exchange.profiles import read_profile
 from ..model.files import ModelLike, load_model, model_file
-from ..plan.store import PlanLike
-from ..prepare.prepare import ProfileLike
-from ..search import sensitivity as analysis
-from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities
+from ..plan.store import PlanLike, plan_name, read_plan
+from ..planning.plan_model import check_without_samples, model_facts, open_plan
+from ..prepare.prepare import ProfileLike, open_prepared
+from ..search.fallback_nodes import plan_that_runs
+from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
@@ -172,7 +176,7 @@ def sensitivity(
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         profile: path or object; not needed with a plan.
-        data: samples, as in `profile`; by default the first few, which are held in memory.
+        data: samples, as in `profile`; by default 8, drawn from all of them, which are held in memory.
         plan: path or object: the plan to measure instead of the one that the settings give.
         target: as in `quantize`.
         options: settings as in `quantize`, and `limit`, `threads`, `provider`, `class_axis`.
@@ -184,13 +188,23 @@ def sensitivity(
     others = checked_keywords("sensitivity", options, SensitivityKeywords)
     settings = take_settings(others)
     with model_file(model) as path:
-        return analysis.sensitivity(
-            path,
-            profile,
-            samples_of(data, others.get("transform"), others.get("preprocess")),
-            recipe=recipe_of(target, settings),
-            plan_path=plan,
-            limit=others.get("limit", DEFAULT_SAMPLES),
+        source = samples_of(data, others.get("transform"), others.get("preprocess"))
+        recipe = recipe_of(target, settings)
+        prepared = open_prepared(path)
+        if plan is not None:
+            planned = open_plan(prepared, read_plan(plan), plan_name(plan))
+        elif profile is not None:
+            measured = read_profile(profile, prepared.model, prepared.identity)
+            recipe = recipe or load_recipe()
+            check_without_samples(recipe.config)
+            planned = plan_that_runs(model_facts(prepared, measured, recipe), path)[0]
+        else:
+            raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
+        samples = model_samples(source, prepared.model, others.get("limit", DEFAULT_SAMPLES))
+        return sensitivity_of(
+            planned.model,
+            planned.plan,
+            list(samples),
             threads=others.get("threads", 0),
             class_axis=others.get("class_axis"),
             provider=others.get("provider", "cpu"),

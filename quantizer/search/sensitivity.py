@@ -30,32 +30,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import DataError, PlanError
+from ...profiles.base.errors import DataError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
-from ...profiles.runtime.states import model_samples
-from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
-from ..exchange.profiles import read_profile
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..noise.mask_fillers import fillers_as_infinities, reach_below
 from ..operators.facts import Classes
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
-from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.plan_model import check_without_samples, model_facts, open_plan
-from ..prepare.prepare import ProfileLike, open_prepared
-from ..targets.loading import load_recipe
-from ..targets.target import Recipe
-from .fallback_nodes import plan_that_runs
 from .submodels import (
     SampleWalk,
     left_float,
@@ -172,60 +162,6 @@ class Sensitivities(Presented):
         return tuple(dict.fromkeys(name for node in best for name in node.group))
 
 
-def sensitivity(
-    model_path: str | Path,
-    profile_path: ProfileLike | None,
-    data: DataLike,
-    *,
-    recipe: Recipe | None = None,
-    plan_path: PlanLike | None = None,
-    limit: int | None = DEFAULT_SAMPLES,
-    threads: int = 0,
-    class_axis: int | None = None,
-    provider: str = "cpu",
-    progress: Progress | None = None,
-) -> Sensitivities:
-    """Measure how sensitive the outputs are to every quantized node.
-
-    Args:
-        model_path: float ONNX model.
-        profile_path: its profile; not needed with `plan_path`.
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
-        recipe: settings and target; None for the default target's.
-        plan_path: a saved plan to measure instead of the one that the recipe gives.
-        limit: number of samples used, drawn from all of them, which are held in memory; None for all.
-        threads: inside an operator; 0 for all cores.
-        class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
-        provider: execution provider of onnxruntime that runs the models, in full or short.
-        progress: called after each node with how many runs of a sample are done, and how many there will be.
-
-    Raises:
-        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
-    """
-    prepared = open_prepared(model_path)
-    if plan_path is not None:
-        planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
-    elif profile_path is not None:
-        profile = read_profile(profile_path, prepared.model, prepared.identity)
-        recipe = recipe or load_recipe()
-        check_without_samples(recipe.config)
-        planned = plan_that_runs(model_facts(prepared, profile, recipe), Path(model_path))[0]
-    else:
-        raise PlanError(
-            f"{model_path}: a profile or a plan is needed; make a profile with qprof dump-profile"
-        )
-    samples = list(model_samples(data, prepared.model, limit))
-    return sensitivity_of(
-        planned.model,
-        planned.plan,
-        samples,
-        threads=threads,
-        class_axis=class_axis,
-        provider=provider,
-        progress=progress,
-    )
-
-
 def sensitivity_of(
     model: ir.Model,
     plan: QuantPlan,
@@ -236,7 +172,16 @@ def sensitivity_of(
     provider: str = "cpu",
     progress: Progress | None = None,
 ) -> Sensitivities:
-    """Measure how sensitive the outputs of a planned model are to every quantized node; see `sensitivity`.
+    """Measure how sensitive the outputs of a planned model are to every quantized node.
+
+    Args:
+        model: the planned model.
+        plan: its plan.
+        samples: inputs of the model.
+        threads: inside an operator; 0 for all cores.
+        class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
+        provider: execution provider of onnxruntime that runs the models, in full or short.
+        progress: called after each node with how many runs of a sample are done, and how many there will be.
 
     Raises:
         DataError: there are no samples. ModelError: a submodel cannot be run.

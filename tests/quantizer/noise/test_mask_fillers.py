@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx import profile, quantize
+from qprof_onnx import profile, quantize, sensitivity
 from qprof_onnx.profiles.records.profile import pooled_noise
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.noise.mask_fillers import (
@@ -24,7 +24,6 @@ from qprof_onnx.quantizer.noise.mask_fillers import (
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.prepare.prepare import prepare
-from qprof_onnx.quantizer.search.sensitivity import sensitivity
 
 from ..int8_kernels import TARGET, WEIGHT_TYPE
 
@@ -262,6 +261,6 @@ def test_sensitivity_before_a_softmax_is_measured_without_fillers(tmp_path: Path
     onnx.save(model, file)
     samples = [{"x": RNG.normal(size=(4, WIDTH)).astype(np.float32)} for _ in range(4)]
     quantize(file, profile(file, samples), tmp_path / "q.onnx", target=TARGET, save_plan=tmp_path / "p.yaml")
-    found = sensitivity(file, None, samples, plan_path=tmp_path / "p.yaml")
+    found = sensitivity(file, None, samples, plan=tmp_path / "p.yaml")
     assert found.quantized.worst_sqnr is not None
     assert found.quantized.worst_sqnr < 60.0

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from qprof_onnx import sensitivity
 from qprof_onnx.profiles.base.errors import ModelError, PlanError
 from qprof_onnx.quantizer.api import from_profile as quantization
 from qprof_onnx.quantizer.api.from_profile import write_quantized
@@ -30,7 +31,6 @@ from qprof_onnx.quantizer.search.fallback_nodes import (
     plan_that_runs,
     with_fallback_nodes,
 )
-from qprof_onnx.quantizer.search.sensitivity import sensitivity
 from qprof_onnx.quantizer.targets import conformance
 from qprof_onnx.quantizer.targets.conformance import Breach
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -188,7 +188,7 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
     planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
     assert list(facts.unfit) == ["second"]
     assert planned.plan.nodes["second"].kind is Kind.FLOAT
-    measured = sensitivity(tmp_path / "model.onnx", profile, samples, recipe=recipe)
+    measured = sensitivity(tmp_path / "model.onnx", profile, samples, target=recipe)
     assert [node.node for node in measured.nodes] == ["first"]
 
 
