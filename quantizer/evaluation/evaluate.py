@@ -227,7 +227,6 @@ class Pair:
         float_session, quantized_session: their sessions.
         outputs: names, in the order of the float model.
         float_outputs: those of them that are floating-point.
-        threads: threads inside an operator.
     """
 
     float_name: str
@@ -236,7 +235,6 @@ class Pair:
     quantized_session: Session
     outputs: tuple[str, ...]
     float_outputs: tuple[str, ...]
-    threads: int
 
     def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the float model's outputs by name; raises as `run` does."""
@@ -320,7 +318,6 @@ def open_pair(
         quantized_session=quantized,
         outputs=tuple(output.name for output in outputs),
         float_outputs=tuple(output.name for output in outputs if _element_kind(output.type) == "float"),
-        threads=threads,
     )
 
 
@@ -481,7 +478,7 @@ def evaluate(
         truth_digest = metric.digest
     latency, token_speeds = None, list[TokenSpeed]()
     if measuring.latency is not None:
-        settings = replace(measuring.latency, threads=pair.threads)
+        settings = replace(measuring.latency, threads=measuring.threads)
         latency = measure(*pair.programs(timed), len(timed), settings)
         for kind, steps in timed_steps.items():
             if steps:
