@@ -44,10 +44,10 @@ from ...profiles.records.profile import (
 )
 from ..model.graph import output_name
 from ..numerics.affine import INT32, QuantParams
-from ..numerics.density import density, mean_of, signal_power
+from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_power
 from ..operators.decompositions import softmax_input
-from ..operators.functions import chain_of, slope_inside
+from ..operators.functions import chain_of, slopes_inside
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule
@@ -556,13 +556,17 @@ def _noise_rounded_inside_chain(
     source, signal = gains.profile.get(node.input(0)), pooled[node.output].signal
     if source is None or not signal:
         return total
+    inner = [name for name in map(output_name, chain.nodes[:-1]) if name in pooled]
+    if not inner:
+        return total
     values, unknown = density(source), TensorNoise(None, None, None)
-    for inner in (output_name(part) for part in chain.nodes[:-1]):
-        if inner in pooled:
-            slope = slope_inside(chain, inner, gains.opset)
-            squared = mean_of(values, lambda x, slope=slope: np.square(slope(x)))  # type: ignore[misc]
-            noises = [*(sample.tensors.get(inner, unknown) for sample in samples), pooled[inner]]
-            total += squared * np.array([noise.injected for noise in noises])
+    bins = values.mass.size
+    middles = (values.edges[:-1] + values.edges[1:]) / 2.0
+    slopes = slopes_inside(chain, inner, gains.opset)(np.concatenate([middles, values.points]))
+    for name, row in zip(inner, np.nan_to_num(np.square(slopes), posinf=0.0, neginf=0.0), strict=True):
+        squared = float(values.mass @ row[:bins] + values.point_mass @ row[bins:])
+        noises = [*(sample.tensors.get(name, unknown) for sample in samples), pooled[name]]
+        total += squared * np.array([noise.injected for noise in noises])
     return total * gains.powers[node.output] / signal
 
 

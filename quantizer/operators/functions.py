@@ -6,7 +6,7 @@ Planning asks how steep such a function is, lowering what its look-up table hold
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,38 +102,51 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
     Raises:
         PlanError: an input is not a constant, or onnx has no definition of an operator.
     """
-    evaluate = _evaluator(chain, opset, "")
-    return lambda values: evaluate(values, 0.0)
+    evaluate = _evaluator(chain, opset, ())
+    return lambda values: evaluate(values, ())
 
 
 STEP = 1e-4
 """By which a tensor inside a chain is changed to see what that does to the result."""
 
 
-def slope_inside(chain: PointwiseChain, inner: str, opset: int) -> UnaryFunction:
-    """Return how much the result of a chain changes with a tensor inside of it, as a function of its source.
+def slopes_inside(chain: PointwiseChain, inner: Sequence[str], opset: int) -> UnaryFunction:
+    """Return how much the result of a chain changes with tensors inside of it, as a function of its source.
 
     Args:
         chain: the nodes.
-        inner: name of a tensor that one of them makes, not the last.
+        inner: names of tensors that nodes of it make, not the last.
         opset: version of the default domain that the nodes are written in.
+
+    Returns:
+        A function of n values, whose result is (inner tensors, n).
 
     Raises:
         PlanError: as `function_of_chain`.
     """
     evaluate = _evaluator(chain, opset, inner)
 
-    return lambda values: (evaluate(values, STEP) - evaluate(values, -STEP)) / (2.0 * STEP)
+    def slopes(values: Floats) -> Floats:
+        # The chain is evaluated once, on copies of the values: in two of them a tensor is moved up and down.
+        moves = np.kron(np.eye(len(inner)), [STEP, -STEP])
+        results = evaluate(np.tile(values, moves.shape[1]), np.repeat(moves, values.size, axis=1))
+        up_and_down = results.reshape(len(inner), 2, values.size)
+        return np.asarray((up_and_down[:, 0] - up_and_down[:, 1]) / (2.0 * STEP))
+
+    return slopes
 
 
-def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Floats, float], Floats]:
-    """Return what a chain computes from its source, a number being added to the tensor `inner`, if any."""
+def _evaluator(
+    chain: PointwiseChain, opset: int, inner: Sequence[str]
+) -> Callable[[Floats, Iterable[Floats]], Floats]:
+    """Return what a chain computes from its source, with numbers added to each of some tensors inside it."""
     import onnx
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
     where = f"node '{chain.name}': {chain.operators} as a look-up table"
     names: dict[ir.Value, str] = {chain.source: "x"}
+    added_to = {name: f"added{place}" for place, name in enumerate(inner)}
     constants: list[onnx.TensorProto] = []
     protos: list[onnx.NodeProto] = []
     for node in chain.nodes:
@@ -148,20 +161,22 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
                 array = array.reshape(())
             widened = array.astype(np.float64) if array.dtype.kind == "f" else array
             constants.append(numpy_helper.from_array(widened, names[value]))
-        names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
+        result = node.outputs[0]
+        names[result] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
         proto = ir.serde.serialize_node(node)
         del proto.input[:], proto.output[:]
         proto.input.extend("" if value is None else names[value] for value in node.inputs)
-        proto.output.append(names[node.outputs[0]])
+        proto.output.append(names[result])
         protos.append(proto)
-        if node.outputs[0].name == inner and inner:
-            unshifted = names[node.outputs[0]]
-            names[node.outputs[0]] = f"{unshifted}_shifted"
-            protos.append(helper.make_node("Add", [unshifted, "shift"], [f"{unshifted}_shifted"]))
-    shift = helper.make_tensor_value_info("shift", onnx.TensorProto.DOUBLE, [])
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
-    y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
-    graph = helper.make_graph(protos, "curve", [x, shift], [y], constants)
+        if result.name in added_to:
+            moved = f"{names[result]}_moved"
+            protos.append(helper.make_node("Add", [names[result], added_to[result.name]], [moved]))
+            names[result] = moved
+    x, y, *added_inputs = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [None])
+        for name in ("x", "y", *added_to.values())
+    )
+    graph = helper.make_graph(protos, "curve", [x, *added_inputs], [y], constants)
     domains = dict.fromkeys(node.domain for node in chain.nodes if node.domain not in STANDARD_DOMAINS)
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     try:
@@ -169,13 +184,14 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: str) -> Callable[[Float
     except (NotImplementedError, KeyError, RuntimeError) as error:
         raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
 
-    def evaluate(values: Floats, added: float) -> Floats:
+    def evaluate(values: Floats, added: Iterable[Floats]) -> Floats:
+        feeds = {"x": values, **dict(zip(added_to.values(), added, strict=True))}
         try:
             with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
-                (result,) = evaluator.run(None, {"x": values, "shift": np.float64(added)})
+                (computed,) = evaluator.run(None, feeds)
         except ValueError as error:  # such as shapes that do not go together
             raise PlanError(f"{where}: it is no function of single elements; keep this node float") from error
-        output = np.asarray(result, np.float64)
+        output = np.asarray(computed, np.float64)
         # Constants of one element may have more dimensions than the values, and the result gets them.
         return output.reshape(values.shape) if output.size == values.size else output
 
