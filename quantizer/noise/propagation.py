@@ -559,12 +559,10 @@ def _noise_rounded_inside_chain(
     inner = [name for name in map(output_name, chain.nodes[:-1]) if name in pooled]
     if not inner:
         return total
-    values, unknown = density(source), TensorNoise(None, None, None)
-    bins = values.mass.size
-    middles = (values.edges[:-1] + values.edges[1:]) / 2.0
-    slopes = slopes_inside(chain, inner, gains.opset)(np.concatenate([middles, values.points]))
+    (values, mass), unknown = density(source).middles, TensorNoise(None, None, None)
+    slopes = slopes_inside(chain, inner, gains.opset)(values)
     for name, row in zip(inner, np.nan_to_num(np.square(slopes), posinf=0.0, neginf=0.0), strict=True):
-        squared = float(values.mass @ row[:bins] + values.point_mass @ row[bins:])
+        squared = float(mass @ row)
         noises = [*(sample.tensors.get(name, unknown) for sample in samples), pooled[name]]
         total += squared * np.array([noise.injected for noise in noises])
     return total * gains.powers[node.output] / signal

@@ -39,6 +39,13 @@ class Density:
         matters = falls != 0.0  # an edge between bins of equal density cancels out
         return self.edges[matters], falls[matters]
 
+    @cached_property
+    def middles(self) -> tuple[Floats, Floats]:
+        """Middles of the bins that have a mass, and the points, with the mass of each."""
+        values = np.concatenate([(self.edges[:-1] + self.edges[1:]) / 2.0, self.points])
+        mass = np.concatenate([self.mass, self.point_mass])
+        return values[mass > 0.0], mass[mass > 0.0]
+
 
 def density(profile: TensorProfile) -> Density:
     """Return the distribution of the values of `profile`, whose histogram must not be empty."""

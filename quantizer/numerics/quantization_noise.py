@@ -116,18 +116,20 @@ def expected_noise(
     values = clipped(values or density(profile), *effective)
     scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
-    steps = values.edges / scale
-    inner = np.clip(steps, first - 0.5, last + 0.5)
-    rounding = _mean(_rounding_integral(inner, first, last), steps)
-    below = _mean(_square_integral(np.minimum(steps, first - 0.5) - first), steps)
-    above = _mean(_square_integral(np.maximum(steps, last + 0.5) - last), steps)
-    at = values.points / scale
-    error = np.square(at - np.clip(np.rint(at), first, last))
-    saturated = (at < first - 0.5) | (at > last + 0.5)
+    steps, at = values.edges / scale, values.points / scale
     low, high = values.edges[:-1], values.edges[1:]
     signal = values.mass @ ((low * low + low * high + high * high) / 3.0) + values.point_mass @ np.square(
         values.points
     )
+    inner = np.clip(steps, first - 0.5, last + 0.5)
+    rounding = _mean(_rounding_integral(inner, first, last), steps)
+    error = np.square(at - np.clip(np.rint(at), first, last))
+    saturated = (at < first - 0.5) | (at > last + 0.5)
+    if np.array_equal(inner, steps) and not saturated.any():
+        rounded = values.mass @ rounding + values.point_mass @ error
+        return Noise(float(signal), float(rounded) * scale**2, 0.0)
+    below = _mean(_square_integral(np.minimum(steps, first - 0.5) - first), steps)
+    above = _mean(_square_integral(np.maximum(steps, last + 0.5) - last), steps)
     rounded = values.mass @ rounding + values.point_mass @ np.where(saturated, 0.0, error)
     lost = values.mass @ (below + above) + values.point_mass @ np.where(saturated, error, 0.0)
     return Noise(float(signal), float(rounded) * scale**2, float(lost) * scale**2)
@@ -186,9 +188,7 @@ def noise_after(
     Returns:
         n mean squares, float64, in the square of the function's unit.
     """
-    values = np.concatenate([(distribution.edges[:-1] + distribution.edges[1:]) / 2.0, distribution.points])
-    mass = np.concatenate([distribution.mass, distribution.point_mass])
-    values, mass = values[mass > 0.0], mass[mass > 0.0]
+    values, mass = distribution.middles
     unlimited = np.rint(values / scales[:, None]) + zero_points[:, None]
     quantized = np.clip(unlimited, low, high)
     dequantized = (np.arange(low, high + 1) - zero_points[:, None]) * scales[:, None]

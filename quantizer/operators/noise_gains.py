@@ -74,9 +74,8 @@ class NoisyInput:
             return None
         half, highest = math.sqrt(3.0 * power), self.profile[self.source].maximum
         draws = half * ((np.arange(DRAWS) + 0.5) * (2.0 / DRAWS) - 1.0)
-        bins = values.mass.size
         # A function is evaluated once for all draws: that takes longer to begin than to do.
-        x = np.concatenate([(values.edges[:-1] + values.edges[1:]) / 2.0, values.points])
+        x, mass = values.middles
         moved = np.stack([x, *(x + by for by in draws.tolist())])
         try:
             with np.errstate(all="ignore"):
@@ -86,8 +85,7 @@ class NoisyInput:
         except PlanError:  # a Pow may have another exponent for each column
             return None
         changes = np.where(np.isfinite(changes), changes, 0.0)
-        means = (float(values.mass @ row[:bins] + values.point_mass @ row[bins:]) for row in changes)
-        return sum(means) / DRAWS
+        return float((changes @ mass).sum()) / DRAWS
 
     @cached_property
     def function(self) -> UnaryFunction | None:
