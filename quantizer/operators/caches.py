@@ -54,6 +54,11 @@ def new_entries(node: Node, place: CachePlace) -> tuple[str, int]:
     return node.input(0), heads + (place.new - 1) * stored
 
 
+def turns_pairs(node: Node, place: CachePlace) -> bool:
+    """Whether positions turn what is appended to a cache: the keys of an attention with `do_rotary`."""
+    return place is PLACES[0] and node.attributes.get_int("do_rotary", 0) == 1
+
+
 def channel_magnitudes(node: Node, place: CachePlace, magnitudes: Floats) -> Floats:
     """Return the largest magnitude of each element of each head of a cache, (heads, elements).
 
@@ -69,7 +74,7 @@ def channel_magnitudes(node: Node, place: CachePlace, magnitudes: Floats) -> Flo
     _, first = new_entries(node, place)
     each = len(magnitudes) // (stored if node.input(place.new) else heads + 2 * stored)
     own = magnitudes[first * each : (first + stored) * each].reshape(stored, each).copy()
-    if place is PLACES[0] and attributes.get_int("do_rotary", 0) == 1:
+    if turns_pairs(node, place):
         size = attributes.get_int("rotary_embedding_dim", each) or each
         turned = own[:, :size]
         if attributes.get_int("rotary_interleaved", 0):

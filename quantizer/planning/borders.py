@@ -11,11 +11,24 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ..numerics.affine import INT8, TYPES, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.caches import PLACES, CachePlace, channel_magnitudes, has_own_cache, new_entries
+from ..operators.caches import (
+    PLACES,
+    CachePlace,
+    channel_magnitudes,
+    has_own_cache,
+    new_entries,
+    turns_pairs,
+)
 from ..operators.graph import Node
 from ..plan.plan import Kind, NodePlan
 from ..targets.forms import FORMS
 from .facts import PlanningFacts
+
+HEADROOM = 1.4
+"""How much larger a channel of a cache may become than it was in the samples (DECISIONS.md, 87)."""
+
+MIN_CHANNEL_SHARE = 1.0 / 256.0
+"""Share of the largest value of a cache that each of its channels is held to reach."""
 
 
 def with_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
@@ -66,8 +79,8 @@ def _params_by_channel(facts: PlanningFacts, node: Node, place: CachePlace) -> Q
     """Return the parameters of a cache with a scale for each element of each head.
 
     Its axis is the last, and the scales are those of the first head, then of the second, and so on. They
-    cover what the samples had of new keys, or values, in each channel; where the cache itself had larger
-    ones, all grow with the largest. A channel is held to be a 256th as large as the largest at least.
+    cover what the samples had of new keys, or values, in each channel, with `HEADROOM` but for keys that
+    positions turn, whose pairs have room; where the cache itself had larger ones, all grow with the largest.
 
     Raises:
         ConfigError: the profile has no channels of new keys or values.
@@ -82,10 +95,12 @@ def _params_by_channel(facts: PlanningFacts, node: Node, place: CachePlace) -> Q
     largest = channel_magnitudes(node, place, tensor.channels.magnitude)
     most = max(float(largest.max()), -cache.minimum, cache.maximum)
     largest *= most / (float(largest.max()) or 1.0)
+    if not turns_pairs(node, place):
+        largest = np.minimum(HEADROOM * largest, most)
     schema = SCHEMAS["symmetric"]
     scales = [
         choose_params(-bound, bound, schema, INT8).tensor_scale
-        for bound in np.maximum(largest, most / 256.0).reshape(-1).tolist()
+        for bound in np.maximum(largest, MIN_CHANNEL_SHARE * most).reshape(-1).tolist()
     ]
     return QuantParams(np.array(scales, np.float32), np.zeros(len(scales), np.int32), INT8, axis=3)
 

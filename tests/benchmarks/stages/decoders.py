@@ -185,7 +185,8 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
                 of_peer(bench.path, out, eight, is_k_quant=is_k_quant)
                 session(out, 1)
             except Exception as problem:  # whatever a tool does with this model is its row
-                failed[label] = f"{type(problem).__name__}: {problem}".splitlines()[0][:120]
+                reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+                failed[label] = reason.replace(str(out), out.name)[:240]
                 continue
             files[label] = out
             size = bytes_of_weights(out) + graph

@@ -46,8 +46,10 @@ def written(net: Net) -> onnx.ModelProto:
             => (float[1, new, {piece_decoder.PIECES}] logits, {present})
             <int64[1] last_axis = {{1}}, int64 second = {{1}}, int64[1] one = {{1}}> {{
         [embed] stream0 = Gather (table, input_ids)
-        ones = ReduceSum (attention_mask, last_axis) fewer = Sub (ones, one) lengths = Cast <to = 6> (fewer)
-        sizes = Shape (attention_mask) long = Gather <axis = 0> (sizes, second) total = Cast <to = 6> (long)
+        [ones] ones = ReduceSum (attention_mask, last_axis) [fewer] fewer = Sub (ones, one)
+        [lengths] lengths = Cast <to = 6> (fewer)
+        [sizes] sizes = Shape (attention_mask) [long] long = Gather <axis = 0> (sizes, second)
+        [total] total = Cast <to = 6> (long)
         [before0] normal0 = SimplifiedLayerNormalization <axis = -1, epsilon = 0.00001> (stream0, before0)
         {"".join(LAYER.format(i=i, j=i + 1, **heads) for i in range(count))}
         [head] logits = MatMul (normal{count}, head)
