@@ -22,7 +22,7 @@ from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
-from ..quantizer.api.results import FloatGroup, QuantizeResult
+from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.card import Card, Verification
 from ..quantizer.evaluation.evaluate import Evaluation
@@ -34,7 +34,7 @@ from ..quantizer.plan.store import PlanFields
 from ..quantizer.report.content import Report
 from ..quantizer.search.sensitivity import Sensitivities
 from ..quantizer.search.tune import TuneResult
-from ..quantizer.search.verdict import Judged
+from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
 from ..quantizer.targets.loading import IDENTITY
 from ..quantizer.targets.operator_page import OperatorReference
@@ -98,7 +98,7 @@ class Quantization:
     float_bytes: int
     quantized_bytes: int
     nodes: Mapping[str, int]
-    floats: tuple[FloatGroup, ...]
+    floats: tuple[FloatNodes, ...]
     notes: tuple[str, ...]
     predicted: PredictedTime | None
     speed: Speed | None

@@ -25,28 +25,12 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
 from ..plan.plan import Kind, PredictedTime, QuantPlan
-from ..plan.reasons import ReasonCode
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
 from ..search.speed_check import SpeedCheck
-from ..search.verdict import Composition, Judged, Verdict, composition_of
+from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
 from ..targets.machine import elsewhere_measured, installed, processor
-
-
-@dataclass(frozen=True)
-class FloatGroup:
-    """Nodes that stay float for reasons of one code.
-
-    Attributes:
-        code: the code.
-        nodes: how many there are.
-        reason: what is said of all of them: names, and figures with their range.
-    """
-
-    code: ReasonCode
-    nodes: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +43,7 @@ class Summary:
     """
 
     counts: Mapping[str, int]
-    floats: tuple[FloatGroup, ...]
+    floats: tuple[FloatNodes, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +179,7 @@ def summarize(plan: QuantPlan) -> Summary:
     counts = Counter(node.kind.value for node in plan.nodes.values())
     return Summary(
         {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
-        tuple(FloatGroup(code, len(names), reason) for code, reason, names in plan.float_nodes()),
+        float_nodes(plan),
     )
 
 

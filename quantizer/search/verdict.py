@@ -22,6 +22,7 @@ from ..noise.estimate_check import EstimateCheck, too_good_texts
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import ReasonCode
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .integer_share import int8_share
 from .proposals import Fix
@@ -42,10 +43,22 @@ FEW_ROWS, TOO_FEW_ROWS = 16, 8
 
 @dataclass(frozen=True)
 class FloatNodes:
-    """How many nodes stay float for reasons of one code, and what is said of all of them."""
+    """Nodes that stay float for reasons of one code.
 
+    Attributes:
+        code: the code.
+        nodes: how many there are.
+        reason: what is said of all of them: names, and figures with their range.
+    """
+
+    code: ReasonCode
     nodes: int
     reason: str
+
+
+def float_nodes(plan: QuantPlan) -> tuple[FloatNodes, ...]:
+    """Return the nodes that stay float by the code of their reason, the most first."""
+    return tuple(FloatNodes(code, len(names), reason) for code, reason, names in plan.float_nodes())
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
     return Composition(
         None if profile is None else int8_share(plan, graph, profile),
         len(plan.nodes) - kinds[Kind.FLOAT],
-        tuple(FloatNodes(len(names), reason) for _, reason, names in plan.float_nodes()),
+        float_nodes(plan),
         kinds[Kind.WEIGHT_ONLY],
         plan.int8_caches,
         is_unprofitable(plan),
