@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -84,11 +83,8 @@ def test_points_that_are_near_make_no_slope_between_them() -> None:
     assert 10.0 < surface.at((1000.5,)) < 20.0
 
 
-def test_the_packaged_table_is_read_quickly_and_says_its_conditions() -> None:
-    costs_of.cache_clear()
-    start = time.process_time()
+def test_the_packaged_table_says_its_conditions() -> None:
     table = costs_of("onnxruntime-x86")
-    assert time.process_time() - start < 0.2  # 0.01 s here; others may load the machine
     assert table is not None
     assert (table.conditions.target, table.conditions.threads) == ("onnxruntime-x86", 1)
 

