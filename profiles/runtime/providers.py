@@ -377,6 +377,15 @@ def new_session_options(float_bytes: int = 0) -> ort.SessionOptions:
     for library in _libraries:
         options.register_custom_ops_library(library)
     if float_bytes > MAX_COPIED_BYTES:
-        options.add_session_config_entry("session.disable_prepacking", "1")
+        disable_prepacking(options)
         options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
     return options
+
+
+def disable_prepacking(options: ort.SessionOptions) -> None:
+    """Let weights stay where they are, in their file as a rule, instead of being laid out for the kernels."""
+    entry = "session.disable_prepacking"
+    try:
+        options.get_session_config_entry(entry)
+    except RuntimeError:  # it is not set; onnxruntime warns of an entry that is set again
+        options.add_session_config_entry(entry, "1")

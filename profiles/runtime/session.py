@@ -34,6 +34,7 @@ from .external_weights import save_beside, save_with_weights, weight_bytes
 from .providers import (
     CPU,
     RUNTIME_ERRORS,
+    disable_prepacking,
     first_line,
     load_refusal,
     loaded_libraries,
@@ -188,7 +189,7 @@ def optimised(
         written = folder / "optimised.onnx"
         options = _options(OPTIMISATION, model)
         options.optimized_model_filepath = str(written)
-        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+        disable_prepacking(options)  # nothing will be run
         entry = "session.optimized_model_external_initializers_"
         options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
         options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
@@ -335,7 +336,7 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.Inference
     model.graph.extend(sizes)
     model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
     options = _options(graph.level, model)
-    options.add_session_config_entry("session.disable_prepacking", "1")  # weights stay in their file
+    disable_prepacking(options)  # weights stay in their file
     # Each Size runs as soon as it can, so that its input is freed.
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     return _session(_source(model, graph.folder), options, graph.provider, graph.title)

@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.output_files import FileBatch
-from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line
+from ...profiles.runtime.providers import RUNTIME_ERRORS, disable_prepacking, first_line
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..targets.conformance import check_conformity
@@ -100,7 +100,7 @@ def load_and_run(
         session = open_session(_loadable(file), name)
         return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     options = session_options(1)
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    disable_prepacking(options)
     open_session(_loadable(file), name, options=options)
     return (
         f"it was loaded and not run: to run it takes as much memory again as its {size / 1e9:.1f} GB of "

@@ -21,7 +21,13 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line, new_session, new_session_options
+from ...profiles.runtime.providers import (
+    RUNTIME_ERRORS,
+    disable_prepacking,
+    first_line,
+    new_session,
+    new_session_options,
+)
 from ...profiles.samples.samples import set_title
 from .external_data import SharedFileTensor, check_external, shared_file
 from .protobuf import read_proto
@@ -111,7 +117,7 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised
-    options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+    disable_prepacking(options)  # nothing will be run
     try:
         session = new_session(os.fspath(path), options, "CPUExecutionProvider")
     except RUNTIME_ERRORS as error:
