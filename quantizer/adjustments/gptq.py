@@ -221,7 +221,9 @@ def find_roundings(
     graph: Graph,
     plan: QuantPlan,
     corrected: Collection[str],
-    gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
+    gathered: Callable[
+        [Sequence[ProductInput], Collection[ProductInput]], Iterable[tuple[ProductInput, Moments]]
+    ],
     checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
     """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
@@ -230,11 +232,12 @@ def find_roundings(
         graph: the model that is planned.
         plan: its plan.
         corrected: nodes whose bias will make up for the mean of what the errors do.
-        gathered: gives the second moments of what nodes read.
+        gathered: given what all nodes read, and for which of it the second moments are wanted, gives these.
         checkpoint: has the offsets of nodes that are finished, and gets those of the others.
     """
     finished, file = checkpoint or RoundingCheckpoint(), ArrayFile()
-    readers: dict[ProductInput, list[Weight]] = {}
+    inputs: dict[ProductInput, None] = {}
+    readers: dict[ProductInput, list[Weight]] = {}  # weights that are not rounded yet
     keys: dict[str, bytes] = {}
     roundings: dict[str, RoundingOffsets] = {}
 
@@ -249,13 +252,14 @@ def find_roundings(
         reading, name = product_input(graph, weight.node, weight.array), weight.node.name
         if reading is None:
             continue
+        inputs[reading] = None
         keys[name] = b"" if checkpoint is None else _key(weight, reading, name in corrected)
         offsets = finished.get(keys[name])
         if offsets is None:
             readers.setdefault(reading, []).append(weight)
         else:
             add(weight, np.frombuffer(offsets, np.int8))
-    for reading, moments in gathered(list(readers)):
+    for reading, moments in gathered(list(inputs), readers.keys()):
         for weight, chosen in _rounded_together(readers[reading], moments, corrected):
             finished.add(keys[weight.node.name], chosen.data)
             add(weight, chosen)

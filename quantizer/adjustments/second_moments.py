@@ -302,6 +302,7 @@ times as many gained nothing on two models (waifu2x, silero), and an eighth lost
 def collect_moments(
     model: ir.Model,
     inputs: Sequence[ProductInput],
+    wanted: Collection[ProductInput],
     samples: Iterable[Sample],
     progress: Progress | None = None,
 ) -> Iterator[tuple[ProductInput, Moments]]:
@@ -315,13 +316,15 @@ def collect_moments(
     Args:
         model: the float model.
         inputs: of products, no two alike.
+        wanted: those of them whose moments are asked for. The slices are the same whichever these are, for
+            the last bits of what a slice computes follow from where it begins and ends.
         samples: can be iterated more than once.
         progress: called after each run of a sample, with the number of runs and their total.
 
     Raises:
         DataError: there are no samples, or one cannot be run. ModelError: the model cannot be loaded.
     """
-    if not inputs:
+    if not wanted:
         return
     # The optimised model with the inputs of the products as outputs, graph inputs left out.
     copy = model.clone()
@@ -334,12 +337,16 @@ def collect_moments(
         tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place,
     ):
         count, slices = _sliced(graph, inputs, samples)
+        while set(wanted).isdisjoint(slices[-1]):
+            slices.pop()
         outputs = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
         runs, done = _SliceRuns(graph, outputs, Path(place)), 0
         for sources, names in zip(slices, outputs, strict=True):
             sums: dict[ProductInput, Moments] = {}
             for sample, arrays in runs.next(samples):
                 for source, name in zip(sources, names, strict=True):
+                    if source not in wanted:
+                        continue
                     where = f"sample {sample.name}: tensor '{source.tensor}'"
                     rows = im2col_rows(np.asarray(arrays[name]), source, -(-ROWS // count))
                     if source in sums:

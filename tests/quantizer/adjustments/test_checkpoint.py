@@ -61,7 +61,8 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(
         rounded_with_samples(made, Counted(6, last=21), checkpoint=file)
     resumed = Counted(6)
     assert dumps(rounded_with_samples(made, resumed, checkpoint=file).plan) == expected
-    assert (whole.runs, resumed.runs) == (18, 18)  # digested, counted, and run for one of the two weights
+    # Digested before it is resumed; counted, and run for each of the two slices.
+    assert (whole.runs, resumed.runs) == (18, 24)
     finished = Counted(6)
     assert dumps(rounded_with_samples(made, finished, checkpoint=file).plan) == expected
     assert finished.runs == 6  # digested

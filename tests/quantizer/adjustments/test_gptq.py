@@ -19,8 +19,7 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import OptimisedGraph
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.adjustments import second_moments as gathering
-from qprof_onnx.quantizer.adjustments import second_moments as sums
+from qprof_onnx.quantizer.adjustments import second_moments
 from qprof_onnx.quantizer.adjustments.gptq import columns_of, gptq, rebased
 from qprof_onnx.quantizer.adjustments.rounded_weights import round_weights
 from qprof_onnx.quantizer.adjustments.second_moments import (
@@ -185,7 +184,7 @@ def test_moments_add_up_and_can_be_centred() -> None:
 def test_long_rows_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(2).standard_normal((2, 30, 10))
     (whole,) = moments_of(rows, "rows").means(centred=True)
-    monkeypatch.setattr(sums, "COLUMNS", 4)
+    monkeypatch.setattr(second_moments, "COLUMNS", 4)
     pieces = moments_of(rows, "rows")
     assert [part.shape for part in pieces.second] == [(2, 4, 4), (2, 3, 3), (2, 3, 3)]
     np.testing.assert_array_equal(pieces.means(centred=True)[1], whole[:, 4:7, 4:7])
@@ -405,7 +404,7 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     recipe = load_recipe(None, PLAIN)
     made = plan_from(model_facts(net.prepared, net.profile, recipe))
     whole = rounded_with_samples(made, samples())
-    monkeypatch.setattr(gathering, "MEMORY", 1)
+    monkeypatch.setattr(second_moments, "MEMORY", 1)
     sliced = rounded_with_samples(made, samples(), lambda done, total: seen.append((done, total)))
     assert sliced.plan == whole.plan
     assert seen == [(i, 48) for i in range(1, 49)]
@@ -419,15 +418,15 @@ def test_what_a_slice_leaves_for_later_ones_is_kept_and_no_node_runs_twice(
     shape, settings = (1, 64, 1, 64), {"mode": "weight-only"}
     net = profiled(network(text, dict.fromkeys("wvuq", (64, 64)), shape), samples(shape=shape))
     whole = rounded(net, samples(shape=shape), **settings)
-    monkeypatch.setattr(gathering, "MEMORY", 1)
+    monkeypatch.setattr(second_moments, "MEMORY", 1)
     ran: list[str] = []
-    opened = gathering.segment_session
+    opened = second_moments.segment_session
 
     def noted(graph: OptimisedGraph, nodes: set[ir.Node], *names: Sequence[str]) -> ort.InferenceSession:
         ran.extend(str(node.name) for node in nodes)
         return opened(graph, nodes, *names)
 
-    monkeypatch.setattr(gathering, "segment_session", noted)
+    monkeypatch.setattr(second_moments, "segment_session", noted)
     sliced = rounded(net, samples(shape=shape), **settings)
     assert sliced.plan == whole.plan
     assert len(sliced.plan.adjustments.roundings) == 4
@@ -442,7 +441,7 @@ def test_parts_of_a_matrix_are_rounded_as_the_whole(monkeypatch: pytest.MonkeyPa
     model = ir.to_proto(lower(whole.model, whole.plan).model).SerializeToString(deterministic=True)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.gptq.CHUNK", 64 * 5)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.CHUNK_ELEMENTS", 3 * 32)
-    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.LARGE", 1)
+    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.MIN_FILE_BYTES", 1)
     parts = rounded(net, samples(shape=shape), **settings)
     assert parts.plan == whole.plan
     again = lower(parts.model, parts.plan).model
@@ -453,9 +452,37 @@ def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
     net = network("a = Conv(x, w) b = Conv(x, v) y = Add(a, b)", {"w": (4, 8, 3, 3), "v": (4, 8, 3, 3)})
     inputs = {product_input(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
     assert len(inputs) == 1
-    ((_, found),) = collect_moments(net.model, [r for r in inputs if r is not None], samples(3))
-    assert isinstance(found, Moments)
-    assert found.rows == 3 * 16
+    asked = [reading for reading in inputs if reading is not None]
+    ((_, moments),) = collect_moments(net.model, asked, asked, samples(3))
+    assert isinstance(moments, Moments)
+    assert moments.rows == 3 * 16
+
+
+def test_the_model_is_run_in_the_same_slices_whichever_moments_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slice of more than 512 MiB of weights is run with other options: its last bits are others."""
+    monkeypatch.setattr(second_moments, "MEMORY", 1)  # each input is a slice of its own
+    segment_session, runs = second_moments.segment_session, list[tuple[str, ...]]()
+
+    def noted(graph: OptimisedGraph, nodes: set[ir.Node], *names: list[str]) -> ort.InferenceSession:
+        runs.append(tuple(sorted(node.op_type for node in nodes)))
+        return segment_session(graph, nodes, *names)
+
+    monkeypatch.setattr(second_moments, "segment_session", noted)
+    weights = dict.fromkeys("wvu", (8, 8, 1, 1))
+    body = "a = Conv(x, w) s = Sigmoid(a) b = Mul(a, s) c = Conv(b, v) d = Add(c, b) y = Conv(d, u)"
+    net = network(body, weights)
+    readings = [product_input(net.graph, node, np.empty((8, 8, 1, 1))) for node in net.graph.nodes]
+    asked = [reading for reading in readings if reading is not None]
+    every, slices = dict(collect_moments(net.model, asked, asked, samples(3))), list(runs)
+    assert len(slices) > 1  # or the test shows nothing
+    for reading in asked:
+        runs.clear()
+        ((_, alone),) = collect_moments(net.model, asked, [reading], samples(3))
+        assert runs == slices[: len(runs)]
+        for mine, others in zip(alone.second, every[reading].second, strict=True):
+            assert mine.tobytes() == others.tobytes()
 
 
 def test_planning_without_samples_says_where_they_are_taken() -> None:
