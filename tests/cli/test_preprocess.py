@@ -138,7 +138,7 @@ def test_every_function_with_data_takes_a_recipe(
         (quantizing, "quantize_from_samples"),
         (evaluation, "evaluate_files"),
         (evaluation.layers, "compare_layers"),
-        (evaluation.analysis, "sensitivity"),
+        (evaluation, "model_samples"),
         (tuning.search, "tune"),
     ):
         monkeypatch.setattr(module, name, stand_in)

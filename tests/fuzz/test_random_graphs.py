@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.lowering import pass_through
+from qprof_onnx.quantizer.operators.conditions import Fill
 from qprof_onnx.quantizer.operators.table import RULES
 
 from ..quantizer.int8_kernels import WEIGHT_TYPE
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_graph(modules: dict[str, ModuleType]) -> N
 def test_the_comparison_sees_a_fill_that_is_not_quantized(
     modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pass_through, "_quantize_constants", lambda task, params: None)
+    monkeypatch.setattr(Fill, "applies", lambda fill, node: False)
     case = modules["kept_graphs"].kept_case("resize_crops_and_fills_with_zero")
     outcome = modules["graph_check"].check_case(replace(case, forms=("qoperator",)), tmp_path)
     assert {kind for kind, _ in outcome.findings} == {"wrong"}

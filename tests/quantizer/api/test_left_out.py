@@ -45,7 +45,7 @@ PLANNING = {
     "planning.plan_model.find_biases": "bias correction",
     "planning.plan_model.with_prices": "predicted times",
     "planning.planner.unprofitable_nodes": "predicted times (nodes that are slower in int8 may be quantized)",
-    "planning.noise_budget.measured_gains": "noise budget (outputs may be noisier than their limits)",
+    "planning.facts.measured_gains": "noise budget (outputs may be noisier than their limits)",
     "planning.noise_budget.cheap_nodes": "noise budget (outputs may be noisier than their limits)",
 }
 
