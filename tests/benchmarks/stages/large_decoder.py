@@ -62,7 +62,7 @@ SIZES = {
     "1 G": Size(14),
     "4 G": Size(58),
     "0.2 G, GPTQ": Size(2, has_gptq=True, kill_after=60.0),
-    "1 G, GPTQ": Size(14, has_gptq=True),
+    "1 G, GPTQ": Size(14, has_gptq=True, kill_after=450.0),
 }
 LARGEST_OF_PEER = 20
 """Layers of a decoder whose weights onnxruntime's tool, which holds them all, gets."""
