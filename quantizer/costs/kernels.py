@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..operators.caches import PAST_KEYS
 from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.functions import chain_of
@@ -160,10 +161,6 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
             length, features = (read[0], read[-1]) if read else (1, 1)
             hidden = attributes.get_int("hidden_size", 1) or 1
             return Work(operator, (hidden, features, length), float(weight[0] if weight else 1))
-
-
-PAST_KEYS = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
-"""Input of an attention that holds the keys of earlier steps: (batch, heads, steps, elements of a head)."""
 
 
 def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:

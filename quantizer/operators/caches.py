@@ -41,6 +41,10 @@ class CachePlace:
 PLACES = (CachePlace(3, 1, 12, "k_quant_type", 1), CachePlace(4, 2, 13, "v_quant_type", 2))
 """The cache of keys and that of values of `ATTENTION`."""
 
+PAST_KEYS = {"Attention": 4, "MultiHeadAttention": 6, ATTENTION: PLACES[0].past}
+"""Operator of an attention -> position of the input with the keys of earlier steps: (batch, heads, steps,
+elements of a head)."""
+
 
 def new_entries(node: Node, place: CachePlace) -> tuple[str, int]:
     """Return the tensor whose last axis has the channels of new keys or values, and where they begin in it.
