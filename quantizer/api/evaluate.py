@@ -92,7 +92,8 @@ def evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
         if saturation := _saturation(evaluation, other, measuring):
-            evaluation = replace(evaluation, remarks=(*evaluation.remarks_of_other_arithmetic, saturation))
+            # The first remark is printed; others may need --verbose.
+            evaluation = replace(evaluation, remarks=(saturation, *evaluation.remarks_of_other_arithmetic))
     if baseline is None or earlier is None:
         return evaluation
     return compare_with_baseline(evaluation, earlier, Path(baseline).name, slack)
