@@ -118,6 +118,7 @@ def command(
       qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
     from ...profiles.observers import channel_counter, histogram_counter
+    from ...profiles.records.check_samples import samples_file
     from ...profiles.records.non_finite import gate_failure
     from ...quantizer.api.profiling import dump_profile
 
@@ -140,14 +141,31 @@ def command(
             "inputs": profile.input_checks(),
             "hints": profile.hints(),
             "outliers": profile.outliers(),
+            "check_samples": len(profile.check_samples),
+            "samples_file": str(samples_file(output)) if profile.held_samples else None,
             "notes": (*notes, *profile.notes),
         }
         echo(document("profiling", 1, record))
     else:
         print_profiling(profile, output, notes)
+        if format == "qprof":
+            echo(check_samples_line(profile, output))
     if (failure := gate_failure(profile, max_non_finite)) is not None:
         tell(f"gate failed: {failure}")
         raise click.exceptions.Exit(1)
+
+
+def check_samples_line(profile: Profile, output: Path) -> str:
+    """Return which file holds samples as they are, or that none does, and what follows from that."""
+    from ...profiles.records.check_samples import samples_file
+
+    if not profile.held_samples:
+        return "no samples are kept: what qprof quantize says of a model is estimated, not run"
+    count = len(profile.held_samples)
+    return (
+        f"{samples_file(output)}: {count} sample{'s'[: count != 1]} as they are, on which qprof quantize "
+        "runs a model before it writes it; do not publish the file (--keep-samples 0: none)"
+    )
 
 
 def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
+from .check_samples import CheckSample, chosen_samples
 from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
 
@@ -461,6 +462,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         noise: how noise travels through the model, for the samples with the smallest digests; () where it was
             not measured.
         noise_samples: for how many samples that was to be measured, at most.
+        check_samples: digests of the samples that are kept beside the profile, in order.
+        keep_samples: how many these were to be, at most.
+        held_samples: these samples; () where they were not read, or are not there.
         runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
             tensors and inputs are those of runs. 0 where that is not known.
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
@@ -474,6 +478,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
     noise: tuple[SampleNoise, ...] = ()
     noise_samples: Count = 0
+    check_samples: tuple[Digest, ...] = ()
+    keep_samples: Count = 0
+    held_samples: tuple[CheckSample, ...] = field(default=(), compare=False)
     runs: Count = 0
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
 
@@ -564,8 +571,20 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         profile = self[tensor]
         return drawing(tensor, profile.histogram, profile.minimum, profile.maximum)
 
+    def with_held(self, samples: Iterable[CheckSample], keep: int) -> Profile:
+        """Return the profile with those of some samples that are to be kept beside it.
+
+        Args:
+            samples: all that may be chosen.
+            keep: how many at most.
+        """
+        held = chosen_samples(samples, keep)
+        digests = tuple(sample.digest for sample in held)
+        return replace(self, check_samples=digests, keep_samples=keep, held_samples=held)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile's file; a name that ends in .html, .md or .json asks for a report.
+        """Write the profile's file, and that of its check samples (`samples_file`); a name that ends in
+        .html, .md or .json asks for a report.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -581,7 +600,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         """Return the profile of both data sets together.
 
         Noise is kept for as many samples as both have it for at least: of these it is known which have the
-        smallest digests.
+        smallest digests. So are check samples, where both hold theirs.
 
         Raises:
             ProfileError: the profiles belong to different models or hold different tensors.
@@ -602,7 +621,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         if self.inputs.keys() == other.inputs.keys():
             inputs = {name: mine.merged(other.inputs[name]) for name, mine in self.inputs.items()}
         count = min(self.noise_samples, other.noise_samples)
-        return Profile(
+        merged = Profile(
             model=self.model,
             data=self.data.merged(other.data),
             tensors=tensors,
@@ -614,6 +633,15 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
         )
+        if not (self.holds_its_samples and other.holds_its_samples):
+            return merged
+        keep = min(self.keep_samples, other.keep_samples)
+        return merged.with_held([*self.held_samples, *other.held_samples], keep)
+
+    @property
+    def holds_its_samples(self) -> bool:
+        """Whether the check samples that it names are in memory."""
+        return len(self.held_samples) == len(self.check_samples)
 
 
 def describe(model: ModelId) -> str:

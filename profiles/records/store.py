@@ -16,6 +16,7 @@ Keys are the fields of the records (`Profile`, `ModelId`, `DataId`, `TensorProfi
 * Bins are told apart by their fields; null stands where only the range is known.
 * A sample that made an extreme is one text: the value, the digest of the sample and its name.
 * The tensor of an input that is under `tensors` already is not written again.
+* Check samples are listed by their digests; they are in a file of their own (`check_samples`).
 * Measured noise is a mapping from the digest of a sample to three texts, with a number for each tensor of the
   profile, in its order, or `-` where nothing was measured.
 
@@ -29,7 +30,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,11 @@ from ..base.conversion import (
     read_record,
     read_value,
 )
-from ..base.errors import MalformedError, ProfileError, not_one_of
-from ..base.output_files import read_text, write_atomically
+from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
+from ..base.output_files import destination, read_text, replacing_together, write_atomically
 from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
+from .check_samples import read_samples_file, samples_content, samples_file
 from .histogram import BINS, Bins, EqualBins, Histogram, UnknownBins, exact_sum
 from .profile import (
     FLOAT_DTYPES,
@@ -65,11 +67,13 @@ from .profile import (
 
 FORMAT = "qprof-profile/1"
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
-NOT_IN_FILE = ("non_finite",)
+NOT_IN_FILE = ("non_finite", "held_samples")
 
 
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write a profile in one step: the file is complete, or as it was before.
+    """Write a profile, and its check samples beside it, in one step: both are complete, or as they were.
+
+    Check samples of a profile that was written there before do not stay beside one that has none.
 
     Args:
         profile: what to write.
@@ -78,7 +82,33 @@ def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     Raises:
         ProfileError: the profile contradicts itself. ConfigError: the file cannot be written.
     """
-    write_atomically(path, dumps(profile))
+    with replacing_together() as batch:
+        write_atomically(path, dumps(profile), batch)
+        if not destination(path).is_stream:
+            beside = samples_file(path)
+            if profile.held_samples:
+                write_atomically(beside, samples_content(profile.held_samples), batch)
+            elif not profile.check_samples and beside.is_file():
+                batch.superseded(beside)
+
+
+def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tuple[Profile, str]:
+    """Return a profile with the check samples that lie beside its file, and why it has none, or "".
+
+    Args:
+        profile: as it was read.
+        path: its file.
+    """
+    if not profile.check_samples or profile.held_samples:
+        return profile, ""
+    file = samples_file(path)
+    try:
+        held = read_samples_file(file)
+    except DataError as error:
+        return profile, str(error)
+    if tuple(sample.digest for sample in held) != profile.check_samples:
+        return profile, f"{file}: has the samples of another profile"
+    return replace(profile, held_samples=held), ""
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
@@ -300,6 +330,12 @@ def _check(profile: Profile) -> None:
             _check_tensor(record.tensor, f"input '{name}'", None)
         if any(low > high for low, high in record.sizes or ()):
             raise MalformedError(f"input '{name}': sizes has a smallest size above the largest")
+    if list(profile.check_samples) != sorted(set(profile.check_samples)) or (
+        len(profile.check_samples) > profile.keep_samples
+    ):
+        raise MalformedError(
+            f"check_samples must hold at most {profile.keep_samples} digests, each once and in order"
+        )
     digests = [sample.digest for sample in profile.noise]
     if digests != sorted(digests) or len(digests) > profile.noise_samples:
         raise MalformedError(

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.extras import library
 from ..base.tool import Progress
+from ..records.check_samples import SampleSize
 from ..records.non_finite import from_entries, to_entries
 from ..records.profile import ModelId, Profile
 from ..records.store import dumps, loads
@@ -160,7 +161,7 @@ def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
 
     Args:
         profile: of the shard.
-        places: where its samples with the smallest digests are.
+        places: where the samples are that it keeps.
     """
     entries = {
         "places": [astuple(place) for place in places],
@@ -173,7 +174,7 @@ def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
     """Return what `dumps_shard` was given."""
     line, _, profile = text.partition("\n")
     entries = json.loads(line)
-    places = [SamplePlace(*place) for place in entries["places"]]
+    places = [SamplePlace(*place, SampleSize(*size)) for *place, size in entries["places"]]
     return replace(loads(profile), non_finite=from_entries(entries["non_finite"])), places
 
 
@@ -297,7 +298,9 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
         samples = model_samples(
             job.source, model.model, settings.limit, by_row=settings.by_row, notes=False
         ).part(shard.start, shard.stop, shard.step)
-        smallest = SmallestSamples(settings.noise_samples, model.specs, hold=False)
+        smallest = SmallestSamples(
+            settings.noise_samples, model.specs, checks=settings.keep_samples, hold=False
+        )
         try:
             profile = profile_samples(model, samples, job.model_id, smallest=smallest)
         except NoSamplesError:

@@ -1,6 +1,7 @@
-"""The samples with the smallest digests: a choice that does not depend on order, batching or sharding.
+"""The samples that a run keeps: those with the smallest digests, and the extreme ones.
 
-The choice from the whole data is that from the choices of its parts, since no other sample can be among them.
+Neither choice depends on order, batching or sharding: the choice from the whole data is that from the choices
+of its parts, since no other sample can be among them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from threading import Lock
 
 import numpy as np
 
+from ..records.check_samples import EXTREME_BYTES, SampleSize, digest_count, extreme_digests, size_of
 from .samples import digest_text, rows_of, sample_digests
 from .values import InputSpec, Sample, Samples
 
@@ -28,33 +30,39 @@ class SamplePlace:
         number: of the file or item, counted from 0.
         row: of the batch in it.
         rows: how many that batch has.
+        size: by which a sample is extreme.
     """
 
     digest: str
     number: int
     row: int
     rows: int
+    size: SampleSize
 
 
 class SmallestSamples:
-    """Keeps those samples of a run that have the smallest digests, each row of a batch as a sample.
+    """Keeps those samples of a run that have the smallest digests, and the extreme ones, each row of a batch
+    as a sample.
 
     Several threads may note samples. Samples that are equal count as one.
     """
 
-    def __init__(self, count: int, specs: Sequence[InputSpec], *, hold: bool = True) -> None:
+    def __init__(self, count: int, specs: Sequence[InputSpec], *, checks: int = 0, hold: bool = True) -> None:
         """Begin with none.
 
         Args:
-            count: samples that are kept at most.
+            count: samples with the smallest digests that are kept at least, as far as there are so many.
             specs: inputs of the model.
+            checks: check samples that are kept, the extreme ones among them.
             hold: whether their arrays are held in memory; if not, they are read again.
         """
-        self._count, self._specs, self._hold, self._lock = count, specs, hold, Lock()
+        self._count, self._checks = max(count, digest_count(checks)), checks
+        self._specs, self._hold, self._lock = specs, hold, Lock()
         self._kept: dict[str, tuple[SamplePlace, Sample | None]] = {}
+        self._last = ""  # the largest of the smallest digests, once there are enough
 
     def note(self, number: int, sample: Sample, digests: Sequence[int]) -> None:
-        """Keep the rows of a sample that are among those with the smallest digests so far.
+        """Keep the rows of a sample that are among the chosen ones so far.
 
         Args:
             number: of the sample.
@@ -62,45 +70,55 @@ class SmallestSamples:
             digests: of its rows, in order.
         """
         texts = [digest_text(digest) for digest in digests]
-        if not self._count or not any(map(self._is_wanted, texts)):
+        if not self._count or not (self._checks or any(map(self._is_small, texts))):
             return
         for row, (digest, one) in enumerate(zip(texts, rows_of(sample, self._specs), strict=True)):
-            if sum(array.nbytes for array in one.arrays.values()) <= MAX_SAMPLE_BYTES:
-                self._keep(SamplePlace(digest, number, row, len(texts)), one if self._hold else None)
+            size = sum(array.nbytes for array in one.arrays.values())
+            is_extreme = bool(self._checks) and size <= EXTREME_BYTES
+            if size <= MAX_SAMPLE_BYTES and (is_extreme or self._is_small(digest)):
+                place = SamplePlace(digest, number, row, len(texts), size_of(one.arrays))
+                self._keep(place, one if self._hold else None)
 
     def add(self, places: Iterable[SamplePlace]) -> None:
-        """Keep the places of samples that others have noted, where they are among the smallest digests."""
+        """Keep the places of samples that others have noted, where they are among the chosen ones."""
         for place in places:
             self._keep(place, None)
 
-    def _is_wanted(self, digest: str) -> bool:
-        kept = list(self._kept)
-        return digest not in kept and (len(kept) < self._count or digest < max(kept))
+    def _is_small(self, digest: str) -> bool:
+        return not self._last or digest < self._last
 
     def _keep(self, place: SamplePlace, sample: Sample | None) -> None:
         with self._lock:
-            if self._is_wanted(place.digest):
-                if sample is not None:
-                    arrays = {name: np.array(array) for name, array in sample.arrays.items()}
-                    sample = Sample(sample.name, arrays)
-                self._kept[place.digest] = place, sample
-                if len(self._kept) > self._count:
-                    del self._kept[max(self._kept)]
+            if place.digest in self._kept:
+                return
+            self._kept[place.digest] = place, None
+            smallest = sorted(self._kept)[: self._count]
+            extreme = extreme_digests({d: kept.size for d, (kept, _) in self._kept.items()}, self._checks)
+            chosen = {*smallest, *extreme}
+            if place.digest in chosen and sample is not None:
+                arrays = {name: np.array(array) for name, array in sample.arrays.items()}
+                self._kept[place.digest] = place, Sample(sample.name, arrays)
+            for digest in self._kept.keys() - chosen:
+                del self._kept[digest]
+            if len(smallest) == self._count:
+                self._last = smallest[-1]
 
     def places(self) -> tuple[SamplePlace, ...]:
         """Return where the samples are, in order of their digests."""
         return tuple(sorted(place for place, _ in self._kept.values()))
 
-    def samples(self, source: Samples) -> Iterator[tuple[str, Sample]]:
+    def samples(self, source: Samples, count: int | None = None) -> Iterator[tuple[str, Sample]]:
         """Yield the digests and the samples; those that are not held are read again, one at a time.
 
         One that is not what it was, as functions may give others each time, is left out.
 
         Args:
             source: the samples that were noted.
+            count: of those with the smallest digests; None for all that are kept.
         """
         missing = defaultdict[int, list[SamplePlace]](list)
-        for place, sample in self._kept.values():
+        for digest in sorted(self._kept)[:count]:
+            place, sample = self._kept[digest]
             if sample is not None:
                 yield place.digest, sample
             else:

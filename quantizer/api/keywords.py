@@ -43,6 +43,7 @@ class RunOptions(TypedDict, total=False):
     limit: int | None
     by_row: bool
     noise_samples: int
+    keep_samples: int
     provider: str
     threads: int
     memory_limit: int | None

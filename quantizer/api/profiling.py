@@ -7,7 +7,7 @@ how noise travels through the model.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,10 @@ from ...profiles.base.tool import Progress, tool_name
 from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
+from ...profiles.records.check_samples import CheckSample
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
-from ...profiles.records.store import save_profile
+from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
@@ -182,7 +183,8 @@ def profile_model(
     if stage is not None:
         progress = stage("profiling, pass 1 of 2 (ranges)" if passes > 1 else "profiling")
     specs, reported = input_specs(model), _ProgressSoFar(progress)
-    smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
+    keep = 0 if is_random(source_name(data)) else settings.keep_samples
+    smallest = SmallestSamples(settings.noise_samples, specs, checks=keep, hold=settings.memory_limit is None)
     samples = model_samples(data, model, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
@@ -195,14 +197,17 @@ def profile_model(
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
+    if keep:
+        kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
+        profile = profile.with_held(kept, keep)
     if format != "glow":
         shown = reported.further if stage is None else partial(_second_pass, stage)
         profile = _with_noise(
             profile,
             model,
-            partial(smallest.samples, samples),
+            partial(smallest.samples, samples, settings.noise_samples),
             settings,
-            batches=any(place.rows > 1 for place in smallest.places()),
+            batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
             progress=shown,
             note=tell,
         )
@@ -343,14 +348,20 @@ def merge(
     """
     sources = tuple(profiles)
     check_outputs([output], FilesRead(files=sources))
-    # Shards often have the same name in different folders: messages have the whole path.
-    named = (
-        (f"profiles[{number}]", source)
-        if isinstance(source, Profile)
-        else (os.fspath(source), read_at(source))
-        for number, source in enumerate(sources)
-    )
-    merged, warnings = merge_profiles(named, allow_duplicates=allow_duplicates)
+
+    def read() -> Iterator[tuple[str, Profile]]:
+        """Yield where each profile comes from, the whole path as shards often have the same name in different
+        folders, and the profile with its check samples."""
+        for number, source in enumerate(sources):
+            if isinstance(source, Profile):
+                yield f"profiles[{number}]", source
+                continue
+            profile, missing = with_samples_of_file(read_at(source), source)
+            if missing:
+                note_to_user(f"the merged profile has no check samples: {missing}")
+            yield os.fspath(source), profile
+
+    merged, warnings = merge_profiles(read(), allow_duplicates=allow_duplicates)
     for warning in warnings:
         note_to_user(warning)
     if output is not None:

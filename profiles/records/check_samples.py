@@ -1,0 +1,250 @@
+"""Check samples: a few samples of a profile, kept in a file beside it, on which models are run before they
+are written.
+
+Those with the smallest digests are kept (as many in a row as have room in `DIGEST_BYTES`), and those that are
+extreme: the loudest, the quietest, the shortest and the longest. Both are choices of which the choice from
+all data is that from the choices of its parts, so that merging is exact. Room is counted in packed arrays
+without compression, as versions of zlib differ.
+
+The file is an `.npz` archive that nothing compresses:
+
+    names.npy                  text (inputs,): names of the model's inputs
+    digests.npy                text (samples,): digest of each sample, in order
+    3.0.npy                    the array of sample 3 for input 0, or where it has few distinct values
+    3.0.codes.npy              their numbers, uint8 or uint16, in the shape of the array, and
+    3.0.values.npy             the distinct values, in order of their bits
+
+The profile names its check samples by their digests; a file with other samples is not its own.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.errors import DataError
+from ..base.output_files import read_bytes
+
+Array = npt.NDArray[Any]
+
+SUFFIX = ".samples.npz"
+"""Ends the name of the file, after the profile's without .yaml."""
+
+DIGEST_BYTES = 8 << 20
+"""Bytes that the samples with the smallest digests may have, packed."""
+
+EXTREME_BYTES = 2 << 20
+"""Bytes of the arrays of a sample up to which it can be chosen as extreme."""
+
+EXTREMES = 4
+"""Extreme samples at most: the loudest, the quietest, the shortest, the longest."""
+
+MAX_FILE_BYTES = 2 * (DIGEST_BYTES + EXTREMES * EXTREME_BYTES)
+"""Bytes from which on a file is none that qprof wrote."""
+
+
+@dataclass(frozen=True, eq=False)
+class CheckSample:
+    """A sample that is kept: what the model is fed with in one run.
+
+    Attributes:
+        digest: of its data, as 32 hexadecimal digits.
+        arrays: by name of the input.
+    """
+
+    digest: str
+    arrays: Mapping[str, Array]
+
+
+@dataclass(frozen=True, order=True)
+class SampleSize:
+    """By what samples are extreme.
+
+    Attributes:
+        power: mean square of the finite elements of all numeric inputs.
+        elements: of all inputs.
+        bytes: of all inputs.
+    """
+
+    power: float
+    elements: int
+    bytes: int
+
+
+def size_of(arrays: Mapping[str, Array]) -> SampleSize:
+    """Return the power and the number of elements of a sample."""
+    total, count, elements, size = 0.0, 0, 0, 0
+    for name in sorted(arrays):
+        values = arrays[name]
+        elements, size = elements + values.size, size + values.nbytes
+        if values.dtype.kind in "fiu":
+            floats = np.asarray(values, np.float64)
+            finite = floats if np.isfinite(floats).all() else floats[np.isfinite(floats)]
+            total += float(np.square(finite).sum())
+            count += finite.size
+    return SampleSize(total / max(count, 1), elements, size)
+
+
+def digest_count(count: int) -> int:
+    """Return how many of `count` check samples have the smallest digests; the others are extreme."""
+    return count - min(EXTREMES, count // 4)
+
+
+def extreme_digests(sizes: Mapping[str, SampleSize], count: int) -> tuple[str, ...]:
+    """Return the digests of the extreme samples, each once: loudest, quietest, longest, shortest.
+
+    Args:
+        sizes: of samples, by digest; of equal ones the smallest digest is taken, and none that is larger than
+            `EXTREME_BYTES`.
+        count: of all check samples.
+    """
+    sizes = {digest: size for digest, size in sizes.items() if size.bytes <= EXTREME_BYTES}
+    chosen = []
+    if sizes:
+        chosen = [
+            min(sizes, key=lambda digest: (-sizes[digest].power, digest)),
+            min(sizes, key=lambda digest: (sizes[digest].power, digest)),
+            min(sizes, key=lambda digest: (-sizes[digest].elements, digest)),
+            min(sizes, key=lambda digest: (sizes[digest].elements, digest)),
+        ]
+    return tuple(dict.fromkeys(chosen[: count - digest_count(count)]))
+
+
+def chosen_samples(samples: Iterable[CheckSample], count: int) -> tuple[CheckSample, ...]:
+    """Return which of some samples are kept, in order of their digests.
+
+    Args:
+        samples: all that may be; equal ones count as one.
+        count: how many at most.
+    """
+    every = {sample.digest: sample for sample in samples}
+    kept, room = set[str](), DIGEST_BYTES
+    for digest in sorted(every)[: digest_count(count)]:
+        room -= _packed_bytes(every[digest])
+        if room < 0:
+            break
+        kept.add(digest)
+    sizes = {digest: size_of(sample.arrays) for digest, sample in every.items()}
+    kept.update(extreme_digests(sizes, count))
+    return tuple(every[digest] for digest in sorted(kept))
+
+
+def samples_file(profile: str | os.PathLike[str]) -> Path:
+    """Return the file of the check samples of a profile's file."""
+    path = Path(profile)
+    name = path.name.removesuffix(".yaml").removesuffix(".yml")
+    return path.with_name(f"{name}{SUFFIX}")
+
+
+# Packing: of few distinct values their numbers ------------------------------------------------------------
+
+
+def _packed(array: Array) -> tuple[Array, Array | None]:
+    """Return the array and None, or the numbers of its values and these where that takes less room."""
+    if array.dtype.kind == "O":
+        return np.array([str(text) for text in array.flat], dtype=np.str_).reshape(array.shape), None
+    if array.dtype.itemsize not in (2, 4, 8) or array.dtype.kind not in "fiu":
+        return array, None
+    bits = np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
+    values, codes = np.unique(bits, return_inverse=True)
+    kind: type[np.uint8 | np.uint16] = np.uint8 if values.size <= 1 << 8 else np.uint16
+    packed = array.size * np.dtype(kind).itemsize + values.nbytes
+    if values.size > 1 << 16 or packed >= array.nbytes:
+        return array, None
+    return codes.reshape(array.shape).astype(kind), values.view(array.dtype)
+
+
+def _packed_bytes(sample: CheckSample) -> int:
+    return sum(part.nbytes for array in sample.arrays.values() for part in _packed(array) if part is not None)
+
+
+def samples_content(samples: Sequence[CheckSample]) -> bytes:
+    """Return the content of the file: the same for the same samples, on every machine."""
+    names = sorted({name for sample in samples for name in sample.arrays})
+    members: dict[str, Array] = {
+        "names": np.array(names, np.str_),
+        "digests": np.array([sample.digest for sample in samples], np.str_),
+    }
+    for row, sample in enumerate(samples):
+        for column, name in enumerate(names):
+            first, values = _packed(sample.arrays[name])
+            key = f"{row}.{column}"
+            members |= {key: first} if values is None else {f"{key}.codes": first, f"{key}.values": values}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for key, array in members.items():
+            content = io.BytesIO()
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            np.lib.format.write_array(content, np.ascontiguousarray(little).reshape(array.shape))
+            entry = zipfile.ZipInfo(f"{key}.npy")  # of 1980, so that the time changes no byte
+            entry.external_attr = 0o600 << 16
+            archive.writestr(entry, content.getvalue())
+    return file.getvalue()
+
+
+def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
+    """Read the file of check samples of a profile.
+
+    Raises:
+        DataError: the file is missing, larger than any that is written, or damaged in any way.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be read: {problem.strerror}") from None
+    if size > MAX_FILE_BYTES:
+        raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have")
+    try:
+        return _samples_in(read_bytes(path, DataError))
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        KeyError,
+        IndexError,
+        EOFError,
+        OverflowError,
+        SyntaxError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise DataError(f"{path}: is damaged ({type(error).__name__})") from None
+
+
+def _samples_in(content: bytes) -> tuple[CheckSample, ...]:
+    arrays: dict[str, Array] = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(content):
+                raise ValueError(entry.filename)
+            arrays[entry.filename.removesuffix(".npy")] = _array_in(archive.read(entry))
+    names, samples = [str(name) for name in arrays["names"]], []
+    for row, digest in enumerate(arrays["digests"]):
+        of_sample = {}
+        for column, name in enumerate(names):
+            key = f"{row}.{column}"
+            array = arrays[key] if key in arrays else arrays[f"{key}.values"][arrays[f"{key}.codes"]]
+            of_sample[name] = array.astype(object) if array.dtype.kind == "U" else array
+        samples.append(CheckSample(str(digest), of_sample))
+    return tuple(samples)
+
+
+def _array_in(member: bytes) -> Array:
+    """Return the array of a member; nothing is set aside for more elements than it has."""
+    file = io.BytesIO(member)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("version")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if fortran or dtype.hasobject or any(size < 0 for size in shape):
+        raise ValueError("header")
+    if math.prod(shape) * dtype.itemsize != len(member) - file.tell():
+        raise ValueError("size")
+    return np.frombuffer(member, dtype, offset=file.tell()).reshape(shape)
