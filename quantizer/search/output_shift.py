@@ -11,14 +11,15 @@ values, signal   noise over signal, beside what the kind of output can bear (`No
 state            nothing: it is judged by what is made of it
 ===============  ===========================================================================================
 
-Each figure is an amplitude: half of the figure is a quarter of the noise power, 6 dB.
+Each figure is an amplitude: half of the figure is a quarter of the noise power, 6 dB. What is broken is so
+whatever the figure (`output_faults`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from ..evaluation.compare import NO_CLASSES, ClassAxis, is_float
 from ..noise.moved_probability import MOST_MOVED
 from ..noise.output_limits import NoiseLimits
+from .output_faults import output_fault
 
 Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -57,6 +59,7 @@ class Measure(StrEnum):
     MOVED = "moved probability"
     COSINES = "noise of cosines"
     NOISE = "noise"
+    FAULT = "fault"
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,11 @@ class OutputShift:
 
     Attributes:
         output: its name.
-        measure: what `value` is.
+        measure: what `value` is; "fault" of a faulty output that has no figure, as of integers.
         value: the figure, 0 for equal outputs; infinite where quantized values are not finite.
         limit: above which the output is too far off.
         sqnr: of all its elements, in dB.
+        fault: what is broken in it, "" for nothing: values that are not finite, another shape, a dead column.
     """
 
     output: str
@@ -76,15 +80,28 @@ class OutputShift:
     value: float
     limit: float
     sqnr: float
+    fault: str = ""
 
     @property
     def excess(self) -> float:
-        """The figure over its limit."""
+        """The figure over its limit; infinite for a fault."""
+        return math.inf if self.fault else self.ratio
+
+    @property
+    def ratio(self) -> float:
+        """The figure over its limit, whatever is broken: by this one plan is nearer than another."""
         return self.value / self.limit
+
+    def averaged(self, other: OutputShift) -> OutputShift:
+        """Return the mean of both figures of one output on two sets of samples, with the faults of either."""
+        value = (self.value + other.value) / 2.0
+        return replace(self, value=value, fault=self.fault or other.fault)
 
     @property
     def text(self) -> str:
-        """Return both figures."""
+        """Return what is broken, or both figures."""
+        if self.fault:
+            return f"output '{self.output}': {self.fault}"
         if self.measure is Measure.NOISE:
             sqnr, needed = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
             return f"output '{self.output}': {sqnr:.1f} dB, needs {needed:.1f}"
@@ -100,7 +117,8 @@ def output_shifts(
     limits: NoiseLimits,
     axes: Mapping[str, ClassAxis],
 ) -> tuple[OutputShift, ...]:
-    """Return how far each output is from float, of those that can be compared, in the model's order.
+    """Return how far each output is from float, of those that can be compared or have a fault, in the model's
+    order.
 
     Args:
         floats, quantized: outputs of both models, sample by sample.
@@ -109,17 +127,51 @@ def output_shifts(
     """
     shifts = []
     for name in floats[0] if floats else ():
-        kind = limits.kinds.get(name, "values")
-        pairs = [(f[name], q[name]) for f, q in zip(floats, quantized, strict=True)]
-        pairs = [(f, q) for f, q in pairs if is_float(f) and f.size and f.shape == q.shape]
-        if not pairs or (kind == "state" and any(other != "state" for other in limits.kinds.values())):
-            continue
-        float_values = [np.asarray(f, np.float64) for f, _ in pairs]
-        int8_values = [np.asarray(q, np.float64) for _, q in pairs]
-        if not all(np.isfinite(f).all() for f in float_values):
-            continue
-        shifts.append(_shift(name, float_values, int8_values, limits, axes.get(name, NO_CLASSES)))
+        kind, classes = limits.kinds.get(name, "values"), axes.get(name, NO_CLASSES)
+        beside = kind == "state" and any(other != "state" for other in limits.kinds.values())
+        of_float, of_int8 = [f[name] for f in floats], [q[name] for q in quantized]
+        fault = _fault(name, of_float, of_int8, limits, classes)
+        pairs = [
+            _finite(f, q) for f, q in zip(of_float, of_int8, strict=True) if f.shape == q.shape and f.size
+        ]
+        if pairs and is_float(of_float[0]) and not beside:
+            shift = _shift(name, [f for f, _ in pairs], [q for _, q in pairs], limits, classes)
+            shifts.append(replace(shift, fault=fault))
+        elif fault:
+            shifts.append(OutputShift(name, Measure.FAULT, math.inf, 1.0, -math.inf, fault))
     return tuple(shifts)
+
+
+def _fault(
+    name: str,
+    floats: Sequence[npt.NDArray[Any]],
+    quantized: Sequence[npt.NDArray[Any]],
+    limits: NoiseLimits,
+    classes: ClassAxis,
+) -> str:
+    same = all(f.shape == q.shape for f, q in zip(floats, quantized, strict=True))
+    seen = limits.profile.get(name)
+    return output_fault(
+        floats,
+        quantized,
+        None if same else limits.graph.shape(name),
+        classes,
+        are_scores=limits.kinds.get(name, "values") in ("decision", "detections"),
+        width=seen.maximum - seen.minimum if seen is not None and seen.count else 0.0,
+    )
+
+
+def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return values of both models as float64; where float is not finite, as what is masked with -inf, both
+    have its least or largest finite value."""
+    if not (is_float(floats) and is_float(quantized)):
+        return np.zeros(0), np.zeros(0)
+    f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
+    finite = np.isfinite(f)
+    if finite.all() or not finite.any():
+        return np.where(finite, f, 0.0), np.where(finite, q, 0.0)
+    filled = np.nan_to_num(f, nan=0.0, posinf=float(f[finite].max()), neginf=float(f[finite].min()))
+    return filled, np.where(finite, q, filled)
 
 
 def _shift(
