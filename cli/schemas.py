@@ -29,7 +29,7 @@ from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
-from ..quantizer.plan.plan import PredictedTime
+from ..quantizer.plan.plan import OutputCheck, PredictedTime
 from ..quantizer.plan.store import PlanFields
 from ..quantizer.report.content import Report
 from ..quantizer.search.sensitivity import Sensitivities
@@ -89,6 +89,9 @@ class Quantization:
         predicted: what a run takes in float and as quantized, from the target's times of kernels; null
             where it has none.
         speed: what was measured with --check-speed.
+        alarms: outputs that are beyond doubt worth nothing, as measured on check samples; exit code 1.
+        checks: what was measured of the outputs on check samples, which chose the ranges; empty where the
+            model was not run and quality is estimated.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
         judged: the verdict and what it rests on, where the command has samples; null elsewhere.
@@ -102,6 +105,8 @@ class Quantization:
     notes: tuple[str, ...]
     predicted: PredictedTime | None
     speed: Speed | None
+    alarms: tuple[str, ...]
+    checks: tuple[OutputCheck, ...]
     expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]
     judged: Judged | None

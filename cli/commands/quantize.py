@@ -197,10 +197,11 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
     command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
     """
+    lines = [("ALARM", alarm) for alarm in result.alarms]
     if result.judged is None:
-        lines = [*_lines_of_unjudged(result, verbose)]
+        lines += _lines_of_unjudged(result, verbose)
     else:
-        lines = [*_lines_of_judged(result, result.judged, arguments, verbose)]
+        lines += _lines_of_judged(result, result.judged, arguments, verbose)
     if verbose:
         if result.prediction:
             lines.append(("predicted", result.prediction))
@@ -227,9 +228,11 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     yield "written", str(result.model_path)
     yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
 
-    outputs = sorted(result.expected, key=lambda output: output.estimated)
+    outputs = [check.text for check in result.checks]
+    if not outputs:
+        outputs = [output.text for output in sorted(result.expected, key=lambda output: output.estimated)]
     shown = outputs if verbose else outputs[:SHOWN]
-    yield from (("quality", output.text) for output in shown)
+    yield from (("quality", text) for text in shown)
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
 

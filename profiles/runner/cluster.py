@@ -174,7 +174,10 @@ def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
     """Return what `dumps_shard` was given."""
     line, _, profile = text.partition("\n")
     entries = json.loads(line)
-    places = [SamplePlace(*place, SampleSize(*size)) for *place, size in entries["places"]]
+    places = [
+        SamplePlace(digest, number, row, rows, SampleSize(*size))
+        for digest, number, row, rows, size in entries["places"]
+    ]
     return replace(loads(profile), non_finite=from_entries(entries["non_finite"])), places
 
 

@@ -12,14 +12,17 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ...profiles.base.errors import ConfigError, PlanError
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
+from ...profiles.records.store import with_samples_of_file
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
+from ...profiles.samples.samples import digest_text, input_specs, sample_digests
 from ...profiles.samples.values import Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
@@ -28,9 +31,11 @@ from ..exchange.profiles import missing_notes, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.loading import read_model
-from ..model.output_paths import FilesRead, check_outputs
+from ..model.output_paths import FilesRead
+from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.output_limits import noise_limits
 from ..plan.plan import Kind
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
@@ -45,7 +50,7 @@ from ..planning.plan_model import (
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
-from ..search.closed_loop import can_run_on_samples, plan_held_on_samples
+from ..search.closed_loop import measured_on_samples, plan_held_on_samples, why_not_run
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
@@ -56,6 +61,9 @@ from .results import QuantizeResult, summarize
 
 SIZE_TOLERANCE = 1000
 """One part in this many of the size that was asked for is not worth another plan."""
+
+ESTIMATED_ONLY = "quality is estimated, not run: {}"
+"""Note on a plan that was not run on check samples."""
 
 ESTIMATE_CHECK_SAMPLES = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
@@ -73,6 +81,7 @@ def write_quantized(
     speed: SpeedCheckOptions | None = None,
     data: DataLike | None = None,
     check: DataLike | None = None,
+    check_outputs: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> QuantizeResult:
@@ -89,7 +98,8 @@ def write_quantized(
         speed: measure the plan that is made against float, and leave float what is slower in int8.
         data: samples for rounding "gptq" or "gptaq".
         check: calibration samples on which the model is run before it is written: where an output is too
-            far from float, more nodes stay float.
+            far from float, more nodes stay float. None for the check samples of the profile.
+        check_outputs: whether it is run on any.
         checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill.
         progress: called while the model runs on the samples for rounding.
 
@@ -98,17 +108,23 @@ def write_quantized(
     """
     path = Path(model_path)
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
-    check_outputs([output, save_plan, checkpoint], read)
+    check_paths([output, save_plan, checkpoint], read)
     prepared = open_prepared(path)
     write = partial(_write, prepared, model=path, output=Path(output), save_plan=save_plan, read=read)
     if plan is not None:
-        return write(open_plan(prepared, read_plan(plan), plan_name(plan)), recipe=recipe)
+        planned = open_plan(prepared, read_plan(plan), plan_name(plan))
+        if profile is not None and check_outputs:
+            planned = _run_on_samples(planned, prepared, profile, path, accept_retrained)
+        return write(planned, recipe=recipe)
 
     # What the plan is made from.
     recipe = recipe or load_recipe()
-    config, notes = recipe.config, tuple[str, ...]()
+    config, notes, not_run = recipe.config, tuple[str, ...](), ""
+    samples_of = "calibration samples" if check is not None else "of the profile's samples"
     if profile is not None:
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
+        if check is None and check_outputs:
+            check, not_run = _check_samples(measured, profile, prepared)
         notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
     elif config.mode in DATA_FREE:
         measured = Profile(prepared.identity, DataId(), {})
@@ -133,18 +149,21 @@ def write_quantized(
     if speed is not None or data is not None:
         first, facts = plan_that_runs(facts, path)
     first_facts = facts
-    check_runs = check is not None and can_run_on_samples(recipe, check)
+    if check is not None and (not_run := why_not_run(recipe, check)):
+        check = None
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
         planned = first if first is not None and facts is first_facts else plan_from(facts)
 
         # Outputs near enough to float, as measured on calibration samples.
-        if check is not None and check_runs:
+        if check is not None:
             held: tuple[PlanningFacts, PlannedModel] | None = None
-            step = "run on calibration samples (outputs may be further from float than estimated)"
+            step = "run on check samples (outputs may be further from float than estimated)"
             with left_out_steps() as left_out, improvement(step):
-                held = plan_held_on_samples(facts, planned, path, check)
+                held = plan_held_on_samples(facts, planned, path, check, samples_of)
             facts, planned = held or (facts, planned.with_notes(left_out))
+        if not_run:
+            planned = planned.with_notes([ESTIMATED_ONLY.format(not_run)])
 
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
@@ -172,6 +191,42 @@ def write_quantized(
     if checkpoint is not None:
         remove_checkpoint(Path(checkpoint))
     return result
+
+
+def _check_samples(
+    profile: Profile, source: ProfileLike, prepared: PreparedModel
+) -> tuple[list[dict[str, Any]] | None, str]:
+    """Return the check samples of a profile, and why there are none; "" where there are.
+
+    Args:
+        profile: bound to the model.
+        source: file or object that it is from.
+        prepared: the model.
+    """
+    if not isinstance(source, Profile):
+        profile, missing = with_samples_of_file(profile, source)
+        if missing:
+            return None, missing
+    if not profile.held_samples:
+        kept = "keeps no samples" if profile.origin == "qprof" else "of another tool has no samples"
+        return None, f"the profile {kept}"
+    specs = input_specs(prepared.model)
+    for sample in profile.held_samples:
+        if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
+            return None, "the file of check samples was changed"
+    return [dict(sample.arrays) for sample in profile.held_samples], ""
+
+
+def _run_on_samples(
+    planned: PlannedModel, prepared: PreparedModel, source: ProfileLike, model: Path, accept_retrained: bool
+) -> PlannedModel:
+    """Return a plan that was read, with what the check samples of a profile show of it."""
+    profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
+    check, not_run = _check_samples(profile, source, prepared)
+    if check is None:
+        return planned.with_notes([ESTIMATED_ONLY.format(not_run)])
+    limits = noise_limits(prepared.graph, profile, planned.plan.config)
+    return measured_on_samples(planned, limits, model, check)
 
 
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:

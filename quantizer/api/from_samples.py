@@ -443,7 +443,8 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         accept_retrained=options.accept_retrained,
         speed=speed,
         data=samples.profiled if rounds else None,
-        check=samples.plan_check if options.check_outputs == "auto" else None,
+        check=samples.plan_check,
+        check_outputs=options.check_outputs == "auto",
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,
     )

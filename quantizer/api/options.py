@@ -265,8 +265,8 @@ class QuantizeOptions(EvaluationOptions):
         Literal["auto", "off"],
         option(
             "Quality",
-            "auto: run the model on 16 calibration samples before it is written, and leave more nodes float "
-            "where an output moves too far.",
+            "auto: run the model on 16 calibration samples, or those kept beside the profile, before it is "
+            "written, and leave more nodes float where an output moves too far.",
         ),
     ] = "auto"
     checkpoint: Annotated[

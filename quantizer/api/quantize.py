@@ -196,7 +196,8 @@ def _quantize_as(
                 plan=plan,
                 accept_retrained=how.accept_retrained,
                 speed=how.speed,
-                check=None if how.check_outputs == "off" else timed,
+                check=timed,
+                check_outputs=how.check_outputs == "auto",
             )
         if not isinstance(model, str | os.PathLike):
             load_weights(result.model)  # its files are temporary

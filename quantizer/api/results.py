@@ -24,7 +24,7 @@ from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
-from ..plan.plan import Kind, PredictedTime, QuantPlan
+from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..search import tune as tuning
@@ -85,10 +85,30 @@ class QuantizeResult(Presented):
         return None if self.judged is None else self.judged.verdict
 
     @property
+    def checks(self) -> tuple[OutputCheck, ...]:
+        """What was measured of the outputs on check samples before the model was written, the worst first;
+        () where it was not run."""
+        return tuple(
+            sorted(
+                self.plan.origin.checks,
+                key=lambda check: (not check.is_destroyed, -check.value / check.limit),
+            )
+        )
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Outputs that are beyond doubt worth nothing, as measured on check samples."""
+        return tuple(
+            f"{check.text}: the model is of no use; keep the float model, or quantize less"
+            for check in self.checks
+            if check.is_destroyed
+        )
+
+    @property
     def passed(self) -> bool:
-        """Whether every limit that was asked for is met."""
+        """Whether every limit that was asked for is met, and no output is worth nothing."""
         fast = self.speed is None or self.speed.passed
-        return fast and (self.judged is None or self.judged.evaluation.passed)
+        return fast and not self.alarms and (self.judged is None or self.judged.evaluation.passed)
 
     @property
     def expected(self) -> tuple[ExpectedSqnr, ...]:
@@ -155,6 +175,8 @@ class QuantizeResult(Presented):
             "notes": list(self.notes),
             "predicted": None if self.predicted is None else to_jsonable(self.predicted),
             "speedup": None if self.speed is None else self.speed.after.speedup,
+            "alarms": list(self.alarms),
+            "checks": [to_jsonable(check) for check in self.checks],
             "expected": [to_jsonable(output) for output in self.expected],
             "estimates": [to_jsonable(check) for check in self.estimates],
         }

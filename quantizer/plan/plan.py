@@ -228,7 +228,7 @@ class SharedScale:
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """How far an output was from float when the model was run on calibration samples.
+    """How far an output was from float when the model was run on check samples.
 
     Attributes:
         output: its name.
@@ -236,6 +236,8 @@ class OutputCheck:
         value: the figure, 0 for no difference.
         limit: above which the output is too far off.
         samples: how many were run.
+        sqnr: of all elements, in dB; None where it is not finite.
+        fault: what is broken in it whatever the figure, "" for nothing.
     """
 
     output: str
@@ -243,6 +245,25 @@ class OutputCheck:
     value: float
     limit: float
     samples: int
+    sqnr: float | None = None
+    fault: str = ""
+
+    @property
+    def is_destroyed(self) -> bool:
+        """Whether the output is beyond doubt worth nothing."""
+        return bool(self.fault) or self.value >= DESTROYED * self.limit
+
+    @property
+    def text(self) -> str:
+        """Return what was measured, for people."""
+        if self.fault:
+            return f"output '{self.output}': {self.fault}"
+        sqnr = "no difference" if self.sqnr is None else f"signal-to-noise {self.sqnr:.1f} dB"
+        return f"output '{self.output}': {sqnr}, measured on {self.samples} of the profile's samples"
+
+
+DESTROYED = 10.0
+"""How many times its limit an output is off from which on it is beyond doubt worth nothing."""
 
 
 BLOCK_SCALE_BYTES = 4

@@ -272,7 +272,10 @@ def _origin_texts(plan: QuantPlan) -> Iterator[str]:
     moves = (entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items())
     checks = (
         f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, value: {float(c.value)!r}, "
-        f"limit: {float(c.limit)!r}, samples: {c.samples}}}\n"
+        f"limit: {float(c.limit)!r}, samples: {c.samples}"
+        + ("" if c.sqnr is None else f", sqnr: {float(c.sqnr)!r}")
+        + (f", fault: {flow_text(c.fault)}" if c.fault else "")
+        + "}\n"
         for c in origin.checks
     )
     yield from _section("estimated_sqnr", estimates, 2)

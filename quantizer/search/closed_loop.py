@@ -1,26 +1,35 @@
 """A plan is run before it is called done; where an output is too far from float, a more careful one is taken.
 
-    plan ─► written ─► run on 8 + 8 calibration samples ─► every output is near enough (`output_shift`): done
+    plan ─► written ─► run on 8 + 8 check samples ─► every output is near enough (`output_shift`): done
                                   │                                 │
                                   │                                 └─► far nearer, and nodes are float for
                                   │                                     their noise: bolder plans
-                                  └─► more careful plans, the fastest first, until one holds on both halves
+                                  └─► more careful plans, one after another, until one holds on both halves
 
 An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
-is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are of two kinds: a few nodes
-in float, those whose noise as measured is worth most of their time; and a tighter noise budget of the output
-that is too far off. Bolder ones have noise budgets raised by what was measured to be to spare; they are held
+is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order:
+
+    corrections   no biases are corrected, which takes no time
+    bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
+    nodes         those stay float whose noise as measured is worth most of their time
+    budget        the noise budget of the outputs that are too far off is tighter
+    float         nothing computes in integers, where the model would be destroyed otherwise
+
+A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise: what is spread over all nodes
+no few of them hold. Bolder plans have noise budgets raised by what was measured to be to spare; they are held
 to half of what an output may be off, and to the SQNR that the verdict asks for. A plan is taken only if what
-it gains is worth its time, by the target's table of kernel times and not by the clock: the same samples give
-the same plan wherever kernels compute the same.
+it gains is worth its time, by the target's table of kernel times and not by the clock, unless the plan before
+it destroys an output. The same samples give the same plan wherever kernels compute the same.
+
+Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...profiles.samples.objects import DataLike, source_name
@@ -31,19 +40,20 @@ from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
 from ..noise.moved_probability import moved_texts
-from ..plan.plan import Kind, OutputCheck
+from ..noise.output_limits import NoiseLimits
+from ..plan.plan import DESTROYED, Kind, OutputCheck
+from ..plan.provenance import plan_digest
 from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
-from ..targets.config import DATA_FREE
 from ..targets.machine import saturation_alarm
-from ..targets.target import Recipe
+from ..targets.target import FEW_BITS, Recipe
 from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
 from .integer_share import int8_share
 from .options import TuningData
-from .output_shift import OutputShift, output_shifts
+from .output_shift import Measure, OutputShift, output_shifts
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
 
@@ -83,6 +93,19 @@ MIN_TIME_GAIN = 0.02
 MAX_CONFIRMED_GROWTH = 1.1
 """How many times as far off an output may be on the samples that confirm a plan as with the plan before."""
 
+ON_THE_EDGE = 0.05
+"""Distance from its limit, as a share of it, within which other kernels may decide otherwise."""
+
+LARGEST_FIGURE = 1e6
+"""Above which a figure is not told from another one."""
+
+MAX_VAIN = 2
+"""Plans of a proposer in a row that are not better than the plan before by `LEAST_GAIN`, after which it is
+left."""
+
+LEAST_GAIN = 0.1
+"""Share of what an output is off by that a plan removes at least, or it is in vain."""
+
 
 @dataclass(frozen=True, eq=False)
 class _MeasuredPlan:
@@ -94,6 +117,7 @@ class _MeasuredPlan:
         selecting, confirming: how far its outputs are from float on the samples that select the plan, and on
             those that confirm it.
         time: as predicted, over float's.
+        change: from the first plan, in words; "" for the first.
     """
 
     facts: PlanningFacts
@@ -101,14 +125,12 @@ class _MeasuredPlan:
     selecting: tuple[OutputShift, ...]
     confirming: tuple[OutputShift, ...]
     time: float
+    change: str = ""
 
     @property
     def shifts(self) -> tuple[OutputShift, ...]:
-        """The mean of both halves."""
-        return tuple(
-            replace(a, value=(a.value + b.value) / 2.0)
-            for a, b in zip(self.selecting, self.confirming, strict=True)
-        )
+        """Both halves together."""
+        return tuple(a.averaged(b) for a, b in zip(self.selecting, self.confirming, strict=True))
 
     @property
     def excess(self) -> float:
@@ -120,10 +142,17 @@ class _MeasuredPlan:
         """Whether every output is within its limit."""
         return self.excess <= 1.0
 
+    @property
+    def is_destroyed(self) -> bool:
+        """Whether an output is beyond doubt worth nothing."""
+        return self.excess >= DESTROYED
+
     def improves(self, before: _MeasuredPlan) -> bool:
         """Whether it is better than another plan, on both halves, by enough for its time."""
-        if not self.excess < before.excess or not math.isfinite(self.excess):
+        if not self.excess < before.excess:
             return False
+        if before.is_destroyed:
+            return True
         if _worst_excess(self.confirming) > MAX_CONFIRMED_GROWTH * _worst_excess(before.confirming):
             return False
         return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.time - before.time)
@@ -132,25 +161,23 @@ class _MeasuredPlan:
         """Return the share of the noise power of another plan that it does not have."""
         return 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
 
-    def worth(self, before: _MeasuredPlan) -> float:
-        """Return that share for the time that it takes; what takes less than a hundredth is free."""
-        return self.removed(before) / max(self.time - before.time, 0.01)
-
 
 def _worst_excess(shifts: Sequence[OutputShift]) -> float:
     return max((shift.excess for shift in shifts), default=0.0)
 
 
-def can_run_on_samples(recipe: Recipe, data: DataLike) -> bool:
-    """Return whether a plan is run on samples before its model is written: not where the user says how noisy
-    outputs may be, nor on random samples, nor where what runs here is other arithmetic than the target's."""
-    config = recipe.config
-    return (
-        config.mode not in DATA_FREE
-        and config.min_output_sqnr is None
-        and not is_random(source_name(data))
-        and (config.form == "qdq" or not _saturates(recipe))
-    )
+def why_not_run(recipe: Recipe, data: DataLike) -> str:
+    """Return why a plan cannot be run on samples before its model is written; "" where it can.
+
+    Args:
+        recipe: settings and target.
+        data: check samples.
+    """
+    if is_random(source_name(data)):
+        return "the samples are random values"
+    if _saturates(recipe) and recipe.config.mode in ("dynamic", "auto"):
+        return "int8 kernels saturate on this processor"
+    return ""
 
 
 def _saturates(recipe: Recipe) -> bool:
@@ -158,7 +185,7 @@ def _saturates(recipe: Recipe) -> bool:
 
 
 def plan_held_on_samples(
-    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike
+    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike, of: str = "calibration samples"
 ) -> tuple[PlanningFacts, PlannedModel]:
     """Return the plan whose outputs hold as measured, or the best that was found, with what was measured.
 
@@ -166,8 +193,8 @@ def plan_held_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: calibration samples, of which `CHECK_SAMPLES` are run, or as many as have room for their
-            outputs.
+        data: check samples, of which `CHECK_SAMPLES` are run, or as many as have room for their outputs.
+        of: what these are, for notes.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
@@ -181,13 +208,35 @@ def plan_held_on_samples(
     if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
         return facts, planned
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        session = open_session(str(model), model.name)
-        samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
-        del session
-        loop = _Loop(samples, class_axes(planned.model), Path(folder))
+        loop = _opened(model, planned, data, count, Path(folder))
         first = loop.run_plan(facts, planned)
-        best = loop.bolder(first) if first.holds else loop.more_careful(first)
-    return best.facts, _with_checks(best, first, len(samples.samples))
+        asked = facts.config.mode != "weight-only" or bool(facts.config.min_output_sqnr)
+        if first.holds:
+            best = loop.bolder(first)
+        else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
+            best = loop.more_careful(first) if asked or first.is_destroyed else first
+    return best.facts, _with_checks(best, first, f"{len(loop.samples.samples)} {of}")
+
+
+def measured_on_samples(
+    planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike
+) -> PlannedModel:
+    """Return a plan that was read, with what was measured of its outputs on check samples; it stays as it is.
+
+    Args:
+        planned: the plan.
+        limits: of the outputs.
+        model: file of the float model.
+        data: check samples.
+
+    Raises:
+        As `plan_held_on_samples`.
+    """
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        loop = _opened(model, planned, data, CHECK_SAMPLES, Path(folder))
+        halves = loop.shifts(planned, limits, dequantized=False)
+    shifts = [a.averaged(b) for a, b in zip(*halves, strict=True)]
+    return _checked(planned, shifts, len(loop.samples.samples))
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -200,6 +249,12 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     return min(CHECK_SAMPLES, fitting - fitting % 2)
 
 
+def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int, folder: Path) -> _Loop:
+    session = open_session(str(model), model.name)
+    samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
+    return _Loop(samples, class_axes(planned.model), folder)
+
+
 @dataclass(frozen=True, eq=False)
 class _Loop:
     """Plans of one model that are written and run.
@@ -208,42 +263,88 @@ class _Loop:
         samples: with the outputs of the float model.
         axes: where these have their classes.
         folder: where models are written.
+        tried: digests of the plans that were run.
     """
 
     samples: ScoringSamples
     axes: Mapping[str, ClassAxis]
     folder: Path
+    tried: set[str] = field(default_factory=set)
 
-    def run_plan(self, facts: PlanningFacts, planned: PlannedModel) -> _MeasuredPlan:
+    def run_plan(self, facts: PlanningFacts, planned: PlannedModel, change: str = "") -> _MeasuredPlan:
         """Write and run a plan."""
-        path, name = self.folder / "trial.onnx", "quantized model"
-        lowered = lower(planned.model, planned.plan)
+        self.tried.add(plan_digest(planned.plan))
+        limits, saturates = facts.noise_limits, _saturates(facts.recipe)
+        selecting, confirming = self.shifts(planned, limits, dequantized=saturates)
+        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), change)
+
+    def shifts(
+        self, planned: PlannedModel, limits: NoiseLimits, *, dequantized: bool
+    ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...]]:
+        """Return how far outputs are from float on the samples that select a plan, and on those that confirm.
+
+        Args:
+            planned: the plan; it is written and run.
+            limits: of the outputs.
+            dequantized: whether int8 kernels saturate here: form qdq is then computed as it is written.
+        """
+        path, name, plan = self.folder / "trial.onnx", "quantized model", planned.plan
+        if dequantized:
+            plan = replace(plan, config=replace(plan.config, form="qdq"))
+        lowered = lower(planned.model, plan)
         with blamed_on_nodes(planned, lowered):
             save_model(lowered.model, path)
-            session = open_session(str(path), name, dequantized=_saturates(facts.recipe))
+            session = open_session(str(path), name, dequantized=dequantized)
             outputs = outputs_of(session, self.samples.samples, name)
-        floats, limits = self.samples.float_outputs, facts.noise_limits
-        halves = [output_shifts(floats[begin::2], outputs[begin::2], limits, self.axes) for begin in (0, 1)]
+        floats = self.samples.float_outputs
+        halves = [self._shifts(floats[begin::2], outputs[begin::2], limits) for begin in (0, 1)]
         if len(self.samples.samples) < 2:
             halves[1] = halves[0]
         both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
-        halves = [tuple(shift for shift in half if shift.output in both) for half in halves]
-        return _MeasuredPlan(facts, planned, halves[0], halves[1], _time(planned, facts))
+        selecting, confirming = (tuple(shift for shift in half if shift.output in both) for half in halves)
+        return selecting, confirming
+
+    def _shifts(
+        self, floats: Sequence[Outputs], outputs: Sequence[Outputs], limits: NoiseLimits
+    ) -> tuple[OutputShift, ...]:
+        """Return `output_shifts`; where the user gave a limit, all in its unit, SQNR."""
+        shifts = output_shifts(floats, outputs, limits, self.axes)
+        given = limits.min_output_sqnr
+        if given is None:
+            return shifts
+        most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
+        return tuple(
+            replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
+            if math.isfinite(s.sqnr)
+            else s
+            for s in shifts
+        )
 
     def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
-        """Return the fastest of the more careful plans that holds, or the best of all.
-
-        Where none holds, budgets are tightened once more from the one that gains most for its time.
-        """
-        better = self._better(first, (*self._without_noisy_nodes(first), *_with_tighter_budgets(first)))
-        if better and not any(plan.holds for plan in better):
-            base = max(better, key=lambda plan: plan.worth(first))
-            again = self._better(base, _with_tighter_budgets(base))
-            better += [plan for plan in again if plan.improves(first)]
-        holding = [plan for plan in better if plan.holds]
-        if holding:
-            return min(holding, key=lambda plan: plan.time)
-        return min([first, *better], key=lambda plan: plan.excess)
+        """Return the first of the more careful plans that holds, or the best of all."""
+        best = first
+        for proposer in (
+            _without_corrections,
+            _with_more_bits,
+            self._without_noisy_nodes,
+            _with_tighter_budgets,
+        ):
+            vain = 0
+            for facts, change in proposer(best):
+                plan = self._tried(facts, change, best)
+                if plan is not None and plan.improves(best):
+                    vain = 0 if plan.excess <= (1.0 - LEAST_GAIN) * best.excess else vain + 1
+                    best = plan
+                else:
+                    vain += 1
+                if best.holds or vain == MAX_VAIN:
+                    break
+            if best.holds:
+                return best
+        if best.is_destroyed:
+            plan = self._tried(_all_float(best.facts), "with all nodes in float", best)
+            best = plan if plan is not None and plan.improves(best) else best
+        return best
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays.
@@ -254,58 +355,50 @@ class _Loop:
         about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
         spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
-        if not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
+        given = first.facts.config.min_output_sqnr is not None
+        if given or not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
             return first
         needed = needed_sqnr(first.facts.noise_limits)
-        for facts, planned in self._planned(first, _with_looser_budgets(first, spare)):
-            if _time(planned, facts) > first.time - MIN_TIME_GAIN:
-                break
-            try:
-                measured = self.run_plan(facts, planned)
-            except CANDIDATE_ERRORS:
+        for facts in _with_looser_budgets(first, spare):
+            plan = self._tried(facts, "with more nodes quantized", first, most=first.time - MIN_TIME_GAIN)
+            if plan is None:
                 continue
-            shifts = (*measured.selecting, *measured.confirming)
+            shifts = (*plan.selecting, *plan.confirming)
             if _worst_excess(shifts) <= BOLD_LIMIT and all(
                 s.sqnr >= needed.get(s.output, 0.0) for s in shifts
             ):
-                return measured
+                return plan
         return first
 
-    def _better(self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]) -> list[_MeasuredPlan]:
-        """Return the plans that are better than the first, as far as the fastest that holds."""
-        better = []
-        for facts, planned in self._planned(first, candidates):
-            try:
-                measured = self.run_plan(facts, planned)
-            except CANDIDATE_ERRORS:
-                continue
-            if measured.improves(first):
-                better.append(measured)
-                if measured.holds:
-                    break
-        return better
+    def _tried(
+        self, facts: PlanningFacts, change: str, before: _MeasuredPlan, most: float | None = None
+    ) -> _MeasuredPlan | None:
+        """Return a plan that was made and run; None where it cannot be, was run before, or takes too long.
 
-    def _planned(
-        self, first: _MeasuredPlan, candidates: Iterable[PlanningFacts]
-    ) -> list[tuple[PlanningFacts, PlannedModel]]:
-        """Return the plans of candidates, the fastest first, each once, without those that take too long."""
-        distinct: dict[frozenset[str], tuple[float, PlanningFacts, PlannedModel]] = {}
-        for facts in candidates:
-            try:
-                planned = plan_from(facts)
-            except CANDIDATE_ERRORS:
-                continue
-            distinct.setdefault(_floats(planned), (_time(planned, facts), facts, planned))
-        distinct.pop(_floats(first.planned), None)
-        most = first.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)  # what removes all noise is worth no more
-        order = sorted((entry for entry in distinct.values() if entry[0] <= most), key=lambda entry: entry[0])
-        return [(facts, planned) for _, facts, planned in order]
+        Args:
+            facts: what it is made from.
+            change: from the first plan, in words.
+            before: the plan that it is held against.
+            most: time over float's that it may take; None for what is worth the noise of the plan before.
+        """
+        if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
+            most = math.inf if before.is_destroyed else before.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+        try:
+            planned = plan_from(facts)
+            if plan_digest(planned.plan) in self.tried or _time(planned, facts) > most:
+                return None
+            return self.run_plan(facts, planned, change)
+        except CANDIDATE_ERRORS:
+            return None
 
-    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[PlanningFacts]:
+    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield facts in which the nodes stay float that have some shares of the measured noise."""
+        if first.facts.config.mode == "weight-only":
+            return
 
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-            return _worst_excess(output_shifts(floats, outputs, first.facts.noise_limits, self.axes)) ** 2
+            shifts = self._shifts(floats, outputs, first.facts.noise_limits)
+            return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
 
         ranked = ranked_nodes(
             first.planned,
@@ -328,10 +421,35 @@ class _Loop:
             if shares and removed >= shares[0]:
                 shares = [share for share in shares if share > removed]
                 own = [node.name for node in first.facts.prepared.graph.nodes if node.name in names]
-                yield replace(first.facts, unfit={**first.facts.unfit, **dict.fromkeys(own, reason)})
+                unfit = {**first.facts.unfit, **dict.fromkeys(own, reason)}
+                yield replace(first.facts, unfit=unfit), "with more nodes in float"
 
 
-def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[PlanningFacts]:
+Proposal = tuple[PlanningFacts, str]
+"""What another plan is made from, and what is changed, in words."""
+
+
+def _without_corrections(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts without correction of biases."""
+    if first.planned.plan.adjustments.biases:
+        config = replace(first.facts.config, bias_correction="off")
+        yield replace(first.facts, config=config).with_derived_of(first.facts), "without bias correction"
+
+
+def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts in which weights have 8 bits in place of 4; unasked only where the model is destroyed."""
+    config = first.facts.config
+    wanted = bool(config.min_output_sqnr) or first.is_destroyed
+    if wanted and not config.has_size and config.weight_type in FEW_BITS:
+        wider = replace(config, weight_type="int8")
+        recipe = replace(first.facts.recipe, config=replace(first.facts.recipe.config, weight_type="int8"))
+        yield (
+            replace(first.facts, config=wider, recipe=recipe).with_derived_of(first.facts),
+            "with weights of 8 bits",
+        )
+
+
+def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
     """Yield facts in which the outputs that are too far off have tighter noise budgets."""
     off = {s.output: 20.0 * math.log10(min(s.excess, 1e3)) for s in first.shifts if s.excess > 1.0}
     for times in TIGHTER_BUDGETS:
@@ -339,7 +457,8 @@ def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[PlanningFacts]:
         decibels = {
             n: max(math.ceil(2.0 * times * needed) / 2.0, MIN_BUDGET_STEP_DB) for n, needed in off.items()
         }
-        yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
+        quieter = {**first.facts.quieter, **decibels}
+        yield replace(first.facts, quieter=quieter), "with more nodes in float"
 
 
 def _with_looser_budgets(first: _MeasuredPlan, spare: float) -> Iterator[PlanningFacts]:
@@ -350,8 +469,9 @@ def _with_looser_budgets(first: _MeasuredPlan, spare: float) -> Iterator[Plannin
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 
-def _floats(planned: PlannedModel) -> frozenset[str]:
-    return frozenset(name for name, entry in planned.plan.nodes.items() if entry.kind is Kind.FLOAT)
+def _all_float(facts: PlanningFacts) -> PlanningFacts:
+    reason = because(ReasonCode.MEASURED_NOISE, samples=CHECK_SAMPLES)
+    return replace(facts, unfit=dict.fromkeys((node.name for node in facts.prepared.graph.nodes), reason))
 
 
 def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
@@ -362,34 +482,51 @@ def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
     return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
 
 
-def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: int) -> PlannedModel:
-    plan = best.planned.plan
+def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int) -> PlannedModel:
+    """Return a plan with what was measured of its outputs, in place of what was expected."""
+    plan = planned.plan
     checks = tuple(
-        OutputCheck(s.output, s.measure.value, round(s.value, 6), round(s.limit, 6), samples)
-        for s in best.shifts
+        OutputCheck(
+            s.output,
+            s.measure.value,
+            round(min(s.value, LARGEST_FIGURE), 6),
+            round(s.limit, 6),
+            samples,
+            round(s.sqnr, 2) if math.isfinite(s.sqnr) else None,
+            s.fault,
+        )
+        for s in shifts
     )
-    expected = set(moved_texts(plan.origin.moves))  # what was measured takes their place
-    plan = replace(plan, notes=tuple(note for note in plan.notes if note not in expected))
-    planned = replace(best.planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
+    expected = set(moved_texts(plan.origin.moves))
+    notes = tuple(note for note in plan.notes if note not in expected)
+    return replace(planned, plan=replace(plan, notes=notes, origin=replace(plan.origin, checks=checks)))
+
+
+def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> PlannedModel:
+    planned = _checked(best.planned, best.shifts, int(samples.split(maxsplit=1)[0]))
     notes = []
+    cost = f"for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
     if best is not first and first.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         notes.append(
-            f"run on {samples} calibration samples, less noise than estimated: more nodes are quantized "
-            f"({worst.text}), for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
+            f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text}), {cost}"
         )
     elif best is not first:
         worst = max(first.shifts, key=lambda shift: shift.excess)
-        after = next(shift for shift in best.shifts if shift.output == worst.output)
+        after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")
         notes.append(
-            f"run on {samples} calibration samples, the first plan was too noisy ({worst.text}): with more "
-            f"nodes in float {after.text}, for {100.0 * (best.time - first.time):+.1f} % of float's time as "
-            "predicted"
+            f"run on {samples}, the first plan was too noisy ({worst.text}): {best.change} {after}, {cost}"
         )
     if not best.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         notes.append(
-            f"{worst.text}, on {samples} calibration samples: no plan that was tried holds at a price worth "
-            "it; --min-output-sqnr and qprof tune go further"
+            f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it; "
+            "--min-output-sqnr and qprof tune go further"
+        )
+    elif abs(best.excess - 1.0) < ON_THE_EDGE:
+        worst = max(best.shifts, key=lambda shift: shift.excess)
+        notes.append(
+            f"{worst.text}: so near its limit that another processor may choose another plan; --save-plan "
+            "keeps this one"
         )
     return planned.with_notes(notes)
