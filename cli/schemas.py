@@ -171,6 +171,8 @@ class Profiling:
         inputs: what each input of the graph was given.
         hints: what should be looked at in the data.
         outliers: samples that hold the extremes of unusually many tensors.
+        check_samples: how many samples are kept as they are, on which quantize runs a model.
+        samples_file: which file holds them; null for none.
         notes: remarks.
     """
 
@@ -181,6 +183,8 @@ class Profiling:
     inputs: tuple[InputCheck, ...]
     hints: tuple[Hint, ...]
     outliers: tuple[Outlier, ...]
+    check_samples: int
+    samples_file: str | None
     notes: tuple[str, ...]
 
 
@@ -194,6 +198,8 @@ class ShownProfile:
         tensors: name to what was recorded.
         inputs: name to what each input of the graph was given.
         noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
+        check_samples: digests of the samples that are kept beside the profile.
+        keep_samples: how many these were to be, at most.
     """
 
     file_format: str
@@ -204,6 +210,8 @@ class ShownProfile:
     tensors: Mapping[str, Mapping[str, Any]]
     inputs: Mapping[str, Mapping[str, Any]] | None = None
     noise: Mapping[str, Any] | None = None
+    check_samples: tuple[str, ...] = ()
+    keep_samples: int = 0
 
 
 Explanation = TensorExplanation | NodeExplanation

@@ -132,6 +132,7 @@ def command(
         profile = dump_profile(
             model, data, output, format=format, stage=stage, note=notes.append, **given_options(options)
         )
+    is_kept = bool(profile.held_samples) and samples_file(output).is_file()
     if as_json:
         record = {
             "profile": str(output),
@@ -142,26 +143,25 @@ def command(
             "hints": profile.hints(),
             "outliers": profile.outliers(),
             "check_samples": len(profile.check_samples),
-            "samples_file": str(samples_file(output)) if profile.held_samples else None,
+            "samples_file": str(samples_file(output)) if is_kept else None,
             "notes": (*notes, *profile.notes),
         }
         echo(document("profiling", 1, record))
     else:
         print_profiling(profile, output, notes)
         if format == "qprof":
-            echo(check_samples_line(profile, output))
+            echo(check_samples_line(len(profile.check_samples) if is_kept else 0, output))
     if (failure := gate_failure(profile, max_non_finite)) is not None:
         tell(f"gate failed: {failure}")
         raise click.exceptions.Exit(1)
 
 
-def check_samples_line(profile: Profile, output: Path) -> str:
-    """Return which file holds samples as they are, or that none does, and what follows from that."""
+def check_samples_line(count: int, output: Path) -> str:
+    """Return which file holds so many samples as they are, or that none does, and what follows from that."""
     from ...profiles.records.check_samples import samples_file
 
-    if not profile.held_samples:
+    if not count:
         return "no samples are kept: what qprof quantize says of a model is estimated, not run"
-    count = len(profile.held_samples)
     return (
         f"{samples_file(output)}: {count} sample{'s'[: count != 1]} as they are, on which qprof quantize "
         "runs a model before it writes it; do not publish the file (--keep-samples 0: none)"

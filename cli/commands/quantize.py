@@ -230,7 +230,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 
     outputs = [check.text for check in result.checks]
     if not outputs:
-        outputs = [output.text for output in sorted(result.expected, key=lambda output: output.estimated)]
+        expected = sorted(result.expected, key=lambda output: output.estimated)
+        outputs = [f"{output.text}; not run" for output in expected]
     shown = outputs if verbose else outputs[:SHOWN]
     yield from (("quality", text) for text in shown)
     if len(outputs) > len(shown):

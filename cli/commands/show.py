@@ -133,6 +133,7 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
     else:
         by = f", by {profile.tool}" if profile.tool else ""
         noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
+        noise += f", {len(profile.check_samples)} kept" if profile.check_samples else ""
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
     for note in profile.data.notes:
         echo(f"note: {note}")

@@ -149,7 +149,9 @@ def write_quantized(
     if speed is not None or data is not None:
         first, facts = plan_that_runs(facts, path)
     first_facts = facts
-    if check is not None and (not_run := why_not_run(recipe, check)):
+    if not check_outputs:
+        check, not_run = None, "--check-outputs off"
+    elif check is not None and (not_run := why_not_run(recipe, check)):
         check = None
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:

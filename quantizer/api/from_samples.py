@@ -25,6 +25,7 @@ from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
+from ...profiles.records.check_samples import samples_file
 from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
@@ -366,15 +367,21 @@ def _own_profile(
         and profile.data == samples.profiled_id
         and profile.tool == profiled_by(check_provider(provider))
         and profile.noise_samples == RunSettings().noise_samples
+        and profile.keep_samples == (0 if profile.data.random else options.keep_samples)
         # Other settings leave channels out where the model has some to record.
         and (not has_channels or any(one.channels is not None for one in profile.values()))
     )
     if profile is None or not is_reused:
-        settings = RunSettings(provider=provider)
+        settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
         profile = profile_model(model, samples.profiled, file, settings, stage=stage, note=options.note)
     name = "profile" if file is None else str(file)
     counts = f"{len(profile)} tensors, {profile.data.samples} samples"
     remark(f"{name}: {'used again, model and data are the same' if is_reused else counts}")
+    if file is not None and profile.check_samples:
+        remark(
+            f"{samples_file(file)}: {len(profile.check_samples)} of the samples as they are, to run models "
+            "on; do not publish the file (--keep-samples 0: none)"
+        )
     hints = _hints(profile)
     for text in (*profile.notes, *(hint.text for hint in hints)):
         remark(text)

@@ -138,6 +138,7 @@ class QuantizeKeywords(Settings, LayerKeywords, total=False):
     fix: Literal["off", "auto"]
     budget: float
     check_outputs: Literal["auto", "off"]
+    keep_samples: int
     checkpoint: PathLike | None
     save_plan: PathLike | None
     accept_retrained: bool

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.options import option
+from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from .setting_keywords import SchemaName
 
@@ -269,6 +270,16 @@ class QuantizeOptions(EvaluationOptions):
             "written, and leave more nodes float where an output moves too far.",
         ),
     ] = "auto"
+    keep_samples: Annotated[
+        int,
+        option(
+            "Quality",
+            "Samples kept as they are beside the profile, on which a model is run before it is written; 0: "
+            "none.",
+            metavar="N",
+            least=0,
+        ),
+    ] = KEPT_SAMPLES
     checkpoint: Annotated[
         str | os.PathLike[str] | None,
         option(
@@ -299,7 +310,7 @@ class QuantizeOptions(EvaluationOptions):
 
 OF_JUDGING = frozenset(
     {"labels", "metric", "holdout_data", "scored_output", "class_axis", "gate", "latency", "runtime"}
-    | {"provider", "threads", "fix", "budget"}
+    | {"provider", "threads", "fix", "budget", "keep_samples"}
 )
 """Options of `quantize` that are for samples, on which the result is judged."""
 

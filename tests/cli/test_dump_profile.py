@@ -30,6 +30,8 @@ def test_a_profile_is_written_and_its_size_told(tmp_path: Path) -> None:
     assert result.stdout == (
         f"{tmp_path / 'p.yaml'}: {len(profile)} tensors, 64 samples\n"
         "input 'image': float 8x1x8x8, range 0 to 1, mean 0.309, standard deviation 0.375\n"
+        f"{tmp_path / 'p.samples.npz'}: {len(profile.check_samples)} samples as they are, on which qprof "
+        "quantize runs a model before it writes it; do not publish the file (--keep-samples 0: none)\n"
     )
     assert {"image", "logits"} <= set(profile)
 
@@ -45,7 +47,14 @@ def test_without_a_name_the_profile_is_called_after_the_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert dump_profile(MODEL, "--data", DATA).exit_code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["model.profile.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"model.profile.yaml", "model.profile.samples.npz"}
+
+
+def test_on_request_no_samples_are_kept(tmp_path: Path) -> None:
+    dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml")
+    result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--keep-samples", "0")
+    assert "no samples are kept: what qprof quantize says of a model is estimated, not run" in result.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
 def test_the_number_of_samples_can_be_limited(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
+from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
@@ -50,8 +52,8 @@ def test_the_plan_says_how_far_the_outputs_moved(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("demanding")
 def test_where_an_output_moves_too_far_more_nodes_stay_float_until_it_holds(tmp_path: Path) -> None:
-    before = quantized(tmp_path / "before.onnx", check_outputs="off")
-    after = quantized(tmp_path / "after.onnx")
+    before = quantized(tmp_path / "before.onnx", check_outputs="off", bias_correction="off")
+    after = quantized(tmp_path / "after.onnx", bias_correction="off")
     (check,) = after.plan.origin.checks
     assert check.value <= check.limit
     assert floats(after) > floats(before)
@@ -115,11 +117,73 @@ def test_fewer_samples_are_run_where_outputs_are_large(
         assert [check.samples for check in checks] == [samples] * bool(samples)
 
 
-def test_what_no_plan_can_hold_at_its_price_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_shift, "MOST_MOVED", 1e-7)
-    result = quantized(tmp_path / "q.onnx")
+def test_what_no_plan_can_hold_at_its_price_is_said(
+    tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
+    monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
+    result = quantized(tmp_path / "q.onnx", bias_correction="off")
     assert any("no plan that was tried holds" in note for note in result.plan.notes)
 
 
-def test_a_limit_of_the_users_own_is_all_that_counts(tmp_path: Path) -> None:
-    assert quantized(tmp_path / "q.onnx", min_output_sqnr=10.0).plan.origin.checks == ()
+def test_a_limit_of_the_users_own_is_measured_in_its_unit(tmp_path: Path) -> None:
+    (low,) = quantized(tmp_path / "low.onnx", min_output_sqnr=10.0).plan.origin.checks
+    (high,) = quantized(tmp_path / "high.onnx", min_output_sqnr=25.0).plan.origin.checks
+    assert (low.measure, high.measure) == ("noise", "noise")
+    assert low.sqnr is not None
+    assert high.sqnr is not None
+    assert low.sqnr >= 10.0
+    assert high.sqnr >= 25.0
+
+
+def test_a_profile_brings_the_samples_that_a_plan_is_run_on(tmp_path: Path) -> None:
+    path, file = DIGITS / "model.onnx", tmp_path / "p.yaml"
+    profile = qprof.profile(path, DIGITS / "calibration", file)
+    results = [
+        qprof.quantize(path, source, tmp_path / f"{name}.onnx")
+        for name, source in (("object", profile), ("file", file))
+    ]
+    for result in results:
+        (check,) = result.plan.origin.checks
+        assert (check.samples, check.fault) == (len(profile.held_samples), "")
+        assert result.passed
+    assert results[0].plan == results[1].plan
+
+
+@pytest.mark.parametrize("change", ["missing", "cut", "values", "other"])
+def test_without_its_samples_a_profile_gives_estimates_and_says_why(tmp_path: Path, change: str) -> None:
+    path, file = DIGITS / "model.onnx", tmp_path / "p.yaml"
+    profile = qprof.profile(path, DIGITS / "calibration", file)
+    beside = tmp_path / "p.samples.npz"
+    if change == "missing":
+        beside.unlink()
+    elif change == "cut":
+        beside.write_bytes(beside.read_bytes()[:-900])
+    else:
+        kept = [CheckSample(s.digest, {k: v + 1 for k, v in s.arrays.items()}) for s in profile.held_samples]
+        beside.write_bytes(samples_content(kept if change == "values" else kept[1:]))
+    result = qprof.quantize(path, file, tmp_path / "q.onnx")
+    assert result.plan.origin.checks == ()
+    assert any(note.startswith("quality is estimated, not run: ") for note in result.plan.notes)
+    assert result.passed
+
+
+def test_a_plan_that_is_given_is_run_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = DIGITS / "model.onnx"
+    profile = qprof.profile(path, DIGITS / "calibration")
+    made = qprof.quantize(path, profile, tmp_path / "a.onnx", check_outputs="off")
+    given = qprof.quantize(path, profile, tmp_path / "b.onnx", plan=made.plan)
+    assert made.plan.origin.checks == ()
+    assert given.plan.origin.checks
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_a_destroyed_output_is_an_alarm_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is given is written as it was asked for."""
+    path = DIGITS / "model.onnx"
+    profile = qprof.profile(path, DIGITS / "calibration")
+    made = qprof.quantize(path, profile, tmp_path / "a.onnx")
+    monkeypatch.setattr(plan_module, "DESTROYED", 1e-9)
+    given = qprof.quantize(path, profile, tmp_path / "b.onnx", plan=made.plan)
+    assert [alarm.split(":")[0] for alarm in given.alarms] == ["output 'logits'"]
+    assert not given.passed
