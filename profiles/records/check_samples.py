@@ -36,6 +36,8 @@ from ..base.output_files import read_bytes
 
 Array = npt.NDArray[Any]
 
+ADVICE = "put the file back that was written with the profile, or profile the model again"
+
 SUFFIX = ".samples.npz"
 """Ends the name of the file, after the profile's without .yaml."""
 
@@ -200,9 +202,9 @@ def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
     try:
         size = path.stat().st_size
     except OSError as problem:
-        raise DataError(f"{path}: cannot be read: {problem.strerror}") from None
+        raise DataError(f"{path}: cannot be read: {problem.strerror}; {ADVICE}") from None
     if size > MAX_FILE_BYTES:
-        raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have")
+        raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have; {ADVICE}")
     try:
         return _samples_in(read_bytes(path, DataError))
     except (
@@ -216,7 +218,7 @@ def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
         NotImplementedError,
         RuntimeError,
     ) as error:
-        raise DataError(f"{path}: is damaged ({type(error).__name__})") from None
+        raise DataError(f"{path}: is damaged ({type(error).__name__}); {ADVICE}") from None
 
 
 def _samples_in(content: bytes) -> tuple[CheckSample, ...]:

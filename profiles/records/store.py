@@ -51,6 +51,7 @@ from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
 from ..base.output_files import destination, read_text, replacing_together, write_atomically
 from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
+from .check_samples import ADVICE as SAMPLES_ADVICE
 from .check_samples import read_samples_file, samples_content, samples_file
 from .histogram import BINS, Bins, EqualBins, Histogram, UnknownBins, exact_sum
 from .profile import (
@@ -107,7 +108,7 @@ def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tupl
     except DataError as error:
         return profile, str(error)
     if tuple(sample.digest for sample in held) != profile.check_samples:
-        return profile, f"{file}: has the samples of another profile"
+        return profile, f"{file}: has the samples of another profile; {SAMPLES_ADVICE}"
     return replace(profile, held_samples=held), ""
 
 

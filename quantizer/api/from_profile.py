@@ -113,8 +113,12 @@ def write_quantized(
     write = partial(_write, prepared, model=path, output=Path(output), save_plan=save_plan, read=read)
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
-        if profile is not None and check_outputs:
+        if not check_outputs:
+            planned = planned.with_notes([ESTIMATED_ONLY.format("--check-outputs off")])
+        elif profile is not None:
             planned = _run_on_samples(planned, prepared, profile, path, accept_retrained)
+        elif not planned.plan.origin.checks:
+            planned = planned.with_notes([ESTIMATED_ONLY.format("give the --profile that the plan is from")])
         return write(planned, recipe=recipe)
 
     # What the plan is made from.
