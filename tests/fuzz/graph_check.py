@@ -133,10 +133,16 @@ def with_int8_as(weight_type: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def recipe_of(case: Case, form: str) -> Recipe:
-    """Return the settings of a case with a form."""
+    """Return the settings of a case with a form.
+
+    What is to start everywhere is quantized whatever it is predicted to take: a graph of a few elements would
+    stay float, and nothing would be compared.
+    """
+    regardless = {"cost_model": "off"} if case.start_everywhere else {}
+    settings = {**regardless, **case.settings, "form": form}
     if case.target != EVERYTHING:
-        return load_recipe(case.target, {**case.settings, "form": form})
-    recipe = load_recipe(None, {**case.settings, "form": form})
+        return load_recipe(case.target, settings)
+    recipe = load_recipe(None, settings)
     more = {key[1]: ("quantized",) for key, rule in RULES.items() if not rule.unary}
     target = replace(recipe.target, name=EVERYTHING, operators={**more, **recipe.target.operators})
     return replace(recipe, config=replace(recipe.config, target=EVERYTHING), target=target)

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import onnx_ir as ir
 import pytest
-from qprof_onnx.quantizer.operators.conditions import Fill
-from qprof_onnx.quantizer.operators.table import RULES
+from qprof_onnx.quantizer.lowering import pass_through
+from qprof_onnx.quantizer.operators.table import RULES, Rule, rule_of
 
 from ..quantizer.int8_kernels import WEIGHT_TYPE
 
@@ -72,7 +73,19 @@ def test_the_same_seed_gives_the_same_graph(modules: dict[str, ModuleType]) -> N
 def test_the_comparison_sees_a_fill_that_is_not_quantized(
     modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Fill, "applies", lambda fill, node: False)
-    case = modules["kept_graphs"].kept_case("resize_crops_and_fills_with_zero")
-    outcome = modules["graph_check"].check_case(replace(case, forms=("qoperator",)), tmp_path)
+    check = modules["graph_check"]
+    kept = modules["kept_graphs"].kept_case("resize_crops_and_fills_with_zero")
+    settings = check.with_int8_as(WEIGHT_TYPE, kept.settings)  # a sum that saturates would be "wrong" too
+    case = replace(kept, settings=settings, forms=("qoperator",))
+    (tmp_path / "right").mkdir()
+    assert check.check_case(case, tmp_path / "right").findings == []
+
+    def without_fill(node: ir.Node) -> Rule | None:
+        rule = rule_of(node)
+        return None if rule is None else replace(rule, fill=None)
+
+    monkeypatch.setattr(pass_through, "rule_of", without_fill)
+    (tmp_path / "wrong").mkdir()
+    outcome = check.check_case(case, tmp_path / "wrong")
+    assert "Resize" in outcome.operators
     assert {kind for kind, _ in outcome.findings} == {"wrong"}
