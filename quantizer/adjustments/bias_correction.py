@@ -4,13 +4,14 @@ A quantized weight differs from the float one by an error that is the same for e
 a channel is off by the sum over inputs of error times mean input (Nagel et al., "Data-Free Quantization
 Through Weight Equalization and Bias Correction", 2019, section 4.2; Finkelstein et al., "Fighting
 Quantization Bias With Bias", 2019). The means are in the profile. At the borders of a padded convolution
-fewer inputs take part; that is not taken into account.
+fewer inputs take part; that is not taken into account. A result that a logarithm, a root or a quotient reads
+bears no constant error (`noise.constant_errors`): its bias stays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,11 @@ class ChannelMeans:
 
 
 def find_biases(
-    graph: Graph, rounded: Graph, means: Mapping[str, ChannelMeans], plan: QuantPlan
+    graph: Graph,
+    rounded: Graph,
+    means: Mapping[str, ChannelMeans],
+    plan: QuantPlan,
+    without: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
     """Return what to add to the bias of each quantized node with a constant weight, in graph order.
 
@@ -56,11 +61,14 @@ def find_biases(
         rounded: the same with the weights that will be quantized (see `rounding`).
         means: of activations; those along another axis than a node sums over say nothing of its outputs.
         plan: its plan.
+        without: results whose bias stays, see `noise.constant_errors`.
     """
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         layout, name = product_layout(node), node.input(0)
         if plan.nodes[node.name].kind not in BIAS_CORRECTED or layout is None or name not in means:
+            continue
+        if node.output in without:
             continue
         if plan.params_read(node.name, layout.index, node.input(layout.index)) is None:
             continue

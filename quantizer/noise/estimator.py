@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -26,6 +27,7 @@ from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
+from .constant_errors import without_constant_errors
 from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, forecast_flow
 
 Floats = npt.NDArray[np.float64]
@@ -416,14 +418,23 @@ class NoiseEstimator:
             for index, name, rounding_error in self._constant_errors(node, rule, plan):
                 error = rounding_error
                 if plan.config.bias_correction == "auto" and kind in BIAS_CORRECTED:
-                    if node.name not in self.uncorrected:
-                        self.uncorrected[node.name] = left_by_bias_correction(self.gains, node)
-                    error *= self.uncorrected[node.name]
+                    error *= self._uncorrected(node)
                 noise = (
                     (Entrance("weights", r), self.gains.noise_of_weight_error(node, index, error, r))
                     for r in results
                 )
                 yield RoundedValues(node.name, name, tuple(noise))
+
+    def _uncorrected(self, node: Node) -> float:
+        """Return the part of the noise of a node's weight that bias correction leaves."""
+        if node.name not in self.uncorrected:
+            stays = node.output in self._without_constant_errors
+            self.uncorrected[node.name] = 1.0 if stays else left_by_bias_correction(self.gains, node)
+        return self.uncorrected[node.name]
+
+    @cached_property
+    def _without_constant_errors(self) -> frozenset[str]:
+        return without_constant_errors(self.gains.graph, self.gains.profile, self.gains.opset)
 
     def weight_error(self, name: str, params: QuantParams) -> float | None:
         """Return the squared error of a quantized weight over its square; None for no constant, or 0."""

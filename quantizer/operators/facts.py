@@ -167,7 +167,7 @@ Singularity = Callable[[ir.Node, int], bool]
 
 
 def finite_at_zero(node: ir.Node, index: int) -> bool:
-    """Return False: the operator is finite where its inputs are 0; the default of `Operator.singular`."""
+    """Return False: the operator is finite where its inputs are 0, or below: the default of both facts."""
     return False
 
 
@@ -180,6 +180,37 @@ def singular_power(node: ir.Node, index: int) -> bool:
     """Whether a Pow has an exponent below 0, or one that is not known."""
     exponent = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     return index == 0 and (exponent is None or bool((exponent < 0.0).any()))
+
+
+def fractional_power(node: ir.Node, index: int) -> bool:
+    """Whether a Pow has an exponent that is no whole number: it is NaN below 0."""
+    exponent = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    return index == 0 and exponent is not None and bool((exponent != exponent.round()).any())
+
+
+FoldsSigns = Callable[[ir.Node], bool]
+"""Whether a node makes the same of a value and of its negative, and so nothing below 0."""
+
+
+def signs_stay(node: ir.Node) -> bool:
+    """Return False: the default of `Operator.folds_signs`."""
+    return False
+
+
+def signs_fold(node: ir.Node) -> bool:
+    """Return True: the operator computes magnitudes or squares."""
+    return True
+
+
+def even_power(node: ir.Node) -> bool:
+    """Whether all exponents of a Pow are even, as of a square."""
+    exponent = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    return exponent is not None and not bool((exponent % 2).any())
+
+
+def square(node: ir.Node) -> bool:
+    """Whether a product is that of a tensor with itself."""
+    return node.inputs[0] is node.inputs[1]
 
 
 @dataclass(frozen=True)
@@ -207,6 +238,8 @@ class Operator:
         reads_shape_only: whether it looks at no value at all: what it computes is a shape.
         steps: where its output jumps. Most functions are continuous.
         singular: whether it is infinite where an input is 0. Most are finite.
+        undefined_below_zero: whether it is NaN where an input is below 0, though finite at 0, as a root is.
+        folds_signs: whether it makes the same of values and of their negatives. Most do not.
         ignores_lowest: whether what lies far below the largest of its first input leaves no trace in the
             output, so that masks are made of such values.
         random: whether its values differ between two runs.
@@ -233,6 +266,8 @@ class Operator:
     reads_shape_only: bool = False
     steps: Steps = Steps.NONE
     singular: Singularity = finite_at_zero
+    undefined_below_zero: Singularity = finite_at_zero
+    folds_signs: FoldsSigns = signs_stay
     ignores_lowest: bool = False
     random: bool = False
     meaning: Meaning = Meaning.VALUES
@@ -246,3 +281,7 @@ class Operator:
     def moves_values(self) -> bool:
         """Whether the first output holds values of the first input, at places fixed beforehand."""
         return self.values in (Values.SAME_ORDER, Values.PERMUTED, Values.PLACED, Values.CONVERTED)
+
+    def breaks_at_zero(self, node: ir.Node, index: int) -> bool:
+        """Whether an input of a node is not to come to 0, or not to cross it: of a root, a divisor."""
+        return self.singular(node, index) or self.undefined_below_zero(node, index)

@@ -58,8 +58,12 @@ from .facts import (
     Operator,
     Steps,
     Values,
+    even_power,
+    fractional_power,
+    signs_fold,
     singular_in,
     singular_power,
+    square,
 )
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
 from .noise_gains import (
@@ -334,6 +338,7 @@ _RULES: tuple[Rule, ...] = (
         data=None,
         elementwise=True,
         gain=product_gain,
+        folds_signs=square,
         scaling=ChannelScaling.EITHER_OPERAND,
     ),
     Rule(
@@ -395,16 +400,32 @@ _RULES: tuple[Rule, ...] = (
         gain=mean_gain,
     ),
     Rule("ReduceSum", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, gain=sum_gain),
-    Rule("LpPool", kernel=KernelSizes.WINDOW, layout=ChannelLayout.ANY_AXIS, fill=ZEROS),
-    Rule("GlobalLpPool", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
+    Rule(
+        "LpPool",
+        kernel=KernelSizes.WINDOW,
+        layout=ChannelLayout.ANY_AXIS,
+        folds_signs=signs_fold,
+        fill=ZEROS,
+    ),
+    Rule(
+        "GlobalLpPool",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        folds_signs=signs_fold,
+    ),
+    Rule("ReduceProd", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS),
     *(
-        Rule(op_type, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS)
-        for op_type in ("ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+        Rule(op_type, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, folds_signs=signs_fold)
+        for op_type in ("ReduceL1", "ReduceL2", "ReduceSumSquare")
     ),
-    *(  # no kernel of theirs was measured
-        Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
-        for op_type in ("ReduceLogSum", "ReduceLogSumExp")
+    # no kernel of theirs was measured
+    Rule(
+        "ReduceLogSum",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        undefined_below_zero=singular_in(0),
     ),
+    Rule("ReduceLogSumExp", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
     *(
         Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, fill=ZEROS)
         for op_type in ("CumSum", "Trilu", "RoiAlign")
@@ -688,7 +709,9 @@ _RULES: tuple[Rule, ...] = (
     _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
     _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
     _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True),
-    *(_unary(op_type, bounds=(0.0, math.inf)) for op_type in ("Sqrt", "Abs", "Softplus")),
+    _unary("Sqrt", bounds=(0.0, math.inf), undefined_below_zero=singular_in(0)),
+    _unary("Abs", bounds=(0.0, math.inf), folds_signs=signs_fold),
+    _unary("Softplus", bounds=(0.0, math.inf)),
     # the least value is -0.16997, and -0.17004 as approximated by tanh
     _unary("Gelu", bounds=(-0.1701, math.inf), layout=ChannelLayout.KEEPS_BLOCKS),
     _unary(
@@ -708,6 +731,8 @@ _RULES: tuple[Rule, ...] = (
         kernel=KernelSizes.BROADCAST,
         layout=ChannelLayout.ANY_AXIS,
         singular=singular_power,
+        undefined_below_zero=fractional_power,
+        folds_signs=even_power,
         unary=True,
         gain=power_gain,
         refuse=(constant_input(1, "exponent"), scalar_exponent),

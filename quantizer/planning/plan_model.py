@@ -45,6 +45,7 @@ from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
+from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
 from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
@@ -333,7 +334,8 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
         return planned
     rounded = index(round_weights(planned.model, planned.plan))
     means = channel_means(facts.measured, before.equalization)
-    biases = find_biases(planned.graph, rounded, means, planned.plan)
+    without = without_constant_errors(planned.graph, facts.profile, facts.identity.opset)
+    biases = find_biases(planned.graph, rounded, means, planned.plan, without)
     if not biases and not before.biases:
         return planned
     after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
