@@ -24,10 +24,11 @@ from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
-from ..quantizer.evaluation.card import Card, Verification
+from ..quantizer.evaluation.card import Card
 from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
+from ..quantizer.evaluation.verification import Verification
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ..quantizer.plan.plan import OutputCheck, PredictedTime
 from ..quantizer.plan.store import PlanFields
@@ -320,7 +321,7 @@ DOCUMENTS: Mapping[str, Document] = {
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
     "evaluation": Document("evaluate --json", Evaluation, 1, {"passed": bool}),
     "card": Document("a card: card -o, card --json", Card, 1),
-    "verification": Document("verify --json", Verification, 1, {"passed": bool}),
+    "verification": Document("verify --json", Verification, 1, {"passed": bool, "complete": bool}),
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
         "sensitivity --json",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -241,6 +242,7 @@ def open_samples(
         raise DataError(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
+    limit = None if limit is None else min(limit, sys.maxsize)  # islice takes no more
     if isinstance(source, ChosenSamples):
         every = open_samples(source.data, inputs, by_row=by_row, model=model)
         return every.chosen(source.positions[:limit])

@@ -11,25 +11,23 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.samples.objects import DataSource, source_name
 from ...profiles.samples.preprocessing import BUILT_IN
 from ...profiles.samples.storage import is_url
-from ..evaluation.card import (
-    Asked,
-    Card,
-    Check,
-    Result,
-    Verification,
-    checks_of_figures,
-    checks_of_files,
-    files_of,
-    load_card,
-    make_card,
-    metric_of,
-    repeatable_gate,
-)
+from ..evaluation.card import Asked, Card, files_of, load_card, make_card, metric_of
 from ..evaluation.doubts import ModelFile
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, Slack
+from ..evaluation.verification import (
+    Check,
+    Result,
+    Verification,
+    checks_of_files,
+    checks_of_statements,
+    checks_of_unread,
+    checks_without_figures,
+    repeatable_gate,
+    same_bytes,
+)
 from ..model.files import ModelLike, model_file
 from ..model.identity import model_id
 from ..plan.provenance import model_fingerprint
@@ -135,18 +133,18 @@ def verify(
     """
     keywords = checked_keywords("verify", options, VerifyKeywords)
     slack = Slack(**keywords.pop("slack", {}))
-    record = card if isinstance(card, Card) else load_card(card)
+    record, unread = (card, {}) if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
     if data is not None and model is None:
         raise ConfigError("data: needs the float model to be compared with; give --float MODEL.onnx")
     with quantized_file(quantized) as path:
         checks = list(checks_of_files("quantized model", record.quantized_model, files_of(path)))
-        is_its_file = all(check.result == "same" for check in checks)
+        is_its_file = same_bytes(record.quantized_model, files_of(path))
         checks += _origin(record, path, is_its_file)
+        checks += checks_of_unread(unread)
         if model is None:
             why = "give --float MODEL.onnx and --data DATA to measure again"
-            checks.append(Check("figures", "not checked", record.headline(), "", why))
-            return Verification(name, path.name, tuple(checks))
+            return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
         with model_file(model) as floats:
             original = ModelFile(floats).model
             assert record.evaluation.subject is not None
@@ -154,8 +152,7 @@ def verify(
             checks += checks_of_files("float model", record.float_model, files_of(floats), fingerprints)
             if data is None:
                 why = "give --data DATA to measure again"
-                checks.append(Check("figures", "not checked", record.headline(), "", why))
-                return Verification(name, path.name, tuple(checks))
+                return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
             unscored = _why_unscored(record, labels, metric)
             then, asked = record.evaluation, record.asked
             how: dict[str, Any] = {
@@ -185,7 +182,22 @@ def verify(
                 said = record.headline()
                 checks.append(Check("figures", "differs", said, "", f"cannot be measured: {problem}"))
                 return Verification(name, path.name, tuple(checks))
-    checks += checks_of_figures(record, _without_folder(now), slack, unscored)
+            recipe = keywords.get("preprocess")
+            found = make_card(
+                floats,
+                path,
+                _without_folder(now),
+                replace(
+                    asked,
+                    data=_shown(data),
+                    labels=_shown(labels) if asked.labels and labels is not None else "",
+                    preprocess=how.get("preprocess", "") if recipe is None else Path(recipe).name,
+                    threads=keywords.get("threads", asked.threads),
+                ),
+                task="",
+                base_model="",
+            )
+    checks += checks_of_statements(record, found, slack, unscored)
     return Verification(name, path.name, tuple(checks), now)
 
 

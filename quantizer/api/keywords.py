@@ -98,12 +98,12 @@ class CardKeywords(EvaluateKeywords, total=False):
 class VerifyKeywords(LayerKeywords, total=False):
     """Keywords of `verify`, see `EvaluationOptions`.
 
-    slack: how much a score and an SQNR may differ from the card's (`Slack`).
+    slack: how much a score, an SQNR and a speed-up may differ from the card's (`Slack`).
     """
 
     latency: bool
     runtime: RuntimeName
-    slack: Mapping[Literal["score", "sqnr"], float]
+    slack: Mapping[Literal["score", "sqnr", "speedup"], float]
 
 
 class ReportKeywords(LayerKeywords, total=False):

@@ -69,21 +69,40 @@ def accuracy_of(
         float_right, quantized_right: whether each model has a row right, bool of shape [rows].
         chance: percent of the rows that guessing has right; 0 for unknown.
     """
-    rows = float_right.size
-    only_float = int((float_right & ~quantized_right).sum())
-    only_quantized = int((quantized_right & ~float_right).sum())
+    return accuracy_of_counts(
+        output,
+        float_right.size,
+        (
+            int(float_right.sum()),
+            int((float_right & ~quantized_right).sum()),
+            int((quantized_right & ~float_right).sum()),
+        ),
+        chance,
+    )
+
+
+def accuracy_of_counts(output: str, rows: int, counts: tuple[int, int, int], chance: float = 0.0) -> Accuracy:
+    """Return the accuracy of both models from counts of rows.
+
+    Args:
+        output, rows, chance: as in `Accuracy`; at least one row.
+        counts: the rows that the float model has right, those that only it has, and those that only the
+            quantized model has.
+    """
+    float_right, only_float, only_quantized = counts
     low, high = paired_interval(only_float, only_quantized, rows)
-    if is_near_chance(int(float_right.sum()), rows, chance / 100.0):  # nothing to lose
+    if is_near_chance(float_right, rows, chance / 100.0):  # nothing to lose
         low, high = -1.0, 1.0
+    quantized_right = float_right - only_float + only_quantized
     return Accuracy(
         output=output,
         rows=rows,
-        float_right=int(float_right.sum()),
-        quantized_right=int(quantized_right.sum()),
+        float_right=float_right,
+        quantized_right=quantized_right,
         only_float=only_float,
         only_quantized=only_quantized,
-        float_percent=100.0 * int(float_right.sum()) / rows,
-        quantized_percent=100.0 * int(quantized_right.sum()) / rows,
+        float_percent=100.0 * float_right / rows,
+        quantized_percent=100.0 * quantized_right / rows,
         drop=100.0 * (only_float - only_quantized) / rows,
         drop_low=100.0 * low,
         drop_high=100.0 * high,

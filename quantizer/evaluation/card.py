@@ -1,27 +1,26 @@
 """A record that travels with a quantized model: what it is worth, and how to measure that again.
 
 A card names its files by what is in them, and holds the evaluation that was made of them: anybody who has the
-files and the samples can repeat it (`checks_of_files`, `checks_of_figures`).
+files and the samples can repeat it (`verification`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
-import math
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ...profiles.base.errors import ConfigError, MalformedError, ModelError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import read_bytes
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels, size_change, size_text
+from ...profiles.base.presentation import Presentation, Presented, decibels, size_change, size_text
 from ...profiles.base.strict_yaml import flow_text
 from ...profiles.base.tool import tool_name
 from ..model.external_data import external_files
@@ -29,7 +28,7 @@ from ..targets.machine import installed, processor
 from .evaluate import Evaluation
 from .metrics.score import score_text
 from .metrics.table import named_metric
-from .options import Gate, Slack
+from .options import Gate
 
 FORMAT = "qprof-card/1"
 
@@ -178,11 +177,11 @@ def make_card(
     return Card(tool_name(), files_of(model), files_of(quantized), here, asked, evaluation, task, base_model)
 
 
-def load_card(path: str | os.PathLike[str]) -> Card:
-    """Return the card in a file.
+def load_card(path: str | os.PathLike[str]) -> tuple[Card, Mapping[str, str]]:
+    """Return the card in a file, and the keys that say nothing here, unknown and missing ones, with why.
 
     Raises:
-        ConfigError: it cannot be read, or is none.
+        ConfigError: it cannot be read, or is none, or a value is of another type.
     """
     try:
         document = parse_json(read_bytes(path, ConfigError).decode(errors="replace"))
@@ -192,11 +191,34 @@ def load_card(path: str | os.PathLike[str]) -> Card:
                 f"{path}: is no card: its format is {kind!r} and not '{FORMAT}'; give a file of 'qprof card'"
             )
         card = msgspec.convert(document, Card, strict=False)  # "inf" is a number
-    except (MalformedError, msgspec.ValidationError) as problem:
+        unread = dict(_unread_keys(document, card.to_dict()))
+    except (MalformedError, msgspec.ValidationError, OverflowError) as problem:
         raise ConfigError(f"{path}: is no card ({problem}); make it anew with 'qprof card'") from problem
     if not card.float_model or not card.quantized_model or card.evaluation.subject is None:
         raise ConfigError(f"{path}: says nothing of models and samples; make it anew with 'qprof card'")
-    return card
+    return card, unread
+
+
+def _unread_keys(document: Any, read: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of a document that its reader passed over, and those that it filled in, with why.
+
+    Raises:
+        MalformedError: the reader took a value for one of another type, as a text for a number.
+    """
+    if isinstance(document, dict) and isinstance(read, dict):
+        for key in dict.fromkeys((*document, *read)):
+            where = f"{at}.{key}" if at else key
+            if key not in read:
+                yield where, "this version does not know it"
+            elif key not in document:
+                yield where, "the card does not say it"
+            else:
+                yield from _unread_keys(document[key], read[key], where)
+    elif isinstance(document, list) and isinstance(read, list):
+        for number, (value, one) in enumerate(zip(document, read, strict=True)):
+            yield from _unread_keys(value, one, f"{at}[{number}]")
+    elif document != read or isinstance(document, bool) != isinstance(read, bool):
+        raise MalformedError(f"{at}: {str(document)[:40]!r} is not of the type that it has in a card")
 
 
 # The page of a model hub -----------------------------------------------------------------------------------
@@ -306,246 +328,6 @@ def _text(text: str) -> str:
 
 def _code(text: str) -> str:
     return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
-
-
-# A card is checked against files and samples ---------------------------------------------------------------
-
-Result = Literal["same", "differs", "not checked", "told"]
-"""Result of a check: "told" is a difference that refutes nothing, such as another machine's time."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One statement of a card, checked.
-
-    Attributes:
-        of: its subject, such as a file or a figure.
-        result: of the check.
-        card: what the card says.
-        found: what was measured or computed now; "" where nothing was.
-        reason: why it was not checked, or how far off it is; "" where the rest says it.
-    """
-
-    of: str
-    result: Result
-    card: str
-    found: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, repr=False)
-class Verification(Presented):
-    """A card that was checked against files and samples.
-
-    Attributes:
-        card: its file.
-        quantized_model: the file of the quantized model that it was checked against.
-        checks: of its statements, those that could not be checked among them.
-        evaluation: the one that was made now; None where nothing was measured.
-    """
-
-    card: str
-    quantized_model: str
-    checks: tuple[Check, ...]
-    evaluation: Evaluation | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing that was checked differs from what the card says."""
-        return all(check.result != "differs" for check in self.checks)
-
-    def headline(self) -> str:
-        """Return how many statements hold."""
-        counts = {r: sum(c.result == r for c in self.checks) for r in ("same", "differs", "not checked")}
-        said = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
-        return f"{self.card} against {self.quantized_model}: {said}"
-
-    def presentation(self) -> Presentation:
-        """Return a table of the checks."""
-        rows = tuple((c.of, c.result, c.card, c.found, c.reason) for c in self.checks)
-        return Presentation((), (Table(("of", "result", "card", "found", "remark"), rows, left=5),))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, and `passed`."""
-        return {**super().to_dict(), "passed": self.passed}
-
-
-def checks_of_files(
-    of: str,
-    on_card: Sequence[FileDigest],
-    of_files: Sequence[FileDigest],
-    fingerprint: tuple[str, str] | None = None,
-) -> Iterator[Check]:
-    """Yield whether the files of a model are those of a card; their names do not matter.
-
-    Args:
-        of: which model.
-        on_card, of_files: the digests on the card, and those of the files.
-        fingerprint: of graph and weights, on the card and of the model: where these are the same, other bytes
-            refute nothing; None where the bytes have to be the same.
-    """
-    same_graph = fingerprint is not None and fingerprint[0] == fingerprint[1]
-    for number, file in enumerate(on_card):
-        name = of if not number else f"{of}, {file.name}"
-        digest = f"sha256 {file.sha256[:16]}"
-        if number >= len(of_files):
-            yield Check(name, "differs", digest, "", "there is no such file")
-            continue
-        other = of_files[number]
-        result: Result = "same"
-        reason = ""
-        if file.sha256 != other.sha256:
-            result, reason = "differs", "other bytes, of the same number"
-            if file.bytes != other.bytes:
-                reason = f"{other.bytes - file.bytes:+d} bytes"
-            if same_graph:
-                result, reason = "told", f"{reason}; graph and weights are the same"
-        yield Check(name, result, digest, f"sha256 {other.sha256[:16]}", reason)
-    for other in of_files[len(on_card) :]:
-        yield Check(f"{of}, {other.name}", "differs", "", f"sha256 {other.sha256[:16]}", "not on the card")
-
-
-MAX_SQNR_DB = 100.0
-"""SQNR in dB above which two outputs differ by the order of float sums alone, and so by machine."""
-
-
-def checks_of_figures(card: Card, now: Evaluation, slack: Slack, unscored: str) -> Iterator[Check]:
-    """Yield whether what was measured now is what a card says.
-
-    A figure that is better than on the card differs as well. A score may differ by a row besides the slack,
-    as float sums of another processor may turn one. Times refute nothing, and neither do figures of other
-    samples; limits hold for these too.
-
-    Args:
-        card: the card.
-        now: the evaluation.
-        slack: by how much figures may differ: score and sqnr of it.
-        unscored: why scores were not measured; "" where they were.
-    """
-    then = card.evaluation
-    assert now.subject is not None
-    assert then.subject is not None
-    same_data = now.subject.data == then.subject.data
-    yield Check(
-        "data",
-        "same" if same_data else "differs",
-        f"{then.samples} samples, digest {then.subject.data[:16]}",
-        f"{now.samples} samples, digest {now.subject.data[:16]}",
-        "" if same_data else "other samples, or read otherwise: see --preprocess",
-    )
-    if unscored:
-        yield Check("truth", "not checked", f"digest {then.subject.metric}", "", unscored)
-    elif then.subject.metric or now.subject.metric:
-        same_truth = (then.metric, then.subject.metric) == (now.metric, now.subject.metric)
-        yield Check(
-            "truth",
-            "same" if same_truth else "differs",
-            f"digest {then.subject.metric or '-'}",
-            f"digest {now.subject.metric or '-'}",
-            "" if same_truth else "other labels, or other options of the metric",
-        )
-    measured = {o.name: o.difference.sqnr for o in now.outputs if o.difference is not None}
-    figures = [
-        _figure_check(
-            f"SQNR of output '{output.name}'",
-            output.difference.sqnr,
-            measured.get(output.name),
-            slack=slack.sqnr,
-            unit=" dB",
-            ceiling=MAX_SQNR_DB,
-        )
-        for output in then.outputs
-        if output.difference is not None
-    ]
-    if not unscored:
-        figures += _score_checks(then, now, slack)
-    yield from figures if same_data else (replace(check, result="told") for check in figures)
-    for limit in fields(Gate):  # each limit that the card says was kept has to be kept now
-        bound = getattr(then.gate, limit.name)
-        if bound is None:
-            continue
-        of = f"limit {limit.name} {bound:g}"
-        before = [f for f in then.failures if f.demand == limit.name]
-        after = [f for f in now.failures if f.demand == limit.name]
-        on_card = before[0].result if before else "kept"
-        if getattr(now.gate, limit.name) is None:
-            reason = unscored if limit.name != "min_speedup" else "a time"
-            yield Check(of, "not checked", on_card, "", reason)
-            continue
-        result = after[0].result if after else "kept"
-        reason = ""
-        if after and after[0].measured is None:
-            reason = after[0].reason
-        elif after:
-            reason = " ".join(filter(None, (f"{after[0].missing:.2f}", after[0].unit, "off")))
-        yield Check(of, "differs" if after and not before else "same", on_card, result, reason)
-    if then.latency is None:
-        return
-    speed = f"{then.latency.speedup:.2f} times ({card.machine.processor}, {card.machine.runtime})"
-    if now.latency is None:
-        yield Check("speed", "not checked", speed, "", "latency was not measured")
-        return
-    here = this_machine(now.runtime)
-    where = "" if here == card.machine else f" ({here.processor}, {here.runtime})"
-    yield Check("speed", "told", speed, f"{now.latency.speedup:.2f} times{where}")
-
-
-def _score_checks(then: Evaluation, now: Evaluation, slack: Slack) -> Iterator[Check]:
-    """Yield whether both models have the scores of a card."""
-    if then.accuracy is not None:
-        a, b = then.accuracy, now.accuracy
-        allowed = max(slack.score, 100.0 / a.rows)
-        for of, on_card, measured in (
-            ("float", a.float_percent, None if b is None else b.float_percent),
-            ("quantized", a.quantized_percent, None if b is None else b.quantized_percent),
-        ):
-            yield _figure_check(f"accuracy of the {of} model", on_card, measured, slack=allowed, unit=" %")
-    if then.score is not None:
-        s, t = then.score, now.score
-        row = 100.0 / s.rows if s.unit == "%" else 0.0
-        for of, on_card, measured in (
-            ("float", s.float_score, None if t is None else t.float_score),
-            ("quantized", s.quantized_score, None if t is None else t.quantized_score),
-        ):
-            relative = s.drop_unit.startswith("%")
-            allowed = abs(on_card) * slack.score / 100.0 if relative else max(slack.score, row)
-            unit = f" {s.unit}" if s.unit else ""
-            yield _figure_check(
-                f"{then.metric} of the {of} model", on_card, measured, slack=allowed, unit=unit
-            )
-
-
-def _figure_check(
-    of: str, on_card: float, measured: float | None, *, slack: float, unit: str, ceiling: float = math.inf
-) -> Check:
-    """Return whether a figure is that of a card, within a slack; above the ceiling all are the same.
-
-    Args:
-        of: the name of the figure.
-        on_card: its value there.
-        measured: its value now; None where it could not be measured.
-        slack: how far apart they may be.
-        unit: of both.
-        ceiling: above which figures do not differ.
-    """
-    if measured is None:
-        return Check(of, "differs", f"{on_card:.2f}{unit}", "", "could not be measured")
-    a, b = min(on_card, ceiling), min(measured, ceiling)
-    off = 0.0 if a == b else b - a
-    is_same = abs(off) <= slack + 1e-9
-    return Check(
-        of,
-        "same" if is_same else "differs",
-        f"{on_card:.2f}{unit}",
-        f"{measured:.2f}{unit}",
-        "" if is_same else f"{off:+.2f}{unit}",
-    )
-
-
-def repeatable_gate(gate: Gate, *, scored: bool) -> Gate:
-    """Return the limits that a repetition is held against: no times, and scores where it has them."""
-    kept = replace(gate, min_speedup=None)
-    return kept if scored else replace(kept, max_accuracy_drop=None, max_drop=None, min_score=None)
 
 
 def metric_of(card: Card) -> str | None:

@@ -47,10 +47,10 @@ from .quantizer.api.targets import measure_target as measure_target
 from .quantizer.api.targets import operator_reference as operator_reference
 from .quantizer.api.tune import tune as tune
 from .quantizer.evaluation.card import Card as Card
-from .quantizer.evaluation.card import Verification as Verification
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.options import Gate as Gate
+from .quantizer.evaluation.verification import Verification as Verification
 from .quantizer.exchange.join import Joined as Joined
 from .quantizer.exchange.profiles import load_profile as load_profile
 from .quantizer.exchange.profiles import read_document as read_document
