@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from ..base.errors import DataError, NaturalKey, natural_key
+from ..base.tool import note
 from . import remote_storage as remote
 
 ADVICE = "check the path and its permissions"
@@ -179,7 +181,8 @@ def joined(folder: str, name: str) -> DataFile:
 def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = False) -> tuple[DataFile, ...]:
     """Return the files of a folder in natural order, 2 before 10, and after them those of its folders.
 
-    Hidden ones are passed over.
+    Hidden ones are passed over. Links are followed: a folder that is reached in several ways is read once,
+    and of a file each name counts, as labels may name it twice. Both are noted.
 
     Args:
         source: folder or URL. A file, instead, is the only one.
@@ -191,12 +194,16 @@ def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = Fals
     """
     if is_file(source):
         return (data_file(source),)
+    passed = list[str]()
     names = (
         name
-        for name in _shown_names(source, deep)
+        for name in _shown_names(source, deep, passed)
         if not suffixes or os.path.splitext(name)[1].lower() in suffixes
     )
-    return tuple(joined(source, name) for name in sorted(names, key=_order))
+    files = tuple(joined(source, name) for name in sorted(names, key=_order))
+    if not is_url(source):
+        _note_links(source, passed, files)
+    return files
 
 
 def _order(name: str) -> list[tuple[int, NaturalKey]]:
@@ -230,24 +237,76 @@ def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool
     return any(os.path.splitext(name)[1].lower() in suffixes for name in _shown_names(source, deep))
 
 
-def _shown_names(source: str, deep: bool) -> Iterator[str]:
+def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
     """Yield the names of the files of a folder, and of the folders in it, that are not hidden."""
-    names = remote.names_in(source, deep) if is_url(source) else _local_names(local_path(source), deep)
+    is_remote = is_url(source)
+    names = remote.names_in(source, deep) if is_remote else _local_names(local_path(source), deep, passed)
     return (name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
 
-def _local_names(folder: str, deep: bool) -> Iterator[str]:
+def _local_names(folder: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
+    """Yield the names of the files of a folder of this machine, and of the folders in it.
+
+    A folder that is reached in several ways, by links, is read once: under the name without a link, else
+    under the first in natural order.
+
+    Args:
+        folder: its path.
+        deep: whether folders in it are searched too.
+        passed: takes the names of folders that were read under another name.
+    """
     if not os.path.isdir(folder):
         problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"
         raise DataError(f"{folder}: {problem}; {ADVICE}")
+    folders, links = [""], list[str]()
+    seen = set[tuple[int, int]]()
+    while folders or links:
+        links.sort(key=_order, reverse=True)
+        within = folders.pop() if folders else links.pop()
+        path = os.path.join(folder, *within.split("/"))
+        with _readable(path):
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in seen:
+                if passed is not None:
+                    passed.append(within)
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(path) as scanned:
+                entries = list(scanned)
+        for entry in entries:
+            name = f"{within}/{entry.name}" if within else entry.name
+            if not _is_folder(entry):
+                yield name
+            elif deep and not entry.name.startswith("."):
+                (links if entry.is_symlink() else folders).append(name)
 
-    def failed(error: OSError) -> None:
-        raise DataError(f"{error.filename}: cannot be read: {error.strerror}; {ADVICE}") from error
 
-    for parent, folders, files in os.walk(folder, onerror=failed, followlinks=True):
-        folders[:] = [name for name in folders if deep and not name.startswith(".")]
-        within = os.path.relpath(parent, folder)
-        yield from (name if within == "." else "/".join([*within.split(os.sep), name]) for name in files)
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself: a file that cannot be read
+        return False
+
+
+MAX_NAMED_LINKS = 3
+"""Links that a note names."""
+
+
+def _note_links(source: str, passed: list[str], files: tuple[DataFile, ...]) -> None:
+    """Note folders that were read under another name, and files that are read under several."""
+    if passed:
+        passed.sort(key=_order)
+        more = f" and {len(passed) - MAX_NAMED_LINKS} more" if len(passed) > MAX_NAMED_LINKS else ""
+        named = ", ".join(f"'{name}'" for name in passed[:MAX_NAMED_LINKS])
+        note(f"{shown_location(source)}: {named}{more}: links to folders that are read already; passed over")
+    if any(os.path.islink(file.location) for file in files):
+        counts = Counter(os.path.realpath(file.location) for file in files)
+        twice = sum(count - 1 for count in counts.values())
+        if twice:
+            note(
+                f"{shown_location(source)}: {twice} of {len(files)} files are links to others of them; each "
+                "name counts"
+            )
 
 
 @contextmanager

@@ -65,6 +65,57 @@ def test_a_folder_of_folders_holds_no_files_itself(store: str) -> None:
     assert data_files(f"{store}/deep", (".txt",)) == ()
 
 
+LINKS = {
+    "to itself": {"loop": "."},
+    "two to itself": {"loop": ".", "again": "."},
+    "up from below": {"a/up": ".."},
+    "two folders into each other": {"a/b": "../c", "c/a": "../a"},
+    "to a folder beside it": {"0": "a"},
+    "to a link to a folder": {"0": "1", "1": "a"},
+    "out and back": {"out": "../outside"},
+}
+
+
+@pytest.mark.parametrize("links", LINKS.values(), ids=LINKS)
+def test_a_folder_that_links_lead_to_again_is_read_once(
+    tmp_path: Path, links: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, own = tmp_path / "set", ["2.txt", "10.txt", "a/1.txt", "c/3.txt"]
+    for name in own:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "4.txt").write_text("out")
+    (tmp_path / "outside" / "back").symlink_to(source)
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    found = [file.name for file in data_files(str(source), (".txt",), deep=True)]
+    assert found == own + ["out/4.txt"] * ("out" in links)
+    assert "links to folders that are read already" in caplog.text
+    assert holds(str(source), (".txt",), deep=True)
+    assert not holds(str(source), (".wav",), deep=True)
+
+
+def test_a_folder_is_read_under_its_own_name_and_else_under_the_first(tmp_path: Path) -> None:
+    for name in ("set/z", "elsewhere/inner"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.txt").write_text(name)
+    for name, target in {"a": "z", "l10": "../elsewhere", "l2": "../elsewhere"}.items():
+        (tmp_path / "set" / name).symlink_to(target)
+    found = [file.name for file in data_files(str(tmp_path / "set"), deep=True)]
+    assert found == ["l2/inner/1.txt", "z/1.txt"]
+
+
+def test_each_name_of_a_file_counts_and_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "1.txt").write_text("one")
+    (tmp_path / "2.txt").symlink_to("1.txt")
+    (tmp_path / "3.txt").symlink_to("3.txt")
+    assert [file.name for file in data_files(str(tmp_path), deep=True)] == ["1.txt", "2.txt", "3.txt"]
+    assert "1 of 3 files are links to others of them; each name counts" in caplog.text
+    with pytest.raises(DataError, match=r"3\.txt: cannot be read"):
+        data_files(str(tmp_path))[2].read()
+
+
 def test_an_object_is_read_in_blocks_from_any_position(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "BLOCK_BYTES", 4)
     with data_files(f"{store}/10.txt")[0].open() as file:
