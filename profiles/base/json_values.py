@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 from .errors import MalformedError
+from .tool import note
 
 NOT_IN_JSON = {"json": False}
 """Metadata of a field that a document leaves out, as it is for another reader."""
@@ -66,6 +68,38 @@ def parse_json(text: str, *, non_finite: bool = False) -> Any:
         raise MalformedError(str(problem)) from None
     except ValueError:  # Python's limit on digits
         raise MalformedError("a number has too many digits") from None
+
+
+MAX_SETTINGS_BYTES = 1 << 24
+"""Bytes of a file of settings beside a model; those that exporters write have some thousands."""
+
+
+def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a JSON file says that lies beside a model or data and that nobody named.
+
+    Without the file that is nothing. What cannot be read, is too large or no JSON object is passed over with
+    a note: it may be of another program.
+    """
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_SETTINGS_BYTES + 1)
+        if len(content) > MAX_SETTINGS_BYTES:
+            raise MalformedError(f"has more than {MAX_SETTINGS_BYTES >> 20} MB")
+        document = parse_json(content.decode("utf-8-sig"), non_finite=True)
+        if not isinstance(document, dict):
+            raise MalformedError("holds no JSON object")
+    except UnicodeDecodeError:
+        reason = "is not UTF-8 text"
+    except OSError as problem:
+        reason = f"cannot be read: {problem.strerror}"
+    except MalformedError as problem:
+        reason = str(problem)
+    else:
+        return document
+    note(f"{os.fspath(path)}: {reason}; passed over")
+    return {}
 
 
 class _RefusedError(ValueError):

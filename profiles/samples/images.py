@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
@@ -245,14 +247,14 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
     if config.get("do_center_crop", "crop_size" in config):
         settings["crop"] = _config_size(where, "crop_size", config.get("crop_size", config.get("size")))
     if config.get("do_rescale", True):
-        settings["scale"] = float(config.get("rescale_factor", 1 / 255))
+        settings["scale"] = _config_number(where, "rescale_factor", config.get("rescale_factor", 1 / 255))
     if config.get("do_normalize", "image_mean" in config):
         for name, key in (("mean", "image_mean"), ("std", "image_std")):
             value = config.get(key)
             values = value if isinstance(value, list) else [value]
-            if not values or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            if not values:
                 raise ConfigError(f"{where}: {key}: is {value!r}; give a number for each channel")
-            settings[name] = tuple(map(float, values))
+            settings[name] = tuple(_config_number(where, key, one) for one in values)
     if config.get("do_flip_channel_order"):
         settings["color"] = "bgr"
     if config.get("do_convert_rgb"):
@@ -266,6 +268,13 @@ def _config_size(where: str, key: str, value: object) -> tuple[int, int]:
     if isinstance(value, Mapping) and "shortest_edge" in value:
         value = value["shortest_edge"]
     return _config_pixels(where, key, value), _config_pixels(where, key, value)
+
+
+def _config_number(where: str, key: str, value: object) -> float:
+    with suppress(OverflowError):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise ConfigError(f"{where}: {key}: is {value!r:.60}; give a number for each channel")
 
 
 def _config_pixels(where: str, key: str, value: object) -> int:
@@ -328,7 +337,12 @@ class ImageEncoder:
             )
         try:
             fitting = _fitted(_upright(image, self.color, recipe.background), recipe, self.size)
-        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
+        except (
+            ValueError,
+            OverflowError,
+            MemoryError,
+            OSError,
+        ) as error:  # of a size that Pillow cannot make
             raise DataError(
                 f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
             ) from error

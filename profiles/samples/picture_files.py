@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..base import strict_yaml
 from ..base.errors import DataError, MalformedError, natural_key, nearest
+from ..base.output_files import read_text
 from ..base.tool import note
 from .objects import DataLike, PreprocessedData
 from .storage import (
@@ -211,7 +212,7 @@ def _files_of_split(source: str) -> tuple[DataFile, ...]:
     folder = beside = Path(local_path(path)).parent
     if document.get("path"):
         places = [beside / str(document["path"]), Path(str(document["path"]))]
-        existing = next((place for place in places if place.is_dir()), None)
+        existing = next((place for place in places if os.path.isdir(place)), None)
         if existing is None:
             looked = " and ".join(dict.fromkeys(str(place) for place in places))
             raise DataError(
@@ -225,7 +226,7 @@ def _files_of_split(source: str) -> tuple[DataFile, ...]:
         # Exports of labelling sites write ../train/images for what lies beside the file.
         text = str(entry)
         places = [folder / text, *([folder / text[3:]] if text.startswith("../") else [])]
-        place = next((place for place in places if place.exists()), None)
+        place = next((place for place in places if os.path.exists(place)), None)
         if place is None:
             raise DataError(
                 f"{path}: {split}: {entry}: no such folder or file ({places[0]}); download the data set, "
@@ -241,10 +242,10 @@ def _files_of_split(source: str) -> tuple[DataFile, ...]:
 
 def _listed_pictures(file: Path) -> list[Path]:
     """Return the pictures that a text file lists; those that begin with ./ lie beside it."""
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = read_text(file, DataError).splitlines()
     pictures = [file.parent / line.strip() for line in lines if line.strip()]
     for picture in pictures:
-        if not picture.is_file():
+        if not os.path.isfile(picture):
             raise DataError(f"{file}: {picture}: no such picture; download the data set, or correct the list")
     return pictures
 

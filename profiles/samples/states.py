@@ -7,9 +7,8 @@ first step of its sequence on. So a step is a sample as any other, whoever reads
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ConfigError, DataError, nearest
+from ..base.json_values import settings_beside
 from ..base.tool import note
 from .batches import fixed_batch
 from .constants import constant_arrays
@@ -52,11 +52,10 @@ class FloatModel:
     folder: Path | None = None
 
     def setting(self, *names: str) -> int | None:
-        """Return a number of the config.json beside the model, under the first of these names that it has."""
-        with suppress(OSError, ValueError):
-            config = json.loads((self.folder or Path()).joinpath("config.json").read_text(encoding="utf-8"))
-            return next((config[name] for name in names if isinstance(config.get(name), int)), None)
-        return None
+        """Return a size in the config.json beside the model, under the first of these names that it has."""
+        config = settings_beside((self.folder or Path()) / "config.json")
+        sizes = (config.get(name) for name in names)
+        return next((size for size in sizes if type(size) is int and size > 0), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +212,13 @@ def _empty_state(
             )
             configured = model.setting("head_dim") or (width // heads if width and heads else None)
         sizes.append(configured or (0 if not is_batch and (grows or changes) else 1))
-    return np.zeros(sizes, spec.dtype)
+    try:
+        return np.zeros(sizes, spec.dtype)
+    except (ValueError, OverflowError, MemoryError):  # sizes of a config.json, and of the model
+        raise ConfigError(
+            f"{where}: '{spec.name}' would be {sizes} at first, which no memory holds; correct the "
+            "sizes in the config.json beside the model, or give the state as constants"
+        ) from None
 
 
 def without_state(

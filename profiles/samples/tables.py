@@ -264,7 +264,7 @@ def _file_kinds_in_schema(schema: Any) -> dict[str, str]:
     metadata = (schema.metadata or {}).get(b"huggingface")
     try:
         features = json.loads(metadata)["info"]["features"] if metadata else {}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return _file_kinds(features)
 

@@ -320,7 +320,7 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
     try:
         return path, tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        line = str(error).splitlines()[0]
+        line = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             f"{path}: is no tokenizer of Hugging Face's ({line}); give the tokenizer.json of the model"
         ) from error

@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
+from .folders import is_within
 from .protobuf import all_tensors, is_outside, read_proto
 
 
@@ -143,7 +144,7 @@ def _folder_of(path: Path, location: str) -> str:
     """
     real = os.path.realpath(path.parent / location)
     for folder in (os.path.abspath(path.parent), os.path.dirname(os.path.realpath(path))):
-        if os.path.commonpath([real, os.path.realpath(folder)]) == os.path.realpath(folder):
+        if is_within(real, os.path.realpath(folder)):
             return folder
     return ""
 

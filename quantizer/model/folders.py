@@ -6,12 +6,13 @@ this module, which imports little.
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.json_values import settings_beside
+from ...profiles.base.tool import note
 
 USUAL_FILES = ("model.onnx", "onnx/model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
 """What optimum and the pages of onnx-community call the file of a model; the first that exists is taken."""
@@ -28,12 +29,9 @@ def model_in(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not folder.is_dir():
         return folder
-    names = [*USUAL_FILES]
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        settings = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))
-        names.insert(0, str(settings["model"]["decoder"]["filename"]))
-    for name in names:
-        if (folder / name).is_file():
+    named = _named_by_settings(folder)
+    for name in (*([] if named is None else [named]), *USUAL_FILES):
+        if os.path.isfile(folder / name):
             return folder / name
     onnx_files = sorted(file.name for file in folder.glob("*.onnx"))
     if len(onnx_files) == 1:
@@ -43,6 +41,41 @@ def model_in(path: str | os.PathLike[str]) -> Path:
         f"{folder}: of a folder the model is model.onnx or its only .onnx file, and it holds {held}; "
         "name the file"
     )
+
+
+SETTINGS = "genai_config.json"
+"""Settings of onnxruntime-genai, in the folder of a model."""
+
+
+def _named_by_settings(folder: Path) -> str | None:
+    """Return the file that the settings of a folder name; None for none, and for one outside of the folder.
+
+    A file is in the folder by its name, and where it is a link by its target: there, or where the settings
+    themselves are, as all files of a download may be links to one store.
+    """
+    value: Any = settings_beside(folder / SETTINGS)
+    for key in ("model", "decoder", "filename"):
+        value = value.get(key) if isinstance(value, dict) else None
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        note(f"{folder / SETTINGS}: filename {value!r:.60} is no name of a file; passed over")
+        return None
+    real = os.path.realpath(folder / value)
+    stores = (os.path.realpath(folder), os.path.dirname(os.path.realpath(folder / SETTINGS)))
+    is_inside = is_within(os.path.abspath(folder / value), os.path.abspath(folder))
+    if not is_inside or not any(is_within(real, store) for store in stores):
+        note(f"{folder / SETTINGS}: names a file that is not in the folder; passed over")
+        return None
+    return value
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Return whether an absolute path is in a folder; only names are looked at."""
+    try:
+        return os.path.commonpath([path, folder]) == folder
+    except ValueError:  # another drive
+        return False
 
 
 def quantized_name(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ...profiles.base.errors import ConfigError, QprofError
+from ...profiles.base.output_files import read_bytes
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
@@ -228,15 +229,14 @@ def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path
     prepared = open_prepared(model)
     plan = profile = None
     for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
-        with path.open("rb") as file:
-            first_words = file.read(400).decode("utf-8", "replace")
         try:
+            first_words = read_bytes(path, ConfigError)[:400].decode("utf-8", "replace")
             if plan is None and "qprof-plan" in first_words:
                 plan = path if plan_digest(load_plan(path)) == provenance.plan else None
             elif profile is None and "qprof-profile" in first_words:
                 digest = profile_digest(read_profile(path, prepared.model, prepared.identity))
                 profile = path if digest == provenance.profile else None
-        except QprofError:  # of another model
+        except QprofError:  # of another model, or no file that can be read
             continue
     files = {"plan": plan, "profile": profile}
     remarks = [f"report: {what} {path}, by its digest" for what, path in files.items() if path]

@@ -108,3 +108,22 @@ def test_a_split_is_no_function_of_python(folder: Path, monkeypatch: pytest.Monk
     written(folder, "path: set\ntrain: images/train\nval: images/val")
     monkeypatch.chdir(folder)
     assert names("data.yaml:val") == VAL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train: " + "y" * 5000,
+        'train: "a\\0b"',
+        "path: " + "x" * 5000 + "\ntrain: images/train",
+        "path: set\ntrain: list.txt",
+        "path: set\ntrain: other.txt",
+        "train: [1, {a: b}]",
+        "train: " + "[" * 100_000,
+    ],
+)
+def test_a_list_or_a_path_that_is_none_is_a_sentence(folder: Path, text: str) -> None:
+    (folder / "set" / "list.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "set" / "other.txt").write_bytes(b"a\0b\n" + b"x" * 5000)
+    with pytest.raises(DataError):
+        names(written(folder, text))

@@ -490,6 +490,12 @@ def test_one_number_is_both_sides_for_a_processor_that_takes_it_so(photos: Path)
         ({"resample": 9}, "resample 9: is none of Pillow's"),
         ({"image_mean": "a"}, "image_mean: is 'a'"),
         ({"crop_size": {"width": 8}}, "crop_size: is"),
+        ({"rescale_factor": "half"}, "rescale_factor: is 'half'"),
+        ({"rescale_factor": None}, "rescale_factor: is None"),
+        ({"image_std": [0.5, 10**400, 0.5]}, "image_std: is 10"),
+        ({"image_mean": [[]]}, "image_mean: is []"),
+        ({"crop_size": {"height": 10**12, "width": 8}}, "cannot be resized"),
+        ({"size": 10**30, "feature_extractor_type": "ViTFeatureExtractor"}, "cannot be resized"),
     ],
 )
 def test_what_a_recipe_has_not_is_refused_by_name(photos: Path, changes: Any, expected: str) -> None:
