@@ -17,6 +17,14 @@ def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:
     return graph_attributes(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
 
 
+def nodes_run_by(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield a node and, for an If, Loop or Scan, the nodes of its subgraphs at any depth."""
+    yield node
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield from nodes_run_by(inner)
+
+
 def name_of(item: ir.Node | ir.Value | None) -> str:
     """Return the name of a node or value, "" for an input that is left out and an output without a name."""
     return "" if item is None else item.name or ""

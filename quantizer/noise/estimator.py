@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -238,6 +239,9 @@ class NoiseEstimator:
         return self.left().get(rounding.tensor, 1.0)
 
     def _dynamic_inputs(self, plan: QuantPlan) -> Iterator[RoundedValues]:
+        yield from self._leaving_subgraphs(self._rounded_by_dynamic_products(plan))
+
+    def _rounded_by_dynamic_products(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         for node in self.activations.graph.nodes:
             rule, name = node.rule, node.inputs[0] if node.inputs else None
             if plan.nodes[node.name].kind is not Kind.DYNAMIC or not name or not self.gains.powers.get(name):
@@ -250,10 +254,37 @@ class NoiseEstimator:
 
     def _roundings(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield what a plan rounds, but for the inputs of dynamic products and of `_float_functions`."""
-        yield from self._rounded_tensors(gains, plan)
-        yield from self._rounded_in_kernels(plan)
-        if gains.is_measured:
-            yield from self._measured_weights(plan)
+        measured = self._measured_weights(plan) if gains.is_measured else ()
+        rounded = chain(self._rounded_tensors(gains, plan), self._rounded_in_kernels(plan), measured)
+        yield from self._leaving_subgraphs(rounded)
+
+    def _leaving_subgraphs(self, roundings: Iterable[RoundedValues]) -> Iterator[RoundedValues]:
+        for rounding in roundings:
+            inside = rounding.node in self.activations.graph.holders
+            yield self._as_it_leaves(rounding) if inside else rounding
+
+    def _as_it_leaves(self, rounding: RoundedValues) -> RoundedValues:
+        """Return what a node of a subgraph rounds as noise in the results of the node that runs the subgraph.
+
+        There it is as much of the signal as it was of what the node reads or makes, and where noise was
+        measured, what the passes of the subgraph make of it is what they make of errors of its weights.
+        """
+        powers, node = self.gains.powers, self.activations.graph.node(rounding.node)
+        relative, noise = 0.0, list[tuple[Entrance, float]]()
+        for entrance, power in rounding.noise:
+            if entrance.kind == "weights":
+                noise.append((entrance, power))
+            else:
+                tensor = node.input(entrance.place) if entrance.kind == "input" else entrance.name
+                relative += power / powers[tensor]
+        kind: Literal["weights", "tensor"] = "weights" if self.gains.is_measured else "tensor"
+        leaving = ((Entrance(kind, name), relative * powers[name]) for name in self._results_outside(node))
+        return replace(rounding, noise=(*noise, *(leaving if relative else ())))
+
+    def _results_outside(self, node: Node) -> list[str]:
+        """Return the results with a signal of a node, or of the node that runs it in its subgraph."""
+        holder = self.activations.graph.holder(node)
+        return [name for name in holder.results if self.gains.powers.get(name)]
 
     def _rounding_noise(self, name: str, params: QuantParams) -> float:
         """Return the noise power of quantizing an activation, the values that saturate included."""
@@ -412,7 +443,7 @@ class NoiseEstimator:
         """Yield constant weights where noise was measured."""
         for node in self.activations.graph.nodes:
             kind, rule = plan.nodes[node.name].kind, node.rule
-            results = [name for name in node.results if self.gains.powers.get(name)]
+            results = self._results_outside(node)
             if kind is Kind.FLOAT or rule is None or not results:
                 continue
             for index, name, rounding_error in self._constant_errors(node, rule, plan):

@@ -42,7 +42,7 @@ from ...profiles.runtime.providers import (
 from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
-from ..model.graph import constant_of
+from ..model.graph import constant_of, nodes_run_by
 from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
@@ -307,28 +307,30 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
 def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model with rounded weights, and the values of its main graph that may differ in it.
 
-    See `rounded_weight`.
+    See `rounded_weight`. Weights that nodes of subgraphs read are rounded too: what they do is seen in the
+    results of the If, Loop or Scan that runs the subgraph.
 
     Args:
         model: unchanged.
         prefix: begins the names of the rounded weights.
     """
     copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
-    for node in copy.graph:
-        for index, layout in quantizable_constants(node):
-            value = node.inputs[index]
-            weight = constant_of(value)
-            assert value is not None
-            assert weight is not None
-            key = str(value.name), layout.axis(node, weight.ndim)
-            if key not in rounded:
-                array = rounded_weight(node, layout, weight)
-                if array is None:
-                    continue
-                rounded[key] = _constant(f"{prefix}{len(rounded)}", array)
-                copy.graph.register_initializer(rounded[key])
-            node.replace_input_with(index, rounded[key])
-            readers.add(node)
+    for outer in copy.graph:
+        for node in nodes_run_by(outer):
+            for index, layout in quantizable_constants(node):
+                value = node.inputs[index]
+                weight = constant_of(value)
+                assert value is not None
+                assert weight is not None
+                key = str(value.name), layout.axis(node, weight.ndim)
+                if key not in rounded:
+                    array = rounded_weight(node, layout, weight)
+                    if array is None:
+                        continue
+                    rounded[key] = _constant(f"{prefix}{len(rounded)}", array)
+                    copy.graph.register_initializer(rounded[key])
+                node.replace_input_with(index, rounded[key])
+                readers.add(outer)
     return copy, _values_after(copy, set(), readers)
 
 

@@ -42,7 +42,7 @@ from ...profiles.records.profile import (
     TensorProfile,
     pooled_noise,
 )
-from ..model.graph import output_name
+from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_power
@@ -265,8 +265,11 @@ class NoiseGains:
         Args:
             node, index: the node and the input that the weight is.
             error: the square of the error over that of the weight.
-            result: the output.
+            result: the output; of a node in a subgraph one of the node that runs it, in which the error is as
+                much of the signal as of the weight. What becomes of it in the passes is measured.
         """
+        if node.name in self.graph.holders:
+            return error * self.powers[result]
         recurrence = self.recurrences.get(node.name)
         if recurrence is not None:
             noise_of = recurrence.of_input_weight if index == 1 else recurrence.of_state_weight
@@ -586,10 +589,12 @@ def _rounded_share(tensor: TensorProfile, injected: float) -> float:
 def _noise_of_own_weights(gains: NoiseGains, node: Node, result: str) -> float:
     """Return the noise that the weights of a node bring into its result in int8, as they were measured."""
     total = 0.0
-    for index, layout in quantizable_constants(node.ir_node):
-        exact = node.constant(index)
-        rounded = None if exact is None else rounded_weight(node.ir_node, layout, exact)
-        if exact is not None and rounded is not None and exact.any():
+    for run in nodes_run_by(node.ir_node):
+        for index, layout in quantizable_constants(run):
+            exact = constant_of(run.inputs[index])
+            rounded = None if exact is None else rounded_weight(run, layout, exact)
+            if exact is None or rounded is None or not exact.any():
+                continue
             share = relative_power(rounded - exact, exact)
-            total += gains.noise_of_weight_error(node, index, share, result)
+            total += gains.noise_of_weight_error(gains.graph.node(str(run.name)), index, share, result)
     return total

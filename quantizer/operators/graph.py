@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, graph_attributes
 from ...profiles.records.profile import Dim
-from ..model.graph import constant_of, subgraphs
+from ..model.graph import constant_of, nodes_run_by, subgraphs
 from .facts import Operator
 from .table import Rule, facts_of
 
@@ -114,6 +114,7 @@ class Graph:
         values: name to value: inputs, initialisers and node outputs, those of subgraphs too.
         uses: name to the uses by nodes of any graph, in the order of `nodes`.
         producers: name to the node that makes the value.
+        holders: name of a node in a subgraph to the node of the main graph that runs it.
     """
 
     nodes: tuple[Node, ...]
@@ -122,6 +123,7 @@ class Graph:
     values: Mapping[str, ir.Value]
     uses: Mapping[str, tuple[Use, ...]]
     producers: dict[str, Node]
+    holders: Mapping[str, Node]
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -131,6 +133,10 @@ class Graph:
     def node(self, name: str) -> Node:
         """Return the node of a name."""
         return self.by_name[name]
+
+    def holder(self, node: Node) -> Node:
+        """Return the node of the main graph that runs a node of a subgraph; any other node itself."""
+        return self.holders.get(node.name, node)
 
     def producer(self, name: str) -> Node | None:
         """Return the node that makes the value, None for a graph input or an initialiser."""
@@ -191,6 +197,13 @@ def index(model: ir.Model) -> Graph:
         values.update((str(value.name), value) for value in inner.inputs)
         values.update(inner.initializers)
     nodes = tuple(node_view(node) for node in _ordered(graph))
+    by_node = {node.ir_node: node for node in nodes}
+    holders = {
+        by_node[inner].name: by_node[outer]
+        for outer in graph
+        for inner in nodes_run_by(outer)
+        if inner is not outer
+    }
     uses: dict[str, list[Use]] = {}
     producers: dict[str, Node] = {}
     for node in nodes:
@@ -205,6 +218,7 @@ def index(model: ir.Model) -> Graph:
         values=values,
         uses={name: tuple(users) for name, users in uses.items()},
         producers=producers,
+        holders=holders,
     )
 
 

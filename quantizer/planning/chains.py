@@ -255,6 +255,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         {name: value for name, value in graph.values.items() if name not in inner},
         {name: own for name, own in uses.items() if own},
         graph.producers | {view.output: view for view in calls.values()},
+        graph.holders,
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
     contracted_facts = replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))

@@ -480,7 +480,7 @@ def _with_int8_weights_in_budget(
     margins = {name: 1.0 if name in trusted else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
     float_weights: set[str] = set()
     while stored:
-        # Nodes of subgraphs, and what leads to no output that is judged: nobody knows what their noise does.
+        # What leads to no output that is judged: nobody knows what its noise does.
         unknown = stored - noise.keys()
         noisy = unknown or _noisiest({name: margins[name] * noise[name] for name in sorted(stored)}, limits)
         if not noisy:
