@@ -130,8 +130,13 @@ def write_quantized(
         if check is None and check_outputs:
             check, not_run = _check_samples(measured, profile, prepared)
         notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
-    elif config.mode in DATA_FREE:
+    elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
+    elif config.mode in DATA_FREE:
+        raise ConfigError(
+            f"{path}: min_output_sqnr {config.min_output_sqnr:g}: what the outputs keep is not known without "
+            "samples; give --data DIR, or --profile FILE, which qprof dump-profile makes; or leave it out"
+        )
     else:
         raise ConfigError(
             f"{path}: mode {config.mode} needs a profile or samples: give --data DIR, which "

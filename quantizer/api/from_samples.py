@@ -63,7 +63,7 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..targets.config import DATA_FREE, WITH_SAMPLES
+from ..targets.config import WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
@@ -200,7 +200,7 @@ def quantize_from_samples(
 
         # Files: profile and plan lie beside the model, unless it goes to a stream.
         beside = None if destination(output).is_stream else output
-        if is_given or config.mode in DATA_FREE:
+        if is_given or not config.reads_profile:
             profile_file = None
         elif profile_file is None and beside is not None:
             profile_file = beside.with_name(f"{beside.stem}.profile.yaml")
@@ -252,7 +252,7 @@ def quantize_from_samples(
             truth = held_out_labels(truth, samples)
 
         # The profile, where none was given.
-        if kept is None and config.mode not in DATA_FREE:
+        if kept is None and config.reads_profile:
             kept = _own_profile(
                 model,
                 samples,

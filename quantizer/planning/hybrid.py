@@ -12,9 +12,10 @@ What the selection left in float is looked at once more, in this order:
    LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
    and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below its
-   limit of noise otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose kernel
-   computes with the quantized weight.
+   `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below
+   `min_output_sqnr` otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose
+   kernel computes with the quantized weight. A limit that an output has by default widens nothing: whoever
+   asks for 4 bits has them, with a profile as with samples or without either.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
    when it loads the model, and where the noise budget allows (`noise_budget`).
 
@@ -161,8 +162,11 @@ def _hybrid(
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         wide = noisy or node.name in facts.eight_bit_nodes
         hybrid = _weight_only(node, rule, facts, EIGHT_BITS if wide else 0)
-        if noisy and hybrid is not None and hybrid.implementation == ROUNDS_IN_KERNEL:
-            hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
+        if noisy and hybrid is not None:
+            if hybrid.implementation == ROUNDS_IN_KERNEL:
+                hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
+            if config.has_few_bits:
+                hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
     if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
         hybrid = _dynamic(node, rule, choice, facts) or hybrid
     return Choice(Kind.FLOAT, unfit) if hybrid is None and unfit is not None else hybrid

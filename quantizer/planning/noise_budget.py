@@ -36,6 +36,7 @@ from ..numerics.density import density, mean_of
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..targets.config import DATA_FREE, FEW_BITS
 from .facts import PlanningFacts
 from .hybrid import with_int8_weights
 from .planner import NO_FLOATS, paying_plan, prices_of
@@ -85,7 +86,8 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
     estimator, gains = facts.noise_estimator, facts.noise_gains
-    if limits.min_output_sqnr == 0.0:
+    if limits.min_output_sqnr == 0.0 or (facts.config.has_few_bits and limits.min_output_sqnr is None):
+        # Nobody asked for more bits than 4: what is left of the outputs is told, and what to do about it.
         plan = with_int8_weights(facts, plan)
     else:
         plan = _within_noise_budget(facts, make, plan, estimator)
@@ -102,8 +104,14 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     moves = (
         expected_moves(facts.activations, sqnr) if profile.noise and limits.min_output_sqnr is None else {}
     )
+    missed = [
+        f"output '{name}' is estimated to keep {db:.1f} dB, and {limits.min_output_sqnr:g} were asked for: "
+        "weights of 8 bits do not keep more; name nodes with keep_float, or take mode static or auto"
+        for name, db in estimated.items()
+        if facts.config.mode in DATA_FREE and db < (limits.min_output_sqnr or 0.0)
+    ]
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
-    return replace(plan, origin=origin, notes=(*plan.notes, *moved_texts(moves)))
+    return replace(plan, origin=origin, notes=(*missed, *plan.notes, *moved_texts(moves)))
 
 
 def _within_noise_budget(
@@ -149,7 +157,7 @@ def _within_noise_budget(
                 continue
             tensor, limit = flow.outputs[place], float(allowed[place])
             rounded = tuple(roundings(estimator, plan, flow, place, limit))
-            chosen = cheapest_floats(prices_of(facts, plan), rounded)
+            chosen = cheapest_floats(_prices(facts, plan), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
             of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"
             for name in plan.nodes:
@@ -175,6 +183,20 @@ def _within_noise_budget(
         noisy |= more
         plan = make(noisy)
     return _with_int8_weights_in_budget(facts, plan, estimator, flow, allowed)
+
+
+def _prices(facts: PlanningFacts, plan: QuantPlan) -> Prices:
+    """Return what nodes with too much noise cost: time, and bytes where their weights get 8 bits for 4."""
+    if not facts.config.has_few_bits:
+        return prices_of(facts, plan)
+    added = dict.fromkeys(plan.nodes, 0.0)
+    for node in facts.graph.nodes:
+        for weight in () if node.rule is None else node.rule.constants:
+            params = plan.tensors.get(node.input(weight.index))
+            if params is not None and params.qtype.name in FEW_BITS:
+                array = node.constant(weight.index)
+                added[node.name] += 0.0 if array is None else array.size / 2.0
+    return Prices(dict.fromkeys(added, 0.0), added, (), {})
 
 
 @dataclass(frozen=True)

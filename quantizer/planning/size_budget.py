@@ -29,8 +29,7 @@ from ..numerics.affine import QuantParams
 from ..operators.graph import Graph, Node
 from ..plan.plan import RUNTIME_WEIGHTS, Kind, QuantPlan, unblocked_size
 from ..plan.reasons import FloatReasons
-from ..targets.config import size_in_bytes
-from ..targets.target import FEW_BITS
+from ..targets.config import FEW_BITS, size_in_bytes
 from .facts import PlanningFacts
 from .hybrid import MIN_TABLE_ELEMENTS
 from .planner import decide
@@ -78,7 +77,7 @@ def eight_bit_nodes(facts: PlanningFacts, floats: FloatReasons) -> frozenset[str
         ConfigError: with 4 bits throughout the model takes more than `fit_size`, or that is for another mode.
     """
     config, graph = facts.config, facts.graph
-    if config.mode != "weight-only" or config.weight_type not in FEW_BITS:
+    if not config.has_few_bits:
         if config.has_size:
             raise ConfigError(
                 "fit_size: chooses between 4 and 8 bits, in mode weight-only; add --mode weight-only "

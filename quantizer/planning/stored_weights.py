@@ -28,9 +28,8 @@ from ..operators.graph import Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS
-from ..targets.config import FEWEST_IN_BLOCK
+from ..targets.config import FEW_BITS, FEWEST_IN_BLOCK
 from ..targets.forms import FORMS
-from ..targets.target import FEW_BITS
 from .facts import PlanningFacts
 
 Floats = npt.NDArray[np.float32]
@@ -130,8 +129,12 @@ def table_params(node: Node, table: Floats, facts: PlanningFacts) -> tuple[Quant
     """
     config, target = facts.config, facts.target
     own = target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
-    few = config.weight_type in FEW_BITS and config.mode == "weight-only"
-    if not own or not few or not FORMS[config.form].runtime_operators or not config.block_size:
+    if (
+        not own
+        or not config.has_few_bits
+        or not FORMS[config.form].runtime_operators
+        or not config.block_size
+    ):
         return None
     if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
         return None

@@ -23,6 +23,7 @@ from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode
+from ..plan.wide_weights import wide_weights
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .integer_share import int8_share
 from .proposals import Fix
@@ -66,8 +67,8 @@ class Composition:
     """What a quantized model consists of.
 
     Attributes:
-        int8_share: share of the multiply-adds that integers do, in [0, 1]; None in a mode without a profile,
-            which would say how many there are.
+        int8_share: share of the multiply-adds that integers do, in [0, 1]; None in mode weight-only, in which
+            they do none, and without a profile, which would say how many there are.
         quantized: number of nodes that compute in integers or have quantized weights.
         floats: the nodes that stay float by reason, the most first.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
@@ -75,6 +76,7 @@ class Composition:
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
             of the plan says.
         nodes: how many there are in all.
+        wider: which weights have 8 bits where 4 were asked for, see `wide_weights`; "" for none.
     """
 
     int8_share: float | None
@@ -84,6 +86,7 @@ class Composition:
     caches: int = 0
     is_unprofitable: bool = False
     nodes: int = 0
+    wider: str = ""
 
     @property
     def uses_integers(self) -> bool:
@@ -99,7 +102,7 @@ class Composition:
         if self.is_unprofitable:
             return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would not be faster"
         if self.weight_only == self.quantized > 0:
-            return f"{weights}; arithmetic in float"
+            return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
             return f"{self.quantized} of {nodes} quantized"
         floats = f"{count} of {nodes} stay{'s'[: count == 1]} float" if count else "no node stays float"
@@ -116,13 +119,14 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
     """
     kinds = Counter(entry.kind for entry in plan.nodes.values())
     return Composition(
-        None if profile is None else int8_share(plan, graph, profile),
+        None if profile is None or plan.config.mode == "weight-only" else int8_share(plan, graph, profile),
         len(plan.nodes) - kinds[Kind.FLOAT],
         float_nodes(plan),
         kinds[Kind.WEIGHT_ONLY],
         plan.int8_caches,
         is_unprofitable(plan),
         len(plan.nodes),
+        wide_weights(plan, graph),
     )
 
 

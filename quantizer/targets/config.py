@@ -36,6 +36,9 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
+FEW_BITS = ("int4", "uint4")
+"""Types of weights in mode weight-only that pack two elements into a byte."""
+
 WITH_SAMPLES = ("gptq", "gptaq")
 """Roundings that run the model on samples."""
 
@@ -303,8 +306,9 @@ class QuantConfig:
         option(
             "Quality",
             "Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until it does; 0 "
-            "for no limit. By default each kind of output has a limit of its own, see output_kind, and none "
-            "where fit_size is a size.",
+            "for no limit. In mode weight-only weights of 4 bits get 8 until it does. By default each kind "
+            "of output has a limit of its own, see output_kind, and none where fit_size is a size or weights "
+            "have 4 bits.",
             metavar="DB",
             check=partial(_check_decibels, "min_output_sqnr"),
         ),
@@ -371,6 +375,16 @@ class QuantConfig:
     def has_size(self) -> bool:
         """Whether `fit_size` says how many bytes the model may take."""
         return self.fit_size not in ("", LEAST)
+
+    @property
+    def has_few_bits(self) -> bool:
+        """Whether weights are to have 4 bits."""
+        return self.mode == "weight-only" and self.weight_type in FEW_BITS
+
+    @property
+    def reads_profile(self) -> bool:
+        """Whether the plan depends on a profile: in a mode without one where outputs are to keep an SQNR."""
+        return self.mode not in DATA_FREE or bool(self.min_output_sqnr)
 
 
 def settings() -> Mapping[str, Option]:

@@ -36,13 +36,12 @@ from ..numerics.affine import TYPES
 from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import QuantConfig, config_from_mapping, settings_from_mapping
+from .config import FEW_BITS, QuantConfig, config_from_mapping, settings_from_mapping
 from .machine import AUTO, Processors, choose, default_doubt, installed, processor
 from .packaged import packaged_text, target_names
 from .target import (
     ALL_OTHERS,
     CHAIN_IMPLEMENTATIONS,
-    FEW_BITS,
     LUT_IMPLEMENTATIONS,
     Recipe,
     Target,

@@ -17,7 +17,6 @@ from .machine import ProcessorKind
 
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
-FEW_BITS = ("int4", "uint4")
 LutImplementation = Literal["runtime", "sigmoid", "portable", "saturating", "separate"]
 ALL_OTHERS = "*"
 """In the place of an operator: all that are not named."""

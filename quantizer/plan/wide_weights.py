@@ -1,0 +1,47 @@
+"""Weights that have 8 bits where 4 were asked for, as a sentence."""
+
+from __future__ import annotations
+
+from ...profiles.base.presentation import size_text
+from ..operators.graph import Graph
+from ..targets.config import FEW_BITS
+from .plan import Kind, QuantPlan
+
+SHOWN = 2
+"""Weights that are named, the largest; the plan says the same of all."""
+
+
+def _elements(graph: Graph, name: str) -> int:
+    array = graph.constant(name)
+    return 0 if array is None else array.size
+
+
+def wide_weights(plan: QuantPlan, graph: Graph) -> str:
+    """Return how many weights have 8 bits though 4 were asked for, with sizes and SQNR.
+
+    "" for none. Why each has them is in the plan.
+
+    Args:
+        plan: of mode weight-only, else nothing is asked for.
+        graph: the model that its names are those of.
+    """
+    if not plan.config.has_few_bits:
+        return ""
+    sizes, reasons, stored = dict[str, int](), dict[str, str](), set[str]()
+    for node in graph.nodes:
+        entry = plan.nodes[node.name]
+        for weight in node.rule.constants if entry.kind is Kind.WEIGHT_ONLY and node.rule else ():
+            name = node.input(weight.index)
+            params = plan.params_read(node.name, weight.index, name)
+            if params is not None and graph.is_constant(name):
+                stored.add(name)
+                if params.qtype.name not in FEW_BITS:
+                    sizes[name] = params.qtype.bits * _elements(graph, name) // 8
+                    reasons.setdefault(name, entry.reason.partition("; ")[0])
+    if not sizes:
+        return ""
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
+    named = [f"'{name}' {size_text(sizes[name])}, {reasons[name]}" for name in largest]
+    more = [f"{len(sizes) - SHOWN} more"] if len(sizes) > SHOWN else []
+    count = f"{len(sizes)} of {len(stored)} weights ({size_text(sum(sizes.values()))})"
+    return f"8 bits instead of 4 in {count}: {'; '.join([*named, *more])}"

@@ -1,0 +1,82 @@
+"""Who asks for 4 bits has them; the weights that get 8 are the fewest that a limit needs, and are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import qprof_onnx as qprof
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.errors import ConfigError
+
+SIZES = {"w": (128, 256), "w2": (256, 128), "w3": (128, 128), "w4": (128, 32)}
+FOUR_BITS = {"mode": "weight-only", "weight_type": "int4"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, list[dict[str, np.ndarray]]]:
+    """Return a perceptron whose output is below its default limit in 4 bits, and samples."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[n, 128] x) => (float[n, 32] y) {
+        a = MatMul (x, w) r = Relu (a) b = MatMul (r, w2) s = Relu (b) c = MatMul (s, w3) t = Relu (c)
+        y = MatMul (t, w4) }"""
+    )
+    rng = np.random.default_rng(1)
+    for name, shape in SIZES.items():
+        array = (rng.normal(size=shape) / 11.0).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx", [{"x": rng.normal(size=(4, 128)).astype(np.float32)} for _ in range(16)]
+
+
+def bits(result: qprof.QuantizeResult) -> dict[str, int]:
+    return {name: result.plan.tensors[name].qtype.bits for name in SIZES}
+
+
+def test_what_an_output_keeps_by_default_widens_no_weight(
+    files: tuple[Path, list[dict[str, np.ndarray]]],
+) -> None:
+    path, samples = files
+    by_profile = qprof.quantize(path, qprof.profile(path, samples), **FOUR_BITS)  # type: ignore[arg-type]
+    by_samples = qprof.quantize(path, samples, latency=False, **FOUR_BITS)  # type: ignore[arg-type]
+    by_neither = qprof.quantize(path, **FOUR_BITS)  # type: ignore[arg-type]
+    for result in (by_profile, by_samples, by_neither):
+        assert bits(result) == dict.fromkeys(SIZES, 4)
+        assert "8 bits" not in result.composition.text
+    assert by_profile.expected[0].estimated < 18.0
+
+
+def test_a_limit_that_is_asked_for_widens_few_bytes_and_names_them(
+    files: tuple[Path, list[dict[str, np.ndarray]]],
+) -> None:
+    path, samples = files
+    facts = qprof.profile(path, samples)
+    free = qprof.quantize(path, facts, **FOUR_BITS).expected[0].estimated  # type: ignore[arg-type]
+    limit = round(free + 1.0, 1)
+    by_profile = qprof.quantize(path, facts, min_output_sqnr=limit, **FOUR_BITS)  # type: ignore[arg-type]
+    by_samples = qprof.quantize(path, samples, latency=False, min_output_sqnr=limit, **FOUR_BITS)  # type: ignore[arg-type]
+    assert by_profile.expected[0].estimated >= limit
+    for result in (by_profile, by_samples):
+        wide = [name for name, count in bits(result).items() if count == 8]
+        assert 1 <= len(wide) <= 2
+        text = result.composition.text
+        assert f"8 bits instead of 4 in {len(wide)} of 4 weights (" in text
+        assert all(f"'{name}' " in text for name in wide)
+        assert " dB" in text
+        assert result.composition.int8_share is None
+
+
+def test_a_limit_that_8_bits_do_not_keep_is_said(files: tuple[Path, list[dict[str, np.ndarray]]]) -> None:
+    path, samples = files
+    result = qprof.quantize(path, qprof.profile(path, samples), min_output_sqnr=60, **FOUR_BITS)  # type: ignore[arg-type]
+    assert bits(result) == dict.fromkeys(SIZES, 8)
+    assert result.notes[0].startswith("output 'y' is estimated to keep ")
+
+
+def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(
+    files: tuple[Path, list[dict[str, np.ndarray]]],
+) -> None:
+    with pytest.raises(ConfigError, match="min_output_sqnr 25: what the outputs keep is not known without"):
+        qprof.quantize(files[0], min_output_sqnr=25, **FOUR_BITS)  # type: ignore[arg-type]
