@@ -33,7 +33,7 @@ from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
-from ..noise.mask_fillers import fillers_as_infinities, reach_below
+from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
 from ..operators.graph import Graph, index
@@ -201,7 +201,7 @@ def compare_layers(
         m.tensor: _TensorSums(
             m,
             _function_after(graph, m.tensor, opset),
-            fillers_vanish=reach_below(graph.values[m.tensor]) is not None,
+            filler_rows=filler_rows(graph.values[m.tensor]),
         )
         for m in pairs
     }
@@ -367,7 +367,8 @@ class _TensorSums:
         sums: over the samples so far; None before the first that could be compared.
         sums_after: likewise, of both tensors after the function; None without one.
         shape_mismatches: samples for which the shapes differed.
-        fillers_vanish: whether the fillers of masks are not compared, as the reader makes zeros of them.
+        filler_rows: where the fillers of masks are not compared, as the reader makes zeros of them; None for
+            no fillers.
     """
 
     match: Match
@@ -375,7 +376,7 @@ class _TensorSums:
     sums: Sums | None = None
     sums_after: Sums | None = None
     shape_mismatches: int = 0
-    fillers_vanish: bool = False
+    filler_rows: Rows | None = None
 
     @property
     def difference(self) -> Difference | None:
@@ -395,8 +396,8 @@ class _TensorSums:
         quantized = self.match.dequantized(exposed)
         if floats.shape != quantized.shape:
             return replace(self, shape_mismatches=self.shape_mismatches + 1)
-        if self.fillers_vanish:
-            floats, quantized = fillers_as_infinities(floats, quantized)
+        if self.filler_rows is not None:
+            floats, quantized = fillers_as_infinities(floats, quantized, self.filler_rows)
         (sums,) = sums_along(floats, quantized, (None,))
         added = replace(self, sums=sums if self.sums is None else self.sums.added(sums))
         if self.function_after is None:

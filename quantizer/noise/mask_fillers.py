@@ -10,7 +10,8 @@ quantized saturates them; its range reaches down to where they still vanish (`re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +31,18 @@ VANISHING_DISTANCE = 20.0
 elements are less than a step of 16 bits."""
 
 FILLER_DEPTH = 64.0
-"""An element this far below the largest of its tensor is a filler. A Softmax looks at one row, and its
-largest may be less than that of the tensor: this leaves rows room to differ by 44. Swin's mask of -100 is
-the shallowest in use."""
+"""An element this far below the largest of what its reader looks at is a filler: of the row of a Softmax, of
+the whole tensor of an Exp. Swin's mask of -100 is the shallowest in use."""
+
+MASKED_ROW_DEPTH = 1024.0
+"""A row whose largest is this far below that of its tensor holds fillers alone: masks of whole rows, as of
+what pads a sequence, have -1e4 and less. Largest logits of rows differ by hundreds at most."""
+
+Rows = frozenset[tuple[int, ...]]
+"""The axes along which readers of a tensor look for the largest, each counted from the last, which is -1; ()
+for all of the tensor."""
+
+WHOLE: Rows = frozenset({()})
 
 MAX_FOLLOWED_NODES = 8
 """Most nodes between a mask and what makes zeros of it."""
@@ -78,6 +88,59 @@ def reach_below(
     return reach
 
 
+def filler_rows(value: ir.Value) -> Rows | None:
+    """Return where the readers of a tensor look for the largest, beside which its fillers vanish.
+
+    A Softmax does so in each row by itself: what is nothing beside the largest of another row is a value.
+
+    Args:
+        value: an activation.
+
+    Returns:
+        The axes; None where fillers do not vanish (`reach_below`).
+    """
+    return None if reach_below(value) is None else frozenset(_rows_read(value))
+
+
+def _rows_read(value: ir.Value) -> Iterator[tuple[int, ...]]:
+    for use in value.uses():
+        node, facts = use.node, facts_of(use.node)
+        if facts.ignores_lowest or facts.classes is Classes.COMPETE:
+            yield _row_axes(node)
+        else:
+            yield from (_axes_before(node, value, axes) for axes in _rows_read(node.outputs[0]))
+
+
+def _row_axes(node: ir.Node) -> tuple[int, ...]:
+    """Return the axes along which a node looks for the largest, () for all, or where they are not known."""
+    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    axes: tuple[int, ...] = ()
+    if "axes" in node.attributes:
+        axes = tuple(node.attributes.get_ints("axes", ()))
+    elif "axis" in node.attributes or facts_of(node).classes is Classes.COMPETE:
+        axes = (node.attributes.get_int("axis", -1),)
+    elif len(node.inputs) > 1 and (constant := constant_of(node.inputs[1])) is not None:
+        axes = tuple(int(axis) for axis in constant.flat) if constant.dtype.kind == "i" else ()
+    if any(axis >= 0 for axis in axes):
+        axes = () if shape is None else tuple(a - len(shape) if a >= 0 else a for a in axes)
+    return axes
+
+
+def _axes_before(node: ir.Node, value: ir.Value, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which axes of an input are some of the first output of a node that hands fillers on."""
+    before, after = value.shape, node.outputs[0].shape
+    if before is None or after is None or not axes:
+        return axes
+    if (order := node.attributes.get_ints("perm", ())) and len(order) == len(before):
+        return tuple(order[axis] - len(before) for axis in axes)
+    inner = min(axes)
+    if tuple(before)[inner:] == tuple(after)[inner:]:
+        return axes
+    # Another shape of the same elements, as of Reshape, has other axes.
+    sizes = (math.prod(d if isinstance(d, int) else 0 for d in shape) for shape in (before, after))
+    return axes if len(before) == len(after) and len({*sizes}) > 1 else ()
+
+
 def _hands_fillers_on(node: ir.Node, index: int) -> bool:
     """Whether the first output of a node holds as a filler what is one in an input."""
     facts = facts_of(node)
@@ -92,25 +155,34 @@ def _hands_fillers_on(node: ir.Node, index: int) -> bool:
     return index == 0 and passes
 
 
-def without_fillers(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray[np.bool_]:
     """Return which elements of a tensor are no fillers, those of infinity included; NaN is none.
 
     Args:
-        values: any shape, of a tensor whose fillers vanish (`reach_below`).
+        values: any shape, of a tensor whose fillers vanish.
+        rows: in which they do (`filler_rows`). Where there are several readers, a filler is one for all.
     """
-    finite = values[np.isfinite(values)]
-    least = finite.max() - FILLER_DEPTH if finite.size else 0.0
-    return np.asarray(~(values < least))
+    if not values.size:
+        return np.ones(values.shape, bool)
+    finite = np.where(np.isfinite(values), values, -np.inf)
+    top, kept = finite.max(), np.zeros(values.shape, bool)
+    for axes in rows:
+        inside = tuple(axis for axis in axes if -axis <= values.ndim) or None
+        largest = finite.max(axis=inside, keepdims=True)
+        is_masked = largest < top - MASKED_ROW_DEPTH
+        kept |= ~(values < np.where(is_masked, np.inf, largest - FILLER_DEPTH))
+    return kept & ~np.isneginf(values)
 
 
 def fillers_as_infinities(
-    exact: npt.NDArray[Any], other: npt.NDArray[Any]
+    exact: npt.NDArray[Any], other: npt.NDArray[Any], rows: Rows = WHOLE
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return a float tensor and another form of it with minus infinity where the first holds fillers.
 
-    So a comparison passes them over. The arrays have the same shape, of any dimensions.
+    So a comparison passes them over. The arrays have the same shape, of any dimensions; `rows` are those of
+    `without_fillers`.
     """
-    kept = without_fillers(exact)
+    kept = without_fillers(exact, rows)
     if kept.all():
         return exact, other
     return np.where(kept, exact, -np.inf), np.where(kept, other, -np.inf)
@@ -124,7 +196,7 @@ def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
     """
     without = _WithoutFillers(profile, graph)
     names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
-    apart = {n: without.profile(n) for n in names if reach_below(graph.values[n]) is not None}
+    apart = {n: without.profile(n) for n in names if filler_rows(graph.values[n]) and without.has_mask(n)}
     return replace(profile, tensors={**profile.tensors, **apart}) if apart else profile
 
 
@@ -158,6 +230,34 @@ class _WithoutFillers:
             fillers = _filler_bins(tensor)
             self._profiles[name] = self._set_apart(name, tensor, fillers) if fillers else tensor
         return self._profiles[name]
+
+    def has_mask(self, name: str) -> bool:
+        """Whether what lies below the gap in the histogram of a tensor is told to be fillers of masks.
+
+        The histogram does not know in which row a value is: logits of another row may lie below the gap too.
+        So they have to be farther away than those, or a mask goes into the tensor.
+        """
+        tensor = self._profile[name]
+        fillers = _filler_bins(tensor)
+        if fillers and tensor.histogram.edges()[fillers] < tensor.maximum - MASKED_ROW_DEPTH:
+            return True
+        waiting, seen = [name], set[str]()
+        while waiting and len(seen) < MAX_FOLLOWED_NODES:
+            node = self._graph.producer(waiting.pop(0))
+            if node is None or node.name in seen or (node.rule is not None and node.rule.weight is not None):
+                continue
+            seen.add(node.name)
+            for index, read in enumerate(node.inputs):
+                constant = self._graph.constant(read)
+                if constant is not None and constant.dtype.kind == "f" and constant.size:
+                    subtracts = node.facts.arithmetic is Arithmetic.DIFFERENCE and index == 1
+                    if (-constant.max() if subtracts else constant.min()) <= -FILLER_DEPTH:
+                        return True
+                elif self._is_mask(node, index):
+                    return True
+                elif read:
+                    waiting.append(read)
+        return False
 
     def _set_apart(self, name: str, tensor: TensorProfile, fillers: int) -> TensorProfile:
         counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()

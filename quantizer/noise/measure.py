@@ -47,7 +47,7 @@ from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
-from .mask_fillers import FILLER_DEPTH, reach_below
+from .mask_fillers import Rows, filler_rows, without_fillers
 
 Array = npt.NDArray[Any]
 
@@ -73,14 +73,15 @@ class MeasuredTensor:
     Attributes:
         name: of the tensor.
         dtype: float or double.
-        has_fillers: whether the fillers of masks in it vanish: they are neither signal nor noise.
+        filler_rows: where the fillers of masks in it vanish: they are neither signal nor noise. None where
+            they do not.
         singular: whether one of its readers has no finite value at 0.
         at_risk: whether its shape may change once values are rounded.
     """
 
     name: str
     dtype: ir.DataType
-    has_fillers: bool
+    filler_rows: Rows | None
     singular: bool
     at_risk: bool
 
@@ -103,7 +104,7 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
         MeasuredTensor(
             str(value.name),
             dtypes[value],
-            reach_below(value) is not None,
+            filler_rows(value),
             any(facts_of(use.node).singular(use.node, use.idx) for use in value.uses()),
             value.name in at_risk,
         )
@@ -254,7 +255,7 @@ def _rounding_nodes(
         half = add("Mul", add("Sign", exact), number(0.5))
         steps = add("Where", add("Equal", steps, number(0.0), to=ir.DataType.BOOL), half, steps)
     rounded = add("Mul", steps, step)
-    if tensor.has_fillers:
+    if tensor.filler_rows is not None:
         # A filler has too many steps for the type; if it became -inf, Softmax would make NaN of a row of
         # fillers alone.
         add("Max", rounded, number(-NEAR_OVERFLOW[dtype]))
@@ -364,24 +365,24 @@ BLOCK = 8192
 """Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
 
 
-def sum_of_squares(values: Array, exact: Array | None = None, least: float = -math.inf) -> float:
+def sum_of_squares(values: Array, exact: Array | None = None, kept: Array | None = None) -> float:
     """Return the sum of the squares of a tensor, or of what it differs by from another.
 
     Args:
         values: float or double, any shape.
         exact: what is subtracted, of the same shape and type.
-        least: elements count as 0 where `exact`, or else the tensor, is below it.
+        kept: which elements count, the others as 0; all where it is None.
     """
     flat, flat_exact = values.reshape(-1), None if exact is None else exact.reshape(-1)
+    flat_kept = None if kept is None else kept.reshape(-1)
     total, buffer = 0.0, np.empty(BLOCK, values.dtype)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for start in range(0, flat.size, BLOCK):
-            block = reference = flat[start : start + BLOCK]
+            block = flat[start : start + BLOCK]
             if flat_exact is not None:
-                reference = flat_exact[start : start + BLOCK]
-                block = np.subtract(block, reference, out=buffer[: block.size])
-            if least > -math.inf:
-                block = np.where(reference < least, block.dtype.type(0), block)
+                block = np.subtract(block, flat_exact[start : start + BLOCK], out=buffer[: block.size])
+            if flat_kept is not None:
+                block = np.where(flat_kept[start : start + BLOCK], block, block.dtype.type(0))
             total += float(np.dot(block, block))
     return total
 
@@ -391,12 +392,12 @@ class FloatTensor(NamedTuple):
 
     Attributes:
         array: its elements.
-        least: those below it are fillers of masks.
+        kept: which of them are no fillers of masks; None for all.
         total: the sum of the squares of the others.
     """
 
     array: Array
-    least: float
+    kept: Array | None
     total: float
 
     @property
@@ -408,7 +409,7 @@ class FloatTensor(NamedTuple):
 
     def error(self, noisy: Array) -> float | None:
         """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
-        return sum_of_squares(noisy, self.array, self.least) if noisy.shape == self.array.shape else None
+        return sum_of_squares(noisy, self.array, self.kept) if noisy.shape == self.array.shape else None
 
     def has_too_many_steps(self, array: Array, root: float) -> bool:
         """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
@@ -479,10 +480,10 @@ class NoiseRuns:
         itself = self._open("float", lambda: (self._model.clone(), frozenset(self._tensors)))
         arrays, tensors = {**sample.arrays, **self._run(itself, sample)}, {}
         for name, tensor in self._tensors.items():
-            array, least = np.asarray(arrays[name]), -math.inf
-            if tensor.has_fillers and array.size:
-                least = float(array.max() - array.dtype.type(FILLER_DEPTH))
-            tensors[name] = FloatTensor(array, least, sum_of_squares(array, least=least))
+            array, rows = np.asarray(arrays[name]), tensor.filler_rows
+            kept = None if rows is None else without_fillers(array, rows)
+            kept = None if kept is None or kept.all() else kept
+            tensors[name] = FloatTensor(array, kept, sum_of_squares(array, kept=kept))
         return tensors
 
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
@@ -530,7 +531,7 @@ class NoiseRuns:
             power = tensor.dtype.numpy().type(own.step**2)
         if not 0.0 < power < NEAR_OVERFLOW[tensor.dtype]:
             return Rounding.NONE
-        special = tensor.has_fillers or tensor.singular or tensor.dtype != ir.DataType.FLOAT
+        special = tensor.filler_rows is not None or tensor.singular or tensor.dtype != ir.DataType.FLOAT
         special |= self._provider != CPU or own.has_too_many_steps(own.array, math.sqrt(own.total))
         return Rounding.MAGIC if special else Rounding.INT16
 

@@ -28,7 +28,7 @@ a whole network until an answer changes, and then only show how many did.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
-from ..noise.mask_fillers import fillers_as_infinities, reach_below
+from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..operators.facts import Classes
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
@@ -197,7 +197,8 @@ def sensitivity_of(
         SampleWalk(source, samples, base, threads, provider=provider) for base in (None, plan)
     )
     values = [value for node in source.nodes for value in node.outputs if name_of(value) in axes]
-    vanishing = {name_of(value) for value in values if reach_below(value) is not None}
+    found = ((name_of(value), filler_rows(value)) for value in values)
+    rows_of = {name: rows for name, rows in found if rows is not None}
 
     # Both whole models; outputs that are not compared themselves too, for their estimates.
     others = [name_of(v) for v in model.graph.outputs if v.name not in axes]
@@ -205,7 +206,7 @@ def sensitivity_of(
     names_of_all = tuple(axes_of_all)
     float_outputs = list(in_float.outputs(0, count, None, names_of_all))
     quantized_outputs = in_integers.outputs(0, count, plan, names_of_all)
-    results = _results(axes_of_all, float_outputs, quantized_outputs, vanishing)
+    results = _results(axes_of_all, float_outputs, quantized_outputs, rows_of)
     whole = effect_of(results[: len(compared)])
     sqnr = {result.name: result.difference.sqnr for result in results if result.difference}
     float_outputs = [arrays[: len(compared)] for arrays in float_outputs]
@@ -218,7 +219,7 @@ def sensitivity_of(
         names = [name_of(node) for node in members]
         alone = in_float.outputs(min(group), end, only_quantized(plan, names), compared)
         without = in_integers.outputs(min(group), end, left_float(plan, names), compared)
-        this_left_float = effect_of(_results(axes, float_outputs, without, vanishing))
+        this_left_float = effect_of(_results(axes, float_outputs, without, rows_of))
         nodes.append(
             NodeSensitivity(
                 node=names[-1],
@@ -226,7 +227,7 @@ def sensitivity_of(
                 group=tuple(names),
                 kind=plan.nodes[names[-1]].kind.value,
                 output=output_name(members[-1]),
-                only_quantized=effect_of(_results(axes, float_outputs, alone, vanishing)),
+                only_quantized=effect_of(_results(axes, float_outputs, alone, rows_of)),
                 left_float=this_left_float,
                 recovered=recovered(whole, this_left_float),
             )
@@ -269,13 +270,13 @@ def _results(
     axes: Mapping[str, ClassAxis],
     float_outputs: Iterable[list[Any]],
     outputs: Iterable[list[Any]],
-    vanishing: Collection[str],
+    rows_of: Mapping[str, Rows],
 ) -> list[OutputResult]:
-    """Compare tensors over all samples; of `vanishing` ones the fillers of masks are passed over."""
+    """Compare tensors over all samples; where `filler_rows` has `rows_of` one, fillers are passed over."""
     sums = [OutputSums(axis) for axis in axes.values()]
     for expected, actual in zip(float_outputs, outputs, strict=True):
         pairs = (
-            fillers_as_infinities(f, q) if name in vanishing and f.shape == q.shape else (f, q)
+            fillers_as_infinities(f, q, rows_of[name]) if name in rows_of and f.shape == q.shape else (f, q)
             for name, f, q in zip(axes, expected, actual, strict=True)
         )
         sums = [s.added(*pair) for s, pair in zip(sums, pairs, strict=True)]

@@ -11,15 +11,17 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper, parser
+from onnx import numpy_helper, parser, shape_inference
 from qprof_onnx import profile, quantize, sensitivity
 from qprof_onnx.profiles.records.profile import pooled_noise
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.noise.mask_fillers import (
     VANISHING_DISTANCE,
+    filler_rows,
     reach_below,
     saturating_low,
     with_fillers_apart,
+    without_fillers,
 )
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.graph import index
@@ -264,3 +266,60 @@ def test_sensitivity_before_a_softmax_is_measured_without_fillers(tmp_path: Path
     found = sensitivity(file, None, samples, plan=tmp_path / "p.yaml")
     assert found.quantized.worst_sqnr is not None
     assert found.quantized.worst_sqnr < 60.0
+
+
+@pytest.mark.parametrize(
+    ("reads", "rows"),
+    [
+        ("y = Softmax<axis = -1>(x)", {(-1,)}),
+        ("y = Softmax<axis = 0>(x)", {(-3,)}),
+        ("m = Identity(x) y = Softmax<axis = 1>(m)", {(-2,)}),
+        ("m = Transpose<perm = [2, 0, 1]>(x) y = Softmax<axis = 0>(m)", {(-1,)}),
+        ("m = Add(x, x) y = Softmax(m)", {(-1,)}),
+        ("m = Reshape(x, flat) y = Softmax(m)", {(-1,)}),
+        ("m = Reshape(x, all) y = Softmax(m)", {()}),
+        ("m, i = TopK(x, two) y = Softmax(m)", {(-1,)}),
+        ("m = LogSoftmax<axis = 1>(x) y = Exp(m)", {(-2,)}),
+        ("y = ReduceMax<axes = [1, -1]>(x)", {(-2, -1)}),
+        ("y = Exp(x)", {()}),
+        ("m = Softmax<axis = -1>(x) n = Softmax<axis = 1>(x) y = Add(m, n)", {(-1,), (-2,)}),
+        ("y = Relu(x)", None),
+    ],
+)
+def test_fillers_are_told_in_the_rows_that_the_reader_looks_at(
+    reads: str, rows: set[tuple[int, ...]] | None
+) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> net (float[2, 4, 8] v) => (float y)
+        <int64[1] two = {{2}}, int64[2] flat = {{8, 8}}, int64[1] all = {{64}}> {{ x = Abs(v) {reads} }}"""
+    model = ir.from_proto(shape_inference.infer_shapes(parser.parse_model(text)))
+    value = next(v for node in model.graph for v in node.outputs if v.name == "x")
+    assert filler_rows(value) == rows
+
+
+def test_values_that_lie_below_the_largest_of_another_row_are_no_fillers() -> None:
+    values = np.array([[0.0, -3.0, -1e4], [300.0, 299.0, 200.0], [-1e4, -1e4 + 3.0, -1e4]], np.float32)
+    kept = np.array([[True, True, False], [True, True, False], [False, False, False]])
+    assert (without_fillers(values, frozenset({(-1,)})) == kept).all()
+    assert (without_fillers(values) == [[False] * 3, [True, True, False], [False] * 3]).all()
+
+
+def test_logits_below_those_of_other_rows_are_not_left_out_of_a_profile() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[n, 8] x) => (float[n, 8] y)
+        { s = Mul(x, one) y = Softmax<axis = -1>(s) }"""
+    model = parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(2.0), "one"))
+    graph = index(prepare(ir.from_proto(model)).model)
+    rows = RNG.uniform(-5.0, 5.0, (64, 8)) + np.where(np.arange(64) % 2, 150.0, 0.0)[:, None]
+    apart = profile(model, [{"x": rows.astype(np.float32)}])
+    assert with_fillers_apart(apart, graph) is apart
+
+
+def test_rows_whose_logits_have_other_heights_do_not_depend_on_each_other() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[n, 16] x) => (float[n, 8] y)
+        { z = MatMul(x, w) y = Softmax<axis = -1>(z) }"""
+    model = parser.parse_model(text)
+    weight = RNG.normal(size=(16, 8)).astype(np.float32) * 6.0
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    rows = RNG.normal(size=(16, 16)) * np.geomspace(0.3, 6.0, 16)[:, None]
+    batches = [{"x": batch.astype(np.float32)} for batch in rows.reshape(4, 4, 16)]
+    assert len(profile(model, batches).noise) == 8
