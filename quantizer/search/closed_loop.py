@@ -46,8 +46,9 @@ from ..plan.provenance import plan_digest
 from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
+from ..targets.config import FEW_BITS
 from ..targets.machine import saturation_alarm
-from ..targets.target import FEW_BITS, Recipe
+from ..targets.target import Recipe
 from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
