@@ -34,6 +34,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import (
     INJECTED,
     Profile,
@@ -44,9 +45,10 @@ from ...profiles.records.profile import (
 )
 from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
-from ..numerics.density import density, signal_power
+from ..numerics.density import clipped, density, mean_of, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_power
 from ..operators.decompositions import softmax_input
+from ..operators.facts import Arithmetic
 from ..operators.functions import chain_of, slopes_inside
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput, octaves_near_zero
@@ -55,6 +57,7 @@ from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
 from .output_kinds import fed_back, is_last_state
 from .recurrence import Recurrence, recurrence_of
+from .value_paths import holds_values
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,6 +132,8 @@ class NoiseGains:
     Attributes:
         graph, profile, opset: of the prepared model.
         powers: mean square of the values of every activation.
+        arriving: the same of those tensors of which nearly all is passed over, as a maximum does with
+            fillers: that of the values that its results hold. Where noise was measured, these were lost.
         recurrences: what recurrent nodes make of noise, by name.
         kept_by_clips: share of its values that a clip keeps, for each tensor with the profile of its clip.
         is_measured: whether the gains are corrected by measured noise, see `measured_gains`.
@@ -143,6 +148,9 @@ class NoiseGains:
         """Take the prepared model, its profile and the version of the default operator domain."""
         self.graph, self.profile, self.opset = graph, profile, opset
         self.powers = {name: signal_power(tensor) for name, tensor in profile.items()}
+        # Of a tensor that is nearly all of it passed over counts what arrives.
+        self.arriving = _arriving_powers(graph, profile, self.powers)
+        self.powers |= self.arriving
         self.recurrences: dict[str, Recurrence] = {}
         for node in graph.nodes:
             if node.rule is not None and node.rule.is_recurrent:
@@ -166,6 +174,7 @@ class NoiseGains:
         self._transmitted: dict[tuple[str, float], float | None] = {}
         self._white_gains: dict[tuple[str, int], float | None] = {}
         self._noisy_inputs: dict[tuple[str, int, str], NoisyInput] = {}
+        self._straight_gains: dict[str, float | None] = {}
 
     def at_levels(self, levels: Mapping[str, Level]) -> NoiseGains:
         """Return these gains for the noise that there is in the inputs of steep functions, by node."""
@@ -202,7 +211,9 @@ class NoiseGains:
             gain = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
         if gain is None:
             return as_signal
-        return gain if rule.unary or rule.makes_probabilities else min(gain, as_signal)
+        # What arrives of a tensor may have any share of its noise.
+        passes_over = name in self.arriving or result in self.arriving
+        return gain if rule.unary or rule.makes_probabilities or passes_over else min(gain, as_signal)
 
     def _noisy_input(self, node: Node, index: int, name: str) -> NoisyInput:
         key = (node.name, index, name)
@@ -211,6 +222,23 @@ class NoiseGains:
                 node, index, name, self.graph, self.profile, self.powers, self.opset
             )
         return self._noisy_inputs[key]
+
+    def straight_gain(self, node: Node) -> float | None:
+        """Return what a function of one variable lets through where it is about as steep everywhere; else
+        None."""
+        if node.name not in self._straight_gains:
+            name, gain = node.input(0), None
+            tensor = self.profile.get(name)
+            if self.powers.get(name) and tensor is not None and tensor.histogram.total:
+                noisy = self._noisy_input(node, 0, name)
+                try:
+                    gain, steepest = noisy.slope(), noisy.steepest()
+                except PlanError:  # a Pow may have another exponent for each column
+                    gain = steepest = None
+                if gain is None or steepest is None or not 0.0 < steepest**2 <= STRAIGHT * gain:
+                    gain = None
+            self._straight_gains[node.name] = gain
+        return self._straight_gains[node.name]
 
     def white_gain(self, node: Node, index: int) -> float | None:
         """Return what a product lets through of white noise; None for all other nodes and inputs."""
@@ -313,6 +341,48 @@ class NoiseGains:
             elif self.powers.get(name):
                 judged.append(name)
         return tuple(name for name in judged if not is_last_state(graph, name)) or tuple(judged)
+
+
+def _arriving_powers(graph: Graph, profile: Profile, powers: Mapping[str, float]) -> dict[str, float]:
+    """Return the power of what arrives of tensors of which nearly all is passed over, by tensor.
+
+    All that reads such a tensor moves or chooses values of it, and what the results hold is so little that
+    the rounding of the tensor while noise was measured (`INJECTED`) is more than that.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    arriving: dict[str, float] = {}
+    inputs = tuple(name for name in profile if graph.producer(name) is None)
+    for names in (*(node.results for node in reversed(graph.nodes)), inputs):
+        for name in names:
+            uses, tensor = graph.consumers(name), profile.get(name)
+            if tensor is None or not powers.get(name) or graph.is_result(name):
+                continue
+            if not uses or not all(_passes_over(reader, index, profile) for reader, index in uses):
+                continue
+            results = [result for reader, _ in uses for result in reader.results]
+            if not results or not all(powers.get(result) for result in results):
+                continue
+            found = [ends.get(r) or (profile[r].minimum, profile[r].maximum) for r in results]
+            ends[name] = min(low for low, _ in found), max(high for _, high in found)
+            if ends[name][0] <= tensor.minimum and tensor.maximum <= ends[name][1]:
+                continue
+            power = mean_of(clipped(density(tensor), *ends[name]), np.square)
+            if 0.0 < power <= INJECTED * powers[name]:
+                arriving[name] = power
+    return arriving
+
+
+def _passes_over(node: Node, index: int, profile: Profile) -> bool:
+    """Whether the results of a node hold values of an input, or 0 in place of some."""
+    if holds_values(node, index):
+        return True
+    if node.facts.arithmetic is not Arithmetic.PRODUCT or index < 0 or len(node.inputs) != 2:
+        return False
+    factor = profile.get(node.inputs[1 - index])
+    if factor is None or not factor.histogram.total or (factor.minimum, factor.maximum) != (0.0, 1.0):
+        return False
+    counts = factor.histogram.counts
+    return int(counts[np.flatnonzero(counts)[-1]]) == factor.count - factor.zeros
 
 
 def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
@@ -530,10 +600,12 @@ def _measured_noise(
     rounded; NaN where that was not measured. All are scaled to the signal of the profile: of a few samples
     noise is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
     """
-    clipped = clip_outputs(gains.graph)
+    clipped_to = clip_outputs(gains.graph)
     unknown, measured = TensorNoise(None, None, None), {}
     for name, together in pooled.items():
-        profiled = clipped.get(name, name)
+        if name in gains.arriving:  # it was rounded by a step that left nothing of what arrives
+            continue
+        profiled = clipped_to.get(name, name)
         power, profiled_noise = gains.powers.get(profiled), pooled.get(profiled)
         if not power or profiled_noise is None or not profiled_noise.signal:
             continue

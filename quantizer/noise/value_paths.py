@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..operators.facts import Values
 from ..operators.graph import Graph, Node
-from ..operators.table import PRODUCTS, is_clip
+from ..operators.table import PRODUCTS, Constraint, is_clip
 
 
 def maker_of(graph: Graph, name: str) -> Node | None:
@@ -14,6 +15,18 @@ def maker_of(graph: Graph, name: str) -> Node | None:
     while node is not None and (node.facts.moves_values or is_clip(node)):
         node = graph.producer(node.input(0))
     return node
+
+
+def holds_values(node: Node, index: int) -> bool:
+    """Whether the results of a node hold values of one of its inputs: moved, chosen, clipped or joined."""
+    rule, facts = node.rule, node.facts
+    if index < 0 or facts.picks_by_condition:
+        return index > 0
+    if facts.joins_inputs:
+        return True
+    if rule is not None and rule.constraint is Constraint.ALL_SAME:
+        return index in rule.activations(node)
+    return index == 0 and (facts.moves_values or facts.values is Values.CHOSEN or is_clip(node))
 
 
 def before_move(graph: Graph, name: str) -> str | None:

@@ -425,7 +425,12 @@ _RULES: tuple[Rule, ...] = (
         layout=ChannelLayout.ANY_AXIS,
         undefined_below_zero=singular_in(0),
     ),
-    Rule("ReduceLogSumExp", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
+    Rule(
+        "ReduceLogSumExp",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        ignores_lowest=True,
+    ),
     *(
         Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, fill=ZEROS)
         for op_type in ("CumSum", "Trilu", "RoiAlign")

@@ -31,6 +31,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesErro
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .borders import integer_borders, with_int8_caches
+from .coarse_steps import too_coarse
 from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids
 from .parameters import Parameters, choose_parameters
@@ -43,7 +44,8 @@ NO_FLOATS: FloatReasons = {}
 def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
     """Return the plan in which some nodes stay float, whatever its noise and its time are.
 
-    Nodes whose constants turn out to have no parameters stay float too: each try leaves more of them float.
+    Nodes whose constants turn out to have no parameters stay float too, and those whose step is too coarse
+    (`coarse_steps`): each try leaves more of them float.
 
     Args:
         facts: the model.
@@ -67,7 +69,7 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     """Return the plan of `decide`.
 
     Raises:
-        UnfitNodesError: constants of nodes have no parameters.
+        UnfitNodesError: constants of nodes have no parameters, or steps are too coarse.
     """
     graph, target = facts.graph, facts.target
     if facts.config.mode in DATA_FREE:
@@ -77,6 +79,10 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     choices |= find_hybrids(facts, choices, floats)
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
+    coarse = too_coarse(facts, choices, groups, parameters.activations)
+    if coarse:
+        name, reason = next(iter(coarse.items()))
+        raise UnfitNodesError(f"node '{name}': {reason}", coarse)
 
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:

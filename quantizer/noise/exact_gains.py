@@ -1,0 +1,129 @@
+"""What rounding a tensor does to results that hold its values: noise that no signal hides. Pure.
+
+`NoiseGains` lets no node pass on more noise, relative to the signal, than it was given: what sums and
+products would gain beyond that is not met in practice. But a maximum, a slice or a choice by a condition may
+leave out what makes the signal of its input, as the fillers of a mask are, and the difference from a constant
+what all values have in common. The rounding of what is left is the same as before: a step is a step. So from
+the tensor that is rounded up to the next product, mean or function, noise power follows from the graph alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...profiles.records.profile import Profile
+from ..numerics.density import density, mean_of
+from ..operators.facts import Arithmetic
+from ..operators.graph import Graph, Node
+from .propagation import NoiseGains
+from .value_paths import holds_values, parts_of
+
+
+@dataclass(frozen=True)
+class ExactGain:
+    """How the rounding of a tensor reaches a result.
+
+    Attributes:
+        node, index, source, result: the last node on the way, the input that it reads, and what it makes.
+        gain: noise power in the result for one unit in the tensor.
+    """
+
+    node: Node
+    index: int
+    source: str
+    result: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """A result that holds values of a tensor, as the rounding of that tensor sees it.
+
+    Attributes:
+        result: its name.
+        gain: noise power in the result for one unit in the tensor.
+        power: mean square of its values.
+        variance: mean square by which they differ from their mean.
+    """
+
+    result: str
+    gain: float
+    power: float
+    variance: float
+
+
+def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:
+    """Return what is left of a tensor: the tensor itself, then `exact_gains`, then the members of an output.
+
+    Args:
+        gains: of the model.
+        name: of an activation with a signal.
+    """
+    graph, powers = gains.graph, gains.powers
+    reached = {name: 1.0, **{known.result: known.gain for known in exact_gains(gains, name)}}
+    if graph.is_result(name):
+        reached |= {member: 1.0 for member in members_of(graph, name) if powers.get(member)}
+    return tuple(Remainder(n, gain, powers[n], variance(gains.profile, n)) for n, gain in reached.items())
+
+
+def exact_gains(gains: NoiseGains, name: str) -> Iterator[ExactGain]:
+    """Yield the results that the rounding of a tensor reaches with a gain that is known, each once.
+
+    Args:
+        gains: of the model; what has no signal is left out.
+        name: of the tensor.
+    """
+    graph, powers = gains.graph, gains.powers
+    waiting, seen = [(name, 1.0)], {name}
+    while waiting:
+        source, gain = waiting.pop(0)
+        for node, index in graph.consumers(source):
+            moved = holds_values(node, index)
+            own = 1.0 if moved else _gain(gains, node, index)
+            if own is None:
+                continue
+            for result in node.results:
+                if result not in seen and powers.get(result):
+                    seen.add(result)
+                    yield ExactGain(node, index, source, result, gain * own)
+                    waiting.append((result, gain * own))
+
+
+def _gain(gains: NoiseGains, node: Node, index: int) -> float | None:
+    """Return the gain of arithmetic and of straight functions; None where the signal has a part in it."""
+    arithmetic, rule = node.facts.arithmetic, node.rule
+    if index < 0:
+        return None
+    if arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
+        return 1.0
+    if rule is not None and rule.unary and index == 0:
+        return gains.straight_gain(node)
+    if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
+        return None
+    constant = node.constant(1 - index)
+    if arithmetic is Arithmetic.PRODUCT:
+        if constant is None:
+            return gains.powers.get(node.inputs[1 - index])
+        return float(np.square(constant, dtype=np.float64).mean()) if constant.size else None
+    if arithmetic is Arithmetic.QUOTIENT and index == 0 and constant is not None and constant.all():
+        return float(np.square(1.0 / constant.astype(np.float64)).mean())
+    return None
+
+
+def variance(profile: Profile, name: str) -> float:
+    """Return the mean square by which the values of an activation differ from their mean; 0 without any."""
+    tensor = profile.get(name)
+    if tensor is None or not tensor.histogram.total:
+        return 0.0
+    values = density(tensor)
+    mean = mean_of(values, lambda x: x)
+    return mean_of(values, lambda x: np.square(x - mean))
+
+
+def members_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the activations that an output of the model holds side by side, () where it holds one alone."""
+    parts = [part for part in parts_of(graph, name) if part != name and not graph.is_constant(part)]
+    return tuple(parts) if len(parts) > 1 else ()

@@ -1,0 +1,84 @@
+"""Tensors of which 8 bits leave nothing in a result: their step is more than the result varies by. Pure.
+
+A mask is filled with -1e9, and a maximum passes the fillers over; boxes in pixels lie beside scores below 1;
+a model takes 101325 from a pressure. The tensor itself has a good SQNR, and what is made of it by moving,
+choosing or simple arithmetic has none. Such a tensor stays float: the node that makes it, where that cannot
+return float, and those that read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..numerics.affine import QuantParams
+from ..operators.graph import Node
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..targets.target import FLOAT
+from .facts import PlanningFacts
+from .selection import Choice
+from .shared_scales import ScaleGroup
+
+ROUNDING = 1.0 / 12.0
+"""Power of rounding, in squares of the step."""
+
+
+def too_coarse(
+    facts: PlanningFacts,
+    choices: Mapping[str, Choice],
+    groups: Sequence[ScaleGroup],
+    params: Mapping[str, QuantParams],
+) -> FloatReasons:
+    """Return the nodes that are to stay float, as the step of what they read or make is too coarse.
+
+    Where activations share a scale, those whose own range is that wide are named, as long as there are any.
+
+    Args:
+        facts: the model.
+        choices: what became of its nodes.
+        groups: the activations that are quantized.
+        params: of the same activations.
+    """
+    by_group: dict[str, FloatReason] = {}
+    by_itself: dict[str, FloatReason] = {}
+    for group in groups:
+        width = group.range.high - group.range.low
+        for name, own in group.members.items():
+            if not facts.noise_gains.powers.get(name):
+                continue
+            step = float(params[name].scale.max())
+            reason = _lost(facts, name, step)
+            if reason is not None:
+                by_group[name] = reason
+                own_step = step * min(1.0, (own.high - own.low) / width) if width > 0.0 else step
+                if _lost(facts, name, own_step) is not None:
+                    by_itself[name] = reason
+    reasons: dict[str, FloatReason] = {}
+    for name, reason in (by_itself or by_group).items():
+        reasons |= {node.name: reason for node in _quantizing(facts, choices, name)}
+    return reasons
+
+
+def _lost(facts: PlanningFacts, name: str, step: float) -> FloatReason | None:
+    """Return which result has nothing left of a tensor that is rounded by a step; None where each has."""
+    noise = ROUNDING * step**2
+    itself, *others = facts.remainders_of(name)
+    for left in others:
+        varies = itself.variance > noise and left.variance > 0.0
+        if noise * left.gain >= (left.variance if varies else left.power):
+            spread = math.sqrt(left.variance / left.gain)
+            sizes = {"step": f"{step:.3g}", "spread": f"{spread:.3g}"}  # figures of reasons end at 999
+            return because(ReasonCode.COARSE_STEP, tensor=name, result=left.result, **sizes)
+    return None
+
+
+def _quantizing(facts: PlanningFacts, choices: Mapping[str, Choice], name: str) -> Iterator[Node]:
+    """Yield the nodes that have to be float so that a tensor is not quantized."""
+    graph = facts.graph
+    readers = [node for node, _ in graph.consumers(name) if choices[node.name].quantized]
+    yield from readers
+    maker = graph.producer(name)
+    if maker is not None and choices[maker.name].quantized:
+        returns = FLOAT in facts.target.operators.get(maker.op_type, ())
+        if not (returns and readers):
+            yield maker

@@ -1,0 +1,250 @@
+"""A tensor stays float where its step is more than what is made of it by moving or choosing varies by."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx import profile, quantize
+from qprof_onnx.quantizer.plan.plan import Kind
+
+from ..int8_kernels import TARGET, WEIGHT_TYPE
+
+Array = npt.NDArray[Any]
+Samples = Callable[[np.random.Generator], dict[str, Array]]
+LEAST = np.finfo(np.float32).min
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and its data.
+
+    Attributes:
+        text: its inputs, its outputs and nodes.
+        weights: shapes of random weights, or numbers.
+        draws: makes a sample.
+        part: which part of the output is compared.
+    """
+
+    text: str
+    weights: Mapping[str, Any]
+    draws: Samples
+    part: tuple[slice, ...] = ()
+
+
+def masked(rng: np.random.Generator) -> dict[str, Array]:
+    mask = np.concatenate([np.zeros((2, 4, 1), bool), rng.random((2, 4, 1)) < 0.6], axis=1)
+    return {"x": rng.normal(size=(2, 8, 64)).astype(np.float32), "mask": mask}
+
+
+MASKED = "(float[2,8,64] x, bool[2,8,1] mask) => (float[2,16] y)"
+WEIGHTS = {"w": (64, 64), "v": (64, 16)}
+
+
+def masked_case(nodes: str, filler: float) -> Case:
+    return Case(
+        f"{MASKED} {{ a = MatMul(x, w)  d = Abs(a)  {nodes}  y = MatMul(r, v) }}",
+        {**WEIGHTS, "filler": filler, "last": [1], "shape": [2, 64, 8], "flat": [2, 64]},
+        masked,
+    )
+
+
+def kept(rng: np.random.Generator) -> dict[str, Array]:
+    hidden = rng.random((8, 64)) < 0.2
+    values = rng.normal(size=(8, 64)).astype(np.float32)
+    return {"x": values, "mask": hidden, "keep": (~hidden).astype(np.float32)}
+
+
+KEPT = "(float[8,64] x, bool[8,64] mask, float[8,64] keep) => (float[8,16] y)"
+
+
+def kept_case(nodes: str, **more: Any) -> Case:
+    text = f"{KEPT} {{ h = MatMul(x, w)  {nodes}  a = MatMul(k, u)  r = Relu(a)  y = MatMul(r, v) }}"
+    return Case(text, {**WEIGHTS, "u": (64, 64), **more}, kept)
+
+
+SPREAD = np.concatenate([[1e7, 1e4, 50.0], np.ones(29)])
+MEANS = np.concatenate([[1.6e9, 5e4, 1e3], np.zeros(29)])
+
+
+def picture(rng: np.random.Generator) -> dict[str, Array]:
+    return {"x": rng.normal(size=(1, 8, 12, 12)).astype(np.float32)}
+
+
+BOXES = (
+    "(float[1,8,12,12] x) => (float[1,12,144] y) { c = Conv <pads = [1,1,1,1]> (x, w)  r = Relu(c)"
+    "  p = Conv(r, wb)  q = Conv(r, wc, bias)  p1 = Reshape(p, four)  q1 = Reshape(q, eight)"
+    "  q2 = Sigmoid(q1)  p2 = Sigmoid(p1)  p3 = Mul(p2, size)"
+)
+HEADS = {
+    "w": (8, 8, 3, 3),
+    "wb": (4, 8, 1, 1),
+    "wc": (8, 8, 1, 1),
+    "bias": np.full(8, -4.0),
+    "four": [1, 4, 144],
+    "eight": [1, 8, 144],
+    "size": 640.0,
+}
+
+CASES = {
+    "masked_maximum": masked_case(
+        "f = Where(mask, filler, a)  r = ReduceMax <axes = [1], keepdims = 0> (f)", -1e9
+    ),
+    "masked_maximum_of_a_filler_that_is_not_far": masked_case(
+        "f = Where(mask, filler, a)  r = ReduceMax <axes = [1], keepdims = 0> (f)", -1e4
+    ),
+    "masked_maximum_by_a_pool": masked_case(
+        "f = Where(mask, filler, a)  t = Transpose <perm = [0, 2, 1]> (f)"
+        "  m = MaxPool <kernel_shape = [8]> (t)  r = Reshape(m, flat)",
+        -1e5,
+    ),
+    "masked_maximum_by_pools_in_a_row": masked_case(
+        "f = Where(mask, filler, a)  t = Transpose <perm = [0, 2, 1]> (f)  m = MaxPool <kernel_shape = [2], "
+        "strides = [2]> (t)  g = GlobalMaxPool(m)  r = Reshape(g, flat)",
+        -1e6,
+    ),
+    "masked_maximum_by_a_sum": masked_case(
+        "i = Cast <to = 1> (mask)  j = Mul(i, filler)  f = Add(a, j)"
+        "  t = Transpose <perm = [0, 2, 1]> (f)  m = GlobalMaxPool(t)  r = Reshape(m, flat)",
+        -1e7,
+    ),
+    "masked_minimum": masked_case(
+        "f = Where(mask, filler, d)  r = ReduceMin <axes = [1], keepdims = 0> (f)", 1e9
+    ),
+    "masked_minimum_of_negatives": masked_case(
+        "n = Neg(d)  f = Where(mask, filler, n)  r = ReduceMin <axes = [1], keepdims = 0> (f)", 1e5
+    ),
+    "logarithm_of_a_masked_sum": masked_case(
+        "f = Where(mask, filler, a)  r = ReduceLogSumExp <axes = [1], keepdims = 0> (f)", -1e6
+    ),
+    "smallest_values": Case(
+        "(float[8,64] x, bool[8,64] mask) => (float[8,16] y) { a = MatMul(x, w)  d = Abs(a)"
+        "  f = Where(mask, big, d)  s, i = TopK <largest = 0> (f, k)  y = MatMul(s, v) }",
+        {"w": (64, 64), "v": (8, 16), "big": 1e9, "k": [8]},
+        lambda rng: {name: array for name, array in kept(rng).items() if name != "keep"},
+    ),
+    "guarded_reciprocal": kept_case(
+        "ha = Abs(h)  he = Add(ha, tiny)  rc = Reciprocal(he)  c = Less(ha, bound)  k = Where(c, zero, rc)",
+        tiny=1e-9,
+        bound=0.3,
+        zero=0.0,
+    ),
+    "guarded_division": kept_case(
+        "ha = Abs(h)  he = Add(ha, tiny)  rc = Div(keep, he)  c = Less(ha, bound)  k = Where(c, zero, rc)",
+        tiny=1e-9,
+        bound=0.3,
+        zero=0.0,
+    ),
+    "masked_product": kept_case("hb = Where(mask, big, h)  k = Mul(hb, keep)", big=1e6),
+    "masked_product_of_the_other_sign": kept_case("hb = Where(mask, big, h)  k = Mul(keep, hb)", big=-1e8),
+    "clipped_from_above": kept_case("hb = Where(mask, big, h)  k = Min(hb, most)", big=1e7, most=6.0),
+    "filler_that_is_added_and_taken_away": kept_case("hb = Add(h, big)  k = Sub(hb, big)", big=300.0),
+    "padded_pool": Case(
+        "(float[1,8,12,12] x) => (float[1,16,4,4] y) { c = Conv <pads = [1,1,1,1]> (x, w, b)"
+        "  a = Pad(c, pads, least)  m = MaxPool <kernel_shape = [3,3], strides = [2,2]> (a)"
+        "  y = Conv(m, u) }",
+        {
+            "w": (8, 8, 3, 3),
+            "b": (8,),
+            "u": (16, 8, 3, 3),
+            "pads": [0, 0, 0, 0, 0, 0, 1, 1],
+            "least": float(LEAST),
+        },
+        picture,
+    ),
+    "columns_that_the_model_scales": Case(
+        "(float[8,32] x) => (float[8,16] y) { d = Sub(x, mu)  z = Div(d, sd)  a = Gemm(z, w, b)  r = Relu(a)"
+        "  y = MatMul(r, v) }",
+        {"w": (32, 64), "b": (64,), "v": (64, 16), "mu": MEANS, "sd": SPREAD},
+        lambda rng: {"x": (rng.normal(size=(8, 32)) * SPREAD + MEANS).astype(np.float32)},
+    ),
+    "pressure": Case(
+        "(float[8,32] x) => (float[8,16] y) { d = Sub(x, mu)  z = Mul(d, sd)  a = Gemm(z, w, b)  r = Relu(a)"
+        "  y = MatMul(r, v) }",
+        {"w": (32, 64), "b": (64,), "v": (64, 16), "mu": 101325.0, "sd": 0.02},
+        lambda rng: {"x": (rng.normal(size=(8, 32)) * 50.0 + 101325.0).astype(np.float32)},
+    ),
+    "scores_beside_boxes": Case(
+        f"{BOXES}  y = Concat <axis = 1> (p3, q2) }}", HEADS, picture, (slice(None), slice(4, None))
+    ),
+    "scores_before_boxes_moved": Case(
+        f"{BOXES}  n = Concat <axis = 1> (q2, p3)  m = Transpose <perm = [0,2,1]> (n)"
+        "  y = Transpose <perm = [0,2,1]> (m) }",
+        HEADS,
+        picture,
+        (slice(None), slice(0, 8)),
+    ),
+    "scores_cut_off_boxes": Case(
+        BOXES.replace("[1,12,144]", "[1,8,144]") + "  n = Concat <axis = 1> (p3, q2)"
+        "  t, s = Split <axis = 1> (n, sizes)  y = Identity(s) }",
+        {**HEADS, "sizes": [4, 8]},
+        picture,
+    ),
+}
+TARGETS = (TARGET, "onnxruntime-arm", "tensorrt", "qnn", "glow", "onnx")
+
+
+def build(case: Case) -> onnx.ModelProto:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {case.text}')
+    rng = np.random.default_rng(3)
+    for name, value in case.weights.items():
+        if isinstance(value, tuple):
+            fan_in = value[0] if len(value) == 2 else max(1, int(np.prod(value[1:])))
+            array = rng.normal(size=value) / fan_in**0.5
+        else:
+            array = np.asarray(value)
+        kind = np.float32 if array.dtype.kind == "f" else np.int64
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array, kind), name))
+    return model
+
+
+def outputs(model: str | bytes, samples: list[dict[str, Array]]) -> npt.NDArray[np.float64]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(None, sample)[0] for sample in samples]).astype(np.float64)
+
+
+def sqnr(exact: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> float:
+    return float(10 * np.log10(np.square(exact).sum() / max(np.square(exact - found).sum(), 1e-30)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_path: Path) -> None:
+    logging.getLogger("qprof_onnx").setLevel(logging.ERROR)
+    case, rng = CASES[name], np.random.default_rng(1)
+    model = build(case)
+    profiled = profile(model, [case.draws(rng) for _ in range(16)], progress=False)
+    samples = [case.draws(rng) for _ in range(8)]
+    exact = outputs(model.SerializeToString(), samples)[case.part]
+    for target in TARGETS:
+        for settings in ({}, {"cost_model": "off", "min_output_sqnr": 0}):
+            result = quantize(model, profiled, target=target, weight_type=WEIGHT_TYPE, **settings)
+            result.save(tmp_path / "q.onnx")
+            measured = sqnr(exact, outputs(str(tmp_path / "q.onnx"), samples)[case.part])
+            assert measured > (5.0 if settings else 15.0), (target, settings)
+            if result.expected and not case.part:
+                assert result.expected[0].estimated < measured + 10.0, (target, settings)
+
+
+def test_the_reason_names_the_tensor_the_result_and_both_sizes() -> None:
+    case = CASES["masked_minimum"]
+    model = build(case)
+    samples = [case.draws(np.random.default_rng(seed)) for seed in range(8)]
+    plan = quantize(model, profile(model, samples, progress=False), target="onnx").plan
+    reasons = {str(entry.reason) for entry in plan.nodes.values() if entry.kind is Kind.FLOAT}
+    (coarse,) = (reason for reason in reasons if reason.startswith("8 bits of 'f'"))
+    step, spread = (float(number) for number in re.findall(r"step of (\S+), .* by (\S+):", coarse)[0])
+    assert "'r'" in coarse
+    assert step > 1e6
+    assert spread < 10.0
