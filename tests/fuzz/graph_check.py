@@ -185,7 +185,7 @@ def _check(case: Case, folder: Path, outcome: Outcome) -> None:
             if any(a.tobytes() != b.tobytes() for a, b in zip(arrays, instrumented[name], strict=True)):
                 outcome.add("wrong", f"instrumented: output '{name}' has other bits")
         profile = _profile(path, case, folder, outcome)
-        written |= {"0.yaml", "1.yaml"}
+        written |= {"0.yaml", "1.yaml", "0.samples.npz", "1.samples.npz"}
     references: list[tuple[QuantPlan, Outputs]] = []
     for form in case.forms:
         subject, floats = (path, prepared, profile), (expected, sensitive)
