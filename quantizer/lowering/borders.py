@@ -58,8 +58,9 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
     """Let a written model take and give the integers of the plan's borders, in place; names stay.
 
     An input's QuantizeLinear and an output's DequantizeLinear with the parameters of the border go: the
-    integers inside are those outside. Elsewhere DequantizeLinear follows an input and QuantizeLinear an
-    output. Either way the model computes what the one with a float border does between the two.
+    integers inside are those outside. Elsewhere DequantizeLinear (`_float_of_border`) follows an input and
+    QuantizeLinear an output. Either way the model computes what the one with a float border does between the
+    two.
     """
     graph, taken = model.graph, FreeNames(value_names(model))
     for value in list(graph.inputs):
@@ -80,12 +81,11 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
             conversion.outputs[0].replace_all_uses_with(value)
             discard(conversion)
         if float_uses:
-            floats = new_value(taken.take(f"{value.name}_dequantized"), ir.DataType.FLOAT, value)
-            inputs = [value, *_params_of_border(graph, str(value.name), params, taken)]
-            node = ir.Node("", "DequantizeLinear", inputs, outputs=[floats], name=floats.name)
+            moves = any(use.node.op_type != "QuantizeLinear" for use in float_uses)
+            nodes = _float_of_border(graph, value, params, taken, moves=moves)
             for use in float_uses:
-                use.node.replace_input_with(use.idx, floats)
-            graph.insert_before(graph[0], node)
+                use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
+            graph.insert_before(graph[0], nodes)
 
     for place, value in enumerate(graph.outputs):
         name, maker = str(value.name), value.producer()
@@ -112,6 +112,40 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
             inputs = [value, *_params_of_border(graph, name, params, taken)]
             graph.append(ir.Node("", "QuantizeLinear", inputs, outputs=[integers], name=taken.take(name)))
             graph.outputs[place] = integers
+
+
+OUTPUT_TYPE_OPSET = 21
+"""The first with `output_dtype` in QuantizeLinear."""
+
+
+def _float_of_border(
+    graph: ir.Graph, value: ir.Value, params: QuantParams, taken: FreeNames, *, moves: bool
+) -> list[ir.Node]:
+    """Return new nodes, the last of which gives the float values of an input that is integers.
+
+    That is DequantizeLinear. onnxruntime moves it over a Reshape or Transpose, also over one that it makes of
+    MatMul and Add itself. From opset 21 on the QuantizeLinear that it writes there has two types for int8,
+    and the model does not load (1.32). There it is Cast, Sub and Mul, which give the same floats, unless
+    nothing reads them but QuantizeLinear, over which it is not moved (`moves`).
+    """
+    name = str(value.name)
+    floats = new_value(taken.take(f"{name}_dequantized"), ir.DataType.FLOAT, value)
+    scale, point = _params_of_border(graph, name, params, taken)
+    is_int8 = integer_type(params) is ir.DataType.INT8
+    if not (moves and is_int8) or graph.opset_imports.get("", 0) < OUTPUT_TYPE_OPSET:
+        return [ir.Node("", "DequantizeLinear", [value, scale, point], outputs=[floats], name=floats.name)]
+    cast, centred = (
+        new_value(taken.take(f"{name}_{step}"), ir.DataType.FLOAT, value) for step in ("cast", "centred")
+    )
+    assert point.const_value is not None
+    point.const_value = ir.tensor(point.const_value.numpy().astype(np.float32), name=point.name)
+    point.type = ir.TensorType(ir.DataType.FLOAT)
+    to_float = ir.AttrInt64("to", int(ir.DataType.FLOAT))
+    return [
+        ir.Node("", "Cast", [value], [to_float], outputs=[cast], name=cast.name),
+        ir.Node("", "Sub", [cast, point], outputs=[centred], name=centred.name),
+        ir.Node("", "Mul", [centred, scale], outputs=[floats], name=floats.name),
+    ]
 
 
 def _params_of_border(

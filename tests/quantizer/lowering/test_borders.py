@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -160,3 +162,60 @@ def test_an_output_that_is_the_input_of_a_node_too_keeps_both(tmp_path: Path) ->
     found = evaluate(model, tmp_path / "i.onnx", [{"x": v} for v in values], latency=False)
     assert found.worst_sqnr is not None
     assert found.worst_sqnr > 30.0
+
+
+BODIES = {
+    "matmul and add, rank 2": ("a = MatMul(x, w) y = Add(a, b)", (6, 32), (6, 20)),
+    "matmul and add, rank 3": ("a = MatMul(x, w) y = Add(a, b)", (2, 6, 32), (2, 6, 20)),
+    "matmul and add, rank 4": ("a = MatMul(x, w) y = Add(a, b)", (2, 1, 6, 32), (2, 1, 6, 20)),
+    "gemm": ("y = Gemm(x, w, b)", (6, 32), (6, 20)),
+    "conv": ("y = Conv(x, k)", (1, 3, 8, 8), (1, 4, 6, 6)),
+    "relu": ("y = Relu(x)", (2, 6, 32), (2, 6, 32)),
+    "reshape": ("r = Reshape(x, s) y = MatMul(r, w)", (2, 6, 32), (12, 20)),
+    "transpose": (
+        "r = Transpose<perm = [0, 2, 1]>(x) a = MatMul(r, w) y = Add(a, b)",
+        (2, 32, 6),
+        (2, 6, 20),
+    ),
+    "several": (
+        "a = MatMul(x, w) c = Add(a, b) d = Relu(x) e = MatMul(d, w) f = Mul(c, e) t = Tanh(f) "
+        "y = Transpose<perm = [1, 0, 2]>(t)",
+        (2, 6, 32),
+        (6, 2, 20),
+    ),
+}
+
+
+@pytest.mark.parametrize("opset", [17, 21, 22, 23])
+@pytest.mark.parametrize(("body", "given", "result"), BODIES.values(), ids=BODIES)
+def test_integers_at_the_border_of_what_stays_float_are_right_in_every_opset(
+    body: str, given: tuple[int, ...], result: tuple[int, ...], opset: int
+) -> None:
+    rng = np.random.default_rng(3)
+    shapes = [",".join(map(str, shape)) for shape in (given, result)]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : {opset}]> g (float[{shapes[0]}] x) => (float[{shapes[1]}] y) '
+        f"{{ {body} }}"
+    )
+    sizes = {"w": (32, 20), "b": (20,), "k": (4, 3, 3, 3)}
+    constants = {name: rng.normal(0.0, 0.2, size) for name, size in sizes.items()}
+    for name, values in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.float32), name))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([12, 32]), "s"))
+    feeds = [{"x": rng.normal(0.3, 1.0, given).astype(np.float32)} for _ in range(8)]
+    profiled = profile(model, feeds)
+    for io, mode in product(("int8", "uint8"), ("static", "dynamic")):
+        written = onnx_ir.to_proto(quantize(model, profiled, io=io, mode=mode).model)
+        borders = borders_in(metadata(written))
+        x = borders["x"]
+        for feed in feeds[:2]:
+            codes = np.rint(feed["x"] / np.float32(x.scale)) + x.zero_point
+            codes = np.clip(codes, np.iinfo(io).min, np.iinfo(io).max)
+            floats = (np.float32(x.scale) * (codes - x.zero_point)).astype(np.float32)
+            (expected,), (found,) = run(model, {"x": floats}), run(written, {"x": codes.astype(io)})
+            if "y" in borders:
+                y, ends = borders["y"], np.array([np.iinfo(io).min, np.iinfo(io).max], np.float32)
+                expected = expected.clip(*(np.float32(y.scale) * (ends - y.zero_point)))
+                found = np.float32(y.scale) * (found.astype(np.float32) - y.zero_point)
+            noise = float(((found - expected) ** 2).sum() / (expected**2).sum())
+            assert noise < 1e-3  # 30 dB: the steps of the output, and of weights stored in 8 bits
