@@ -230,16 +230,28 @@ ROW_THRESHOLDS = (0.5, 0.9)
 """Usual thresholds of the probability of a class."""
 
 
-def confidences(values: npt.NDArray[np.generic], axis: int) -> Floats:
-    """Return the highest probability of each row of an output of classes, float64, flat in C order.
+@dataclass(frozen=True, eq=False)
+class Confidences:
+    """How sure a model is of each row of a sample, for both meanings that its values may have.
 
-    Values from 0 to 1 are taken as they are, anything else as logits, by a softmax.
+    Attributes:
+        of_probabilities: the highest value of each row, float64, flat in C order.
+        of_logits: the highest probability of each row, by a softmax.
+        in_unit: whether no value of the sample is below 0 or above 1.
     """
+
+    of_probabilities: Floats
+    of_logits: Floats
+    in_unit: bool
+
+
+def confidences(values: npt.NDArray[np.generic], axis: int) -> Confidences:
+    """Return how sure a model is of each row of an output with classes along an axis."""
     rows = np.moveaxis(np.asarray(values, np.float64), axis, -1).reshape(-1, values.shape[axis])
-    if rows.size and rows.min() >= 0.0 and rows.max() <= 1.0:
-        return np.asarray(rows.max(axis=1), np.float64)
-    exponents = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return np.asarray(1.0 / exponents.sum(axis=1), np.float64)
+    highest = rows.max(axis=1)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        exponents = np.exp(rows - highest[:, None])
+    return Confidences(highest, 1.0 / exponents.sum(axis=1), not ((rows < 0.0) | (rows > 1.0)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,17 +266,21 @@ class Rows:
 
     right: npt.NDArray[np.bool_]
     classes: Ints
-    scores: Floats | None
+    scores: Confidences | None
 
 
 def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShift | None:
     """Return by how much the probabilities of classes moved, of rows of which both models say the same.
 
-    None where a model gives no probabilities, or another number of rows.
+    Values are probabilities where all that the float model gives are from 0 to 1, and logits else: of both
+    models and of all samples, as one row of logits may well be in that range.
+
+    None where a model does not say how sure it is, or gives another number of rows.
     """
     scores = [[sample.scores for sample in side if sample.scores is not None] for side in (floats, quantized)]
     if not floats or len(scores[0]) < len(floats) or len(scores[1]) < len(quantized):
         return None
+    has_logits = not all(sample.in_unit for sample in scores[0])
     classes = [np.concatenate([sample.classes for sample in side]) for side in (floats, quantized)]
     if classes[0].size != classes[1].size:
         return None
@@ -273,7 +289,7 @@ def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShi
     answers = [
         Answers(
             unit=rows,
-            scores=np.concatenate(of_side),
+            scores=np.concatenate([one.of_logits if has_logits else one.of_probabilities for one in of_side]),
             item=same,
             right=np.concatenate([sample.right for sample in side]),
             wanted=np.ones(rows.size),

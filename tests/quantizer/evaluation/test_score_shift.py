@@ -96,18 +96,54 @@ def test_the_confidence_of_logits_is_their_softmax_and_of_probabilities_themselv
     logits = np.array([[0.0, np.log(3.0)], [-2.0, 2.0]], np.float32)
     exponents = np.exp(np.float64(logits))
     wanted = (exponents / exponents.sum(axis=1, keepdims=True)).max(axis=1)
-    assert confidences(logits, 1) == pytest.approx(wanted, rel=1e-12)
-    assert confidences(np.array([[0.2, 0.9, 0.7]]), 1) == pytest.approx([0.9])
+    found = confidences(logits, 1)
+    assert found.of_logits == pytest.approx(wanted, rel=1e-12)
+    assert not found.in_unit
+    found = confidences(np.array([[0.2, 0.9, 0.7]]), 1)
+    assert found.in_unit
+    assert found.of_probabilities == pytest.approx([0.9])
+
+
+def rows_of(values: list[list[float]], right: bool = True) -> Rows:
+    array = np.array(values)
+    return Rows(np.full(len(array), right), array.argmax(1), confidences(array, 1))
 
 
 def test_rows_are_compared_where_both_models_say_the_same_class() -> None:
-    right = np.array([True, True, False])
-    floats = Rows(right, np.array([1, 2, 3]), np.array([0.9, 0.8, 0.6]))
-    quantized = Rows(np.array([True, True, True]), np.array([1, 2, 0]), np.array([0.8, 0.7, 0.9]))
+    floats = rows_of([[0.1, 0.9], [0.2, 0.8], [0.6, 0.4]])
+    quantized = rows_of([[0.2, 0.8], [0.3, 0.7], [0.1, 0.9]])
     found = shift_of_rows([floats], [quantized])
     assert found is not None
     assert (found.pairs, found.mean) == (2, pytest.approx(-0.1))
     assert shift_of_rows([floats], [replace(quantized, scores=None)]) is None
+
+
+def test_one_meaning_holds_for_both_models_and_all_samples() -> None:
+    """Rows of logits that are from 0 to 1 by chance, in one model or sample, are logits as the others."""
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0.5, 0.3, (300, 2))
+    moved = logits + rng.normal(0.0, 0.02, logits.shape)
+    by_row, at_once = (
+        shift_of_rows(*([rows_of(part.tolist()) for part in parts] for parts in pair))
+        for pair in (
+            (np.split(logits, 300), np.split(moved, 300)),
+            ([logits], [moved]),
+        )
+    )
+    assert by_row is not None
+    assert by_row == at_once
+    softmax = [np.exp(values) / np.exp(values).sum(1, keepdims=True) for values in (logits, moved)]
+    same = logits.argmax(1) == moved.argmax(1)
+    differences = (softmax[1].max(1) - softmax[0].max(1))[same]
+    assert by_row.spread == pytest.approx(differences.std(), rel=0.05)  # of scores above the threshold alone
+    # Probabilities of a quantized model that are a step above 1 stay probabilities.
+    floats, above = (
+        [rows_of([[0.0, 1.0]]), rows_of([[0.1, 0.9]])],
+        [rows_of([[0.0, 1.004]]), rows_of([[0.1, 0.9]])],
+    )
+    found = shift_of_rows(floats, above)
+    assert found is not None
+    assert found.mean == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize("metric", [None, "top-1"])
