@@ -2,9 +2,10 @@
 
 Packages ship encoders as onnxruntime's transformer optimizer writes them: the three projections of an
 attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, where nothing
-of them could be quantized. In their place stand the operators that they were made of. What remains of
-`Attention` is `MultiHeadAttention`, which computes the same bit for bit. Others onnxruntime fuses again when
-it loads a model.
+of them could be quantized. So are activations in products of a model that onnxruntime optimised and saved.
+In their place stand the operators that they were made of. What remains of `Attention` is
+`MultiHeadAttention`, which computes the same bit for bit. Others onnxruntime fuses again when it loads a
+model. A model whose tensors it has put into the layout of one machine's kernels is refused.
 
 Source of what each computes: onnxruntime's docs/ContribOperators.md, and its kernels where that is silent.
 """
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.errors import ModelError
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
     ORIGIN,
@@ -34,6 +36,24 @@ from ..operators.table import MICROSOFT, product_layout
 
 GELU_IN_ONNX = 20
 """The first opset with a Gelu."""
+
+BLOCKED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of operators on tensors in the layout of one machine's kernels."""
+
+
+def refuse_blocked_layouts(model: ir.Model) -> None:
+    """Check that no tensor of a model is in the layout of one machine's kernels.
+
+    Raises:
+        ModelError: one is: onnxruntime optimised the model for the machine that it ran on.
+    """
+    for graph in model.graphs():
+        for node in graph:
+            if node.domain in BLOCKED_DOMAINS or (node.domain, node.op_type) == (MICROSOFT, "NhwcFusedConv"):
+                raise ModelError(
+                    f"optimised by onnxruntime for this machine (it has {node.domain}.{node.op_type}); give "
+                    "the exported file, or save the optimised one at level ORT_ENABLE_EXTENDED"
+                )
 
 
 def unfuse(model: ir.Model) -> int:
@@ -290,11 +310,89 @@ def _with_bias(new: _Replacement) -> ir.Value | None:
     return new.one("Add", new.input(0), new.input(1))
 
 
+# Products with what follows them ----------------------------------------------------------------------------
+
+ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Functions of one variable that onnxruntime computes in its products, with their attributes."""
+
+
+def _activated(new: _Replacement, result: ir.Value, parameters: Sequence[float | None]) -> Results:
+    """The function that a product computes of its result; `parameters` are its attributes, in order."""
+    activation = new.node.attributes.get_string("activation", "")
+    if not activation:
+        return (result,)
+    if activation == "Clip" and len(parameters) == 2 and None not in parameters:
+        return (new.one("Clip", result, *(new.number(float(bound or 0.0)) for bound in parameters)),)
+    if activation not in ACTIVATIONS:
+        return ()
+    pairs = zip(ACTIVATIONS[activation], parameters, strict=False)
+    attributes = [ir.AttrFloat32(name, number) for name, number in pairs if number is not None]
+    return (new.one(activation, result, attributes=attributes),)
+
+
+def _can_be_activated(node: ir.Node) -> bool:
+    return node.attributes.get_string("activation", "") in ("", "Clip", *ACTIVATIONS)
+
+
+def _fused_conv(new: _Replacement) -> Results:
+    """activation(Conv(x, w, b) + z)."""
+    own = ("activation", "activation_params")
+    attributes = [attribute for name, attribute in new.node.attributes.items() if name not in own]
+    if not _can_be_activated(new.node):
+        return ()
+    result = new.one("Conv", *map(new.input, (0, 1)), *filter(None, [new.input(2)]), attributes=attributes)
+    if has_input(new.node, 3):
+        result = new.one("Add", result, new.input(3))
+    return _activated(new, result, new.node.attributes.get_floats("activation_params", ()))
+
+
+def _fused_gemm(new: _Replacement) -> Results:
+    """activation(Gemm(a, b, c))."""
+    attributes = new.node.attributes
+    own = [attribute for name, attribute in attributes.items() if not name.startswith("activation")]
+    activation = attributes.get_string("activation", "")
+    if not _can_be_activated(new.node) or activation == "Clip":
+        return ()
+    result = new.one("Gemm", *map(new.input, (0, 1)), *filter(None, [new.input(2)]), attributes=own)
+    names = (f"activation_{name}" for name in ACTIVATIONS.get(activation, ()))
+    return _activated(
+        new, result, [attributes.get_float(name) if name in attributes else None for name in names]
+    )
+
+
+def _fused_matmul(new: _Replacement) -> Results:
+    """alpha MatMul(a, b), of transposed matrices."""
+    factors, attributes = [], new.node.attributes
+    for index, name in enumerate("AB"):
+        factor, order = new.input(index), None
+        is_batch, is_matrix = (attributes.get_int(f"{kind}{name}", 0) for kind in ("transBatch", "trans"))
+        if is_batch or is_matrix:
+            dims = rank(factor)
+            if dims is None:
+                return ()
+            if dims > 1:  # a vector stays one
+                order = list(range(dims))
+                order = [*order[1:-1], order[0], order[-1]] if is_batch else order
+                order = [*order[:-2], order[-1], order[-2]] if is_matrix else order
+        perm = None if order is None else [ir.AttrInt64s("perm", order)]
+        factors.append(factor if perm is None else new.one("Transpose", factor, attributes=perm))
+    result, alpha = new.one("MatMul", *factors), attributes.get_float("alpha", 1.0)
+    return (result if alpha == 1.0 else new.one("Mul", result, new.number(alpha)),)
+
+
 _WRITERS: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]] = {
     "Attention": (_attention, (0, 1)),
     "BiasGelu": (_gelu, (0,)),
     "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
     "FastGelu": (_fast_gelu, (0,)),
+    "FusedConv": (_fused_conv, (0,)),
+    "FusedGemm": (_fused_gemm, (0,)),
+    "FusedMatMul": (_fused_matmul, (0,)),
     "Gelu": (_gelu, (0,)),
     "QuickGelu": (_quick_gelu, (0,)),
     "SkipLayerNormalization": (_skip_layer_normalization, (0, 3)),
