@@ -134,7 +134,8 @@ def dumps(profile: Profile) -> str:
         raise ProfileError(
             f"profile of {profile.model.file or 'a model'}: {problem}; this is a defect of the writer"
         ) from None
-    written = plain_value(profile, _ENCODERS)
+    # What is in another file, such as the arrays of samples, is not made a text first.
+    written = plain_value(replace(profile, held_samples=()), _ENCODERS)
     for name in NOT_IN_FILE:
         del written[name]
     for name, record in profile.inputs.items():

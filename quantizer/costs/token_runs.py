@@ -68,9 +68,10 @@ class TokenCosts:
     def predicted(self, plan: QuantPlan) -> PredictedTime:
         """Return the time of all runs as planned, beside float's."""
         names = [node.name for node in self.models[0].graph.nodes]
-        planned = tuple(map(sum, zip(*(self.times(name, plan) for name in names), strict=True)))
+        times = [self.times(name, plan) for name in names]
+        planned = tuple(sum(of_run) for of_run in zip(*times, strict=True)) or (0.0,) * len(self.models)
         floats = tuple(sum(model.floating.values()) for model in self.models)
-        ratios = [after / before for before, after in zip(floats, planned, strict=True)]
+        ratios = [after / (before or 1.0) for before, after in zip(floats, planned, strict=True)]
         return PredictedTime(
             float(f"{self.total(floats):.4g}"),
             float(f"{self.total(planned):.4g}"),

@@ -259,7 +259,9 @@ def _exposing(
 
         def run_on(sample: Sample) -> list[Any]:
             where = f"{model_name}, sample {sample.name}"
-            values = dict(zip(fetched, run(session, fetched, sample.arrays, where), strict=True))
+            # Of no names onnxruntime returns all outputs.
+            arrays = run(session, fetched, sample.arrays, where) if fetched else []
+            values = dict(zip(fetched, arrays, strict=True))
             return [sample.arrays[n] if n in inputs else values[n] for n in names]
 
         yield run_on

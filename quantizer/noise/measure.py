@@ -213,8 +213,10 @@ def rounded_copy(
         for use in uses:
             use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
         producer = value.producer()
-        if producer is None:
+        if producer is None and len(graph):
             graph.insert_before(graph[0], nodes)
+        elif producer is None:
+            graph.extend(nodes)
         else:
             graph.insert_after(producer, nodes)
     return copy, _values_after(model, {tensor.name for tensor in rounded}, set())

@@ -173,8 +173,8 @@ class Graph:
         return self.values[name].is_graph_output()
 
     def dtype(self, name: str) -> ir.DataType | None:
-        """Return the element type, None when unknown or when the value is no tensor."""
-        kind = self.values[name].type
+        """Return the element type, None when unknown, when the value is no tensor, and for no value ("")."""
+        kind = self.values[name].type if name else None
         return kind.dtype if isinstance(kind, ir.TensorType) else None
 
     def is_float(self, name: str) -> bool:
@@ -182,8 +182,8 @@ class Graph:
         return self.dtype(name) in FLOAT_TYPES
 
     def shape(self, name: str) -> tuple[Dim, ...] | None:
-        """Return the dimensions, None for a free one; None for an unknown rank."""
-        shape = self.values[name].shape
+        """Return the dimensions, None for a free one; None for an unknown rank, and for no value ("")."""
+        shape = self.values[name].shape if name else None
         if shape is None:
             return None
         return tuple(dim if isinstance(dim, int) else None for dim in shape)

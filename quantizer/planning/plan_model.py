@@ -48,7 +48,7 @@ from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_lit
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
-from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
+from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
@@ -362,11 +362,14 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     plan = with_prices(with_padding(planned.plan, model), model)
     if len(facts.profile):
         assert facts.file_costs is not None
-        time = predicted_time(facts.file_costs, model, plan)
-        plan = replace(plan, origin=replace(plan.origin, time=time))
+        time: PredictedTime | None = predicted_time(facts.file_costs, model, plan)
     elif facts.token_costs is not None and facts.token_costs.is_measured:
-        plan = replace(plan, origin=replace(plan.origin, time=facts.token_costs.predicted(plan)))
-    return replace(planned, plan=plan)
+        time = facts.token_costs.predicted(plan)
+    else:
+        return replace(planned, plan=plan)
+    # Of a model whose nodes take no time, or that has none, there is nothing to predict.
+    time = time if time is not None and min(time.float_us, time.planned_us) > 0.0 else None
+    return replace(planned, plan=replace(plan, origin=replace(plan.origin, time=time)))
 
 
 def rounded_with_samples(

@@ -253,7 +253,7 @@ def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:
     estimator = NoiseEstimator(facts.activations, facts.noise_gains)
     flow = forecast_flow(estimator.gains_of(plan), facts.noise_gains.outputs_with_signal())
     kinds = facts.noise_limits.kinds
-    states = np.array([kinds.get(name) == "state" for name in flow.outputs])
+    states = np.array([kinds.get(name) == "state" for name in flow.outputs], bool)
     weights = sum((kind / kind.sum() for kind in (states, ~states) if kind.any()), np.zeros(states.size))
     noise: dict[str, float] = {}
     for source in estimator.sources(flow, plan):
