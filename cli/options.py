@@ -202,6 +202,23 @@ class ByteSize(StringParamType):
         return self.number(count)
 
 
+class Share(StringParamType):
+    """A part of 1, or a number of percent with the sign."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the part of 1; fail with a sentence for another value."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+        except ValueError:
+            share = math.nan
+        if not math.isfinite(share):
+            self.fail(f"'{value}' is no share; write it like 1% or 0.01", param, ctx)
+        return share
+
+
 class Name(StringParamType):
     """One of some names that the library knows, in help and completion.
 
@@ -232,6 +249,8 @@ REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
 SIZE = ByteSize({"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}, float, "500kB or 1.5MB")
 """Of a file, in the units that sizes are printed in: 3000000, 500kB or 1.5MB."""
+SHARE = Share()
+"""Of what there is, as 1% or 0.01."""
 MEMORY = ByteSize(
     {
         f"{letter}{end}": 1 << 10 * power
@@ -402,6 +421,7 @@ _TAKES: Mapping[str, Any] = {
     "recipe": RECIPE,
     "bytes": MEMORY,
     "size": SIZE,
+    "share": SHARE,
 }
 
 

@@ -471,16 +471,6 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
             result = replace(result, notes=(remark, *result.notes))
         if float_bytes > MAX_COPIED_BYTES or speed_doubts(ModelFile(path)):
             measuring = replace(measuring, latency=None)
-    evaluation = evaluate(
-        task.model,
-        path,
-        samples.held_out,
-        labels=task.labels,
-        gate=options.gate,
-        measuring=measuring,
-        progress=task.stage("evaluating"),
-    )
-
     # The limits that follow from what outputs are, where no limit was asked for.
     config = task.recipe.config
     config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
@@ -488,6 +478,17 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         Profile(facts.prepared.identity, DataId(), {}) if task.profile is None else task.profile.profile
     )
     limits = noise_limits(facts.prepared.graph, measured, config)
+
+    evaluation = evaluate(
+        task.model,
+        path,
+        samples.held_out,
+        labels=task.labels,
+        gate=options.gate,
+        measuring=measuring,
+        limits=limits,
+        progress=task.stage("evaluating"),
+    )
 
     # Kernels that saturate here, and not on the target, explain noise better than the ranges do.
     saturation, weight_type = "", result.plan.config.weight_type

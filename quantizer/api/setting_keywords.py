@@ -64,6 +64,7 @@ class Settings(TypedDict, total=False):
     scale_sharing: Literal["auto", "unified", "separate"]
     min_tensor_sqnr: float
     min_output_sqnr: float | None
+    tolerance: float | None
     output_kind: Collection[str]
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]

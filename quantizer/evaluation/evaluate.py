@@ -28,6 +28,7 @@ from ...profiles.samples.states import follows
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint
 from .accuracy import Accuracy, accuracy_of
 from .compare import (
@@ -50,6 +51,7 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
+from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
     StateMemory,
@@ -109,6 +111,8 @@ class Evaluation(Presented):
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
         input_ranges: least and greatest finite value of each float input; not in JSON.
         states: outputs that the next step takes, where samples are steps; not in JSON.
+        shifts: how far outputs are from float in the unit that decides, where their noise limits were given,
+            on the first samples; not in JSON.
         score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
             which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
@@ -143,6 +147,7 @@ class Evaluation(Presented):
     score_shift: ScoreShift | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
+    shifts: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
 
     @property
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
@@ -335,6 +340,7 @@ def evaluate(
     labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
     measuring: EvaluationOptions | None = None,
+    limits: NoiseLimits | None = None,
     progress: Shown = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
@@ -347,6 +353,7 @@ def evaluate(
             beyond samples that `measuring.limit` cuts off.
         gate: limits that the quantized model must keep; None for none.
         measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
+        limits: of the outputs' noise; with them outputs are judged by what they mean (`Evaluation.shifts`).
         progress: called after each sample with how many are done and, where known, how many there are; True
             for a bar.
 
@@ -395,6 +402,7 @@ def evaluate(
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
     rows = 0
     digest, worst = DataId(), tuple[SampleDifference, ...]()
+    judged = JudgedSamples(axes, limits)
     excerpts: dict[str, Excerpt] = {}
     input_ranges: dict[str, tuple[float, float]] = {}
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
@@ -440,6 +448,7 @@ def evaluate(
         if scoring is not None:
             scoring.add(sample, float_values, quantized_values)
         sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
+        judged.add(sample.arrays, float_values, quantized_values)
         digest = digest.merged(data_id(sample.arrays, specs))
         for name, array in sample.arrays.items():
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
@@ -462,6 +471,7 @@ def evaluate(
 
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
+    shifts = judged.shifts()
     cut = samples == measuring.limit
     accuracy, metric, score, truth_digest = None, None, None, ""
     shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
@@ -538,6 +548,7 @@ def evaluate(
         score_shift=shift,
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
+        shifts=shifts,
     )
 
 

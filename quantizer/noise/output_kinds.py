@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of
 from ..operators.decompositions import divides_by_norm, softmax_input
-from ..operators.facts import Meaning
+from ..operators.facts import Meaning, Steps
 from ..operators.graph import Graph
 from ..operators.table import product_layout
 from ..targets.config import OutputKind
-from .value_paths import before_move, maker_of, nearest_product, parts_of
+from .value_paths import before_move, maker_of, nearest_product, parts_of, upstream
 
 MAX_CHANNELS = 4
 """Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts.
@@ -52,6 +52,37 @@ def output_kinds(graph: Graph, profile: Profile) -> dict[str, OutputKind]:
     if _has_boxes(graph, profile, kinds):
         kinds = {n: "detections" if k in ("decision", *BESIDE_SCORES) else k for n, k in kinds.items()}
     return kinds
+
+
+def makes_magnitudes(graph: Graph, name: str) -> bool:
+    """Whether an error of an output is in proportion to its value: it ends in an exponential, a power of a
+    constant, or a quotient, before what moves, clips, scales or shifts its values."""
+    return any(_makes_magnitudes(graph, part) for part in parts_of(graph, name))
+
+
+def _makes_magnitudes(graph: Graph, name: str) -> bool:
+    source: str | None = name
+    while source is not None:
+        node = maker_of(graph, source)
+        if node is None:
+            return False
+        of = node.facts.magnitude_of
+        if of is not None and node.input(of) and not graph.is_constant(node.input(of)):
+            return True
+        source = before_move(graph, node.output) if node.rule is not None and node.rule.is_affine else None
+    return False
+
+
+def drawn_at_random(graph: Graph, name: str) -> bool:
+    """Whether an output differs between two runs of the same model."""
+    return any(node.facts.random for node in upstream(graph, [name]))
+
+
+def scores_of_index(graph: Graph, name: str) -> str | None:
+    """Return the scores that an output is the index of the largest of, None of any other."""
+    node = None if graph.is_float(name) else maker_of(graph, name)
+    chooses = node is not None and node.facts.steps in (Steps.EQUAL_VALUES, Steps.CANDIDATES)
+    return node.input(0) if node is not None and chooses and graph.is_float(node.input(0)) else None
 
 
 def _kind(graph: Graph, profile: Profile, name: str) -> OutputKind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, log10
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
 from ..operators.table import is_clip
 from ..targets.config import OutputKind, QuantConfig, split_kinds
-from .output_kinds import is_decision, output_kinds
+from .output_kinds import drawn_at_random, is_decision, makes_magnitudes, output_kinds, scores_of_index
 from .steps import Step, find_steps
 from .value_paths import before_move, downstream, upstream
 
@@ -94,6 +94,12 @@ STEP_SHARE = 1.0 / 40.0
 COMPARED_DB = 30.0
 """Of what is compared, over what varies: the order of 1 % of the pairs changes."""
 
+TOLERANCE = 0.02
+"""Typical error of values as measured, over what varies in their column."""
+
+AT_RANDOM = "it is drawn at random"
+"""Why an output cannot be compared."""
+
 MIN_VARYING = 1e-3
 """Least part of its power that is taken to vary in a tensor: few samples may all give the same."""
 
@@ -128,6 +134,11 @@ class NoiseLimits:
         steps: inside of it.
         quieter: output -> by how many dB its noise is to be below what it would be by the limits alone, since
             it was seen to need that.
+        tolerance: typical error of a column of values, as measured.
+        asked: whether the user asked for that, so that it is planned for too.
+        relative: outputs of which an error is in proportion to the value.
+        indices: output -> the scores that it is the index of the largest of.
+        incomparable: output -> why it cannot be compared sample by sample.
     """
 
     graph: Graph
@@ -136,6 +147,11 @@ class NoiseLimits:
     min_output_sqnr: float | None
     steps: tuple[Step, ...]
     quieter: Mapping[str, float] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
+    asked: bool = False
+    relative: frozenset[str] = frozenset()
+    indices: Mapping[str, str] = field(default_factory=dict)
+    incomparable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -180,6 +196,8 @@ class NoiseLimits:
         if kind == "detections" and is_decision(self.graph, self.profile, tensor):
             kind = "decision"
         decibels, over_variance = LIMITS[kind]
+        if kind == "values" and self.asked:
+            decibels, over_variance = -20.0 * log10(self.tolerance), output not in self.relative
         share = _noise_share(decibels) * (self._varying(tensor) if over_variance else 1.0)
         computed = computed_part(self.graph, output) if kind == "signal" else None
         if computed is not None and self._power(computed) > 0.0:
@@ -223,7 +241,7 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
         config: the settings; kinds that they give overrule those that are told from the graph.
 
     Raises:
-        ConfigError: a kind is given for what is no output.
+        ConfigError: a kind is given for what is no output, or both a tolerance and an SQNR.
     """
     kinds_in_settings = split_kinds(config.output_kind)
     for name in kinds_in_settings:
@@ -233,9 +251,25 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
                 f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
             )
     kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **kinds_in_settings}
+    if config.tolerance is not None and config.min_output_sqnr is not None:
+        raise ConfigError(
+            "tolerance and min_output_sqnr: both say how far outputs may be from float; give one of them"
+        )
     sqnr = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
     steps = find_steps(graph) if sqnr is None else ()
-    return NoiseLimits(graph, profile, kinds, sqnr, steps)
+    scores = {name: scores_of_index(graph, name) for name in kinds}
+    return NoiseLimits(
+        graph,
+        profile,
+        kinds,
+        sqnr,
+        steps,
+        tolerance=TOLERANCE if config.tolerance is None else config.tolerance,
+        asked=config.tolerance is not None,
+        relative=frozenset(name for name in kinds if makes_magnitudes(graph, name)),
+        indices={name: of for name, of in scores.items() if of is not None},
+        incomparable={name: AT_RANDOM for name in kinds if drawn_at_random(graph, name)},
+    )
 
 
 def _noise_share(decibels: float) -> float:

@@ -244,6 +244,8 @@ class Operator:
             output, so that masks are made of such values.
         random: whether its values differ between two runs.
         meaning: of its values as an output of a model; VALUES where nothing can be told, as of most.
+        magnitude_of: the input of which it makes magnitudes, where that is no constant: an error of it
+            changes a result in proportion to it. None of most.
         classes: what it does with an axis of classes; those that a product makes are told by its weight.
         resamples: whether a picture stays that picture at another size, though values are computed: what
             only moves values says so by `values`.
@@ -271,6 +273,7 @@ class Operator:
     ignores_lowest: bool = False
     random: bool = False
     meaning: Meaning = Meaning.VALUES
+    magnitude_of: int | None = None
     classes: Classes = Classes.NONE
     resamples: bool = False
     left_out: bool = False

@@ -346,6 +346,7 @@ _RULES: tuple[Rule, ...] = (
         kernel=KernelSizes.BROADCAST,
         layout=ChannelLayout.ANY_AXIS,
         arithmetic=Arithmetic.QUOTIENT,
+        magnitude_of=1,
         singular=singular_in(1),
         data=None,
         elementwise=True,
@@ -713,10 +714,10 @@ _RULES: tuple[Rule, ...] = (
     *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0)) for op_type in ("Sin", "Cos", "Softsign")),
     _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
     _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
-    _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True),
+    _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True, magnitude_of=0),
     _unary("Sqrt", bounds=(0.0, math.inf), undefined_below_zero=singular_in(0)),
     _unary("Abs", bounds=(0.0, math.inf), folds_signs=signs_fold),
-    _unary("Softplus", bounds=(0.0, math.inf)),
+    _unary("Softplus", bounds=(0.0, math.inf), magnitude_of=0),
     # the least value is -0.16997, and -0.17004 as approximated by tanh
     _unary("Gelu", bounds=(-0.1701, math.inf), layout=ChannelLayout.KEEPS_BLOCKS),
     _unary(
@@ -728,7 +729,8 @@ _RULES: tuple[Rule, ...] = (
         after_convolution=AfterConvolution.ACTIVATION,
     ),
     *(_unary(op_type) for op_type in ("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish")),
-    *(_unary(op_type, singular=singular_in(0)) for op_type in ("Log", "Reciprocal")),
+    _unary("Log", singular=singular_in(0)),
+    _unary("Reciprocal", singular=singular_in(0), magnitude_of=0),
     *(_unary(op_type) for op_type in ("Neg", "Shrink")),
     *(_unary(op_type) for op_type in ("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
     Rule(
@@ -739,6 +741,7 @@ _RULES: tuple[Rule, ...] = (
         undefined_below_zero=fractional_power,
         folds_signs=even_power,
         unary=True,
+        magnitude_of=1,
         gain=power_gain,
         refuse=(constant_input(1, "exponent"), scalar_exponent),
     ),

@@ -150,7 +150,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
             drop = evaluation.score or evaluation.accuracy
-            grade = grade_of(output_grades(evaluation.outputs, limits), drop)
+            grade = grade_of(output_grades(evaluation.outputs, limits, evaluation.shifts), drop)
         doubts = () if evaluation is None else evaluation.doubts
         verdict = _verdict(grade, outputs, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
     if evaluation is not None:

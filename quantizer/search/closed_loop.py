@@ -17,7 +17,7 @@ is measured on a few samples generalises (DECISIONS.md, 68). More careful plans 
 
 A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise: what is spread over all nodes
 no few of them hold. Bolder plans have noise budgets raised by what was measured to be to spare; they are held
-to half of what an output may be off, and to the SQNR that the verdict asks for. A plan is taken only if what
+to half of what an output may be off, and to the SQNR that is planned for. A plan is taken only if what
 it gains is worth its time, by the target's table of kernel times and not by the clock, unless the plan before
 it destroys an output. The same samples give the same plan wherever kernels compute the same.
 
@@ -34,8 +34,10 @@ from pathlib import Path
 
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
+from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
+from ..evaluation.output_shift import Measure, OutputShift, output_shifts
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
@@ -54,7 +56,6 @@ from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
 from .integer_share import int8_share
 from .options import TuningData
-from .output_shift import Measure, OutputShift, output_shifts
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
 
@@ -297,8 +298,10 @@ class _Loop:
             save_model(lowered.model, path)
             session = open_session(str(path), name, dequantized=dequantized)
             outputs = outputs_of(session, self.samples.samples, name)
-        floats = self.samples.float_outputs
-        halves = [self._shifts(floats[begin::2], outputs[begin::2], limits) for begin in (0, 1)]
+        floats, samples = self.samples.float_outputs, self.samples.samples
+        halves = [
+            self._shifts(floats[begin::2], outputs[begin::2], samples[begin::2], limits) for begin in (0, 1)
+        ]
         if len(self.samples.samples) < 2:
             halves[1] = halves[0]
         both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
@@ -306,10 +309,15 @@ class _Loop:
         return selecting, confirming
 
     def _shifts(
-        self, floats: Sequence[Outputs], outputs: Sequence[Outputs], limits: NoiseLimits
+        self,
+        floats: Sequence[Outputs],
+        outputs: Sequence[Outputs],
+        samples: Sequence[Sample],
+        limits: NoiseLimits,
     ) -> tuple[OutputShift, ...]:
         """Return `output_shifts`; where the user gave a limit, all in its unit, SQNR."""
-        shifts = output_shifts(floats, outputs, limits, self.axes)
+        inputs = [sample.arrays for sample in samples[: len(floats)]]
+        shifts = output_shifts(floats, outputs, limits, self.axes, inputs)
         given = limits.min_output_sqnr
         if given is None:
             return shifts
@@ -365,8 +373,8 @@ class _Loop:
             if plan is None:
                 continue
             shifts = (*plan.selecting, *plan.confirming)
-            if _worst_excess(shifts) <= BOLD_LIMIT and all(
-                s.sqnr >= needed.get(s.output, 0.0) for s in shifts
+            if _worst_excess(shifts) <= BOLD_LIMIT and not any(
+                s.sqnr < needed.get(s.output, 0.0) for s in shifts
             ):
                 return plan
         return first
@@ -397,13 +405,15 @@ class _Loop:
         if first.facts.config.mode == "weight-only":
             return
 
+        few = self.samples.subset(range(0, len(self.samples.samples), 2))
+
         def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-            shifts = self._shifts(floats, outputs, first.facts.noise_limits)
+            shifts = self._shifts(floats, outputs, few.samples, first.facts.noise_limits)
             return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
 
         ranked = ranked_nodes(
             first.planned,
-            self.samples.subset(range(0, len(self.samples.samples), 2)),
+            few,
             noise=noise,
             dequantized=_saturates(first.facts.recipe),
         )

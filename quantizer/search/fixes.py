@@ -171,11 +171,13 @@ class FixSearch:
     def _measured(self, _: Candidate, planned: PlannedModel, path: Path) -> Fix | None:
         """Return what a quantized model brings; None for nothing over float."""
         measuring = replace(self.measuring, latency=self.measuring.latency and FEW_ROUNDS)
-        result = evaluate(self.model, path, self.samples, labels=self.labels, measuring=measuring)
+        result = evaluate(
+            self.model, path, self.samples, labels=self.labels, measuring=measuring, limits=self.limits
+        )
         composition = composition_of(planned.plan, planned.graph, self.facts.profile)
         if is_no_gain(composition, Cost(result.float_bytes, result.quantized_bytes, result.latency)):
             return None
-        outputs = output_grades(result.outputs, self.limits)
+        outputs = output_grades(result.outputs, self.limits, result.shifts)
         scored = result.score or result.accuracy
         return Fix(
             sqnr=outputs[0].sqnr if outputs else None,

@@ -1,16 +1,20 @@
 """Good, fair or poor: a grade of each output by what it is, and one of labels by how much was lost. Pure.
 
-An output is good from the SQNR on with which nothing was lost on real models (DECISIONS.md, 40), fair with up
-to `FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group of channels
-counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR does: classes that
-are the same as the float model's in nearly all rows, and labels.
+An output is good while it is no further from float than its limit, by the figure that decides whether a plan
+holds (`evaluation.output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
+group of channels counts too: the noise of small scores is hidden by large boxes. Two things say more: answers
+that are the same as the float model's in nearly all rows, and labels. One thing speaks against "good":
+sequences of which some answer changes. What cannot be compared sample by sample has no grade.
+
+Where an output was not judged in its unit, as in a comparison that knows nothing of its meaning, its SQNR
+counts (DECISIONS.md, 40).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan, log10
 from typing import Literal
 
 import numpy as np
@@ -18,6 +22,8 @@ import numpy as np
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
 from ..evaluation.metrics.score import Score
+from ..evaluation.output_faults import LEAST_SCORE
+from ..evaluation.output_shift import OutputShift
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
 
@@ -33,11 +39,11 @@ SCORES_DB = 15.0
 """SQNR that each group of channels of detections needs: a detector with scores of 15 to 17 dB lost no boxes,
 one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35 and 33 dB."""
 
-LEAST_SCORE = 0.05
-"""Value that a group of channels of detections reaches, or it holds no candidate that counts."""
-
 FAIR_DB = 6.0
 """dB below what is needed within which an output is fair: twice the error."""
+
+FAIR = 2.0
+"""Times its limit that an output which is fair may be off."""
 
 SAME_GOOD, SAME_FAIR, LEAST_ANSWERS = 0.995, 0.98, 200
 """Share of equal answers with which at most half a point, and two points, of accuracy can be lost, and the
@@ -60,6 +66,8 @@ class OutputGrade:
         agreement: share of equal answers, where the largest value of the output is one.
         grade: by these.
         other_lengths: samples on which it has another length than float's, compared on their common part.
+        figures: what was measured in the unit of the output, and what is wanted; "" where it was not.
+        sequences: share of sequences of which all answers are equal; None without sequences.
     """
 
     output: str
@@ -69,6 +77,8 @@ class OutputGrade:
     agreement: float | None
     grade: Grade
     other_lengths: int = 0
+    figures: str = ""
+    sequences: float | None = None
 
     @property
     def margin(self) -> float:
@@ -78,6 +88,11 @@ class OutputGrade:
     @property
     def text(self) -> str:
         """Return what was measured, and what is needed."""
+        if self.figures:
+            shares = {"answers": self.agreement, "sequences": self.sequences}
+            equal = [f"{100 * share:.1f} % of the {of}" for of, share in shares.items() if share is not None]
+            alike = f", {', '.join(equal)} the same" if equal else ""
+            return f"output '{self.output}': {self.figures}{alike}"
         count = self.other_lengths
         lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
         if not self.kind and self.agreement is not None:
@@ -106,22 +121,68 @@ def _needed(limits: NoiseLimits, name: str) -> float:
     return -inf if allowed == inf else -10.0 * np.log10(allowed) + MEASURED_DB.get(limits.kinds[name], 0.0)
 
 
-def output_grades(results: Iterable[OutputResult], limits: NoiseLimits) -> tuple[OutputGrade, ...]:
+def output_grades(
+    results: Iterable[OutputResult], limits: NoiseLimits, shifts: Iterable[OutputShift] = ()
+) -> tuple[OutputGrade, ...]:
     """Return the grades of the outputs that were compared and are no states, the worst first.
 
     Args:
         results: of the outputs; those that are not float have no SQNR, and count where no output is float.
         limits: of the model.
+        shifts: how far outputs are from float in their unit, as far as they were judged so.
     """
     needed, results = needed_sqnr(limits), list(results)
-    graded = [
-        _output_grade(result, limits.kinds[result.name], float(needed[result.name]))
-        for result in results
-        if result.is_float and result.name in needed
-    ]
-    if not any(result.is_float for result in results):
-        graded = [_integer_grade(result, result.agreement) for result in results if result.agreement]
+    in_unit = {shift.output: shift for shift in shifts}
+    only_integers = not any(result.is_float for result in results)
+    graded = []
+    for result in results:
+        kind, shift = limits.kinds.get(result.name, "values"), in_unit.get(result.name)
+        if shift is not None and (shift.fault or result.name in needed):
+            graded.append(_grade_in_unit(result, kind, shift))
+        elif result.is_float and result.name in needed:
+            graded.append(_output_grade(result, kind, float(needed[result.name])))
+        elif only_integers and result.agreement is not None:
+            graded.append(_integer_grade(result, result.agreement))
     return tuple(sorted(graded, key=lambda grade: (-ORDER[grade.grade], grade.margin)))
+
+
+def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -> OutputGrade:
+    """Return the grade of an output by its figure, and by equal answers where these show more."""
+    answers, sequences = shift.answers, shift.sequences
+    grade: Grade = "good" if shift.excess <= 1.0 else "fair" if shift.excess <= FAIR else "poor"
+    if shift.incomparable and not shift.fault:
+        grade = "none"
+    else:
+        if not shift.fault and (isnan(shift.sqnr) or shift.sqnr > 0.0):
+            grade = _at_best(grade, answers)
+        if sequences is not None and sequences.total - sequences.same > 1 and sequences.ratio < SAME_GOOD:
+            grade = max(grade, "fair", key=lambda one: ORDER[one])
+    sqnr = None if isnan(shift.sqnr) else shift.sqnr
+    needed = 0.0 if sqnr is None or shift.ratio == 0.0 else sqnr + 20.0 * log10(min(shift.ratio, 1e9))
+    if kind == "detections" and result.channels is not None and grade in ("good", "fair"):
+        groups = [group for group in result.channels.groups if group.difference.max_abs_value >= LEAST_SCORE]
+        worst = min((group.difference.sqnr for group in groups), default=inf)
+        if worst < SCORES_DB:
+            sqnr, needed = worst, SCORES_DB
+            grade = max(grade, graded(worst, SCORES_DB, None), key=lambda one: ORDER[one])
+    return OutputGrade(
+        result.name,
+        WORDS[kind],
+        sqnr,
+        needed,
+        None if answers is None else answers.ratio,
+        grade,
+        result.shape_mismatches,
+        shift.figures,
+        None if sequences is None else sequences.ratio,
+    )
+
+
+def _at_best(grade: Grade, same: Agreement | None) -> Grade:
+    """Return the better of a grade and what equal answers show; few, or very different ones, show nothing."""
+    if same is None or same.total < LEAST_ANSWERS or same.ratio < SAME_FAIR:
+        return grade
+    return min(grade, "good" if same.ratio >= SAME_GOOD else "fair", key=lambda one: ORDER[one])
 
 
 def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> OutputGrade:
@@ -151,14 +212,11 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
         needed: dB from which on it is good.
         same: how often both models give the same answer, where there is one.
     """
-    grades: list[Grade] = ["poor"]
+    grade: Grade = "poor"
     if sqnr is not None and sqnr >= needed - FAIR_DB:
-        grades = ["good" if sqnr >= needed else "fair"]
-    # Without any signal left all answers may be the same; few answers, or very different ones, show nothing.
-    has_signal = sqnr is not None and sqnr > 0.0
-    if has_signal and same is not None and same.total >= LEAST_ANSWERS and same.ratio >= SAME_FAIR:
-        grades.append("good" if same.ratio >= SAME_GOOD else "fair")
-    return min(grades, key=lambda grade: ORDER[grade])
+        grade = "good" if sqnr >= needed else "fair"
+    # Without any signal left all answers may be the same.
+    return _at_best(grade, same) if sqnr is not None and sqnr > 0.0 else grade
 
 
 def drop_grade(drop: Accuracy | Score) -> Grade:

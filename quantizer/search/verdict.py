@@ -394,7 +394,7 @@ def verdict_of(
         predicted: times as fast as float; None where that is not known.
         saturation: why what was measured is worse than on the target, "" where it is not.
     """
-    outputs = output_grades(evaluation.outputs, limits)
+    outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
     remarks = evaluation.remarks_of_other_arithmetic if saturation else evaluation.remarks
     tokens = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
@@ -416,6 +416,8 @@ def verdict_of(
     )
     alarms = [*([saturation] if saturation else []), *alarms_of(composition, verdict.cost)]
     verdict = replace(verdict, alarms=tuple(alarms))
+    if verdict.grade == "none" and outputs and outputs[0].grade == "none" and outputs[0].figures:
+        return no_verdict(verdict, outputs[0].text)
     if verdict.grade != "good":
         return verdict
     if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why

@@ -55,6 +55,11 @@ def _check_decibels(name: str, value: float | None) -> None:
         )
 
 
+def _check_tolerance(value: float | None) -> None:
+    if value is not None and not 0.0 < value < 1.0:
+        raise MalformedError(f"tolerance {value:g} is no error", "give a share such as 1%, or 0.01")
+
+
 LEAST = "least"
 """As `fit_size`: the size of a model whose weights all have the type that was asked for."""
 
@@ -311,6 +316,18 @@ class QuantConfig:
             "have 4 bits.",
             metavar="DB",
             check=partial(_check_decibels, "min_output_sqnr"),
+        ),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        option(
+            "Quality",
+            "Typical error that outputs which are values may have, such as 1%: over what varies in a column, "
+            "or relative to each value where the model makes magnitudes. The worst column may have five "
+            "times that. By default 2%, as measured.",
+            metavar="SHARE",
+            takes="share",
+            check=_check_tolerance,
         ),
     ] = None
     output_kind: Annotated[

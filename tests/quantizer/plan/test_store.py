@@ -73,6 +73,7 @@ config:
   scale_sharing: auto
   min_tensor_sqnr: 20.0
   min_output_sqnr: null
+  tolerance: null
   output_kind: []
   equalization: auto
   bias_correction: auto
@@ -338,8 +339,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 42: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 47: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 43: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 48: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
     "unknown key": (
         "zero_point: 128",
@@ -416,7 +417,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text or a mapping, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 45: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 46: anchors and aliases are not used here; write the value"),
 }
 
 

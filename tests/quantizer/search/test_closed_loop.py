@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
+from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search import closed_loop, output_shift
+from qprof_onnx.quantizer.search import closed_loop
 from qprof_onnx.quantizer.targets import machine
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Dim
-from ..evaluation.compare import ClassAxis, channel_axes, is_float
+from .compare import ClassAxis, channel_axes, is_float
 
 Floats = npt.NDArray[np.float64]
 Arrays = Sequence[npt.NDArray[Any]]

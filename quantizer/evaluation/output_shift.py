@@ -1,0 +1,571 @@
+"""How far the outputs of a quantized model are from those of the float one, in the unit that decides. Pure.
+
+SQNR over all elements says little of what an output decides: models that lose points have 10 to 43 dB, and
+models that lose none 8 to 54 (DECISIONS.md, 68). What says more depends on what the output means:
+
+===============  ===========================================================================================
+probabilities    how much probability moves: sum |p - q| over sum p, of the values as they are (Softmax,
+                 Sigmoid), of exp of log-probabilities, of the softmax of logits, of the scores beside boxes
+embedding        the noise of the cosines between rows over what varies in these cosines
+an index         how many answers change: of the largest score, where the scores are no output
+values           the error of each column (class, coordinate, quantity) over what varies in it, or relative to
+                 each value where the graph makes magnitudes (`NoiseLimits.relative`); the typical column and
+                 the worst
+signal           noise over signal, beside what the kind of output can bear (`NoiseLimits`)
+state            nothing: it is judged by what is made of it
+===============  ===========================================================================================
+
+Rows that are padding count for nothing (`output_rows`). Each figure is an amplitude: half of the figure is a
+quarter of the noise power, 6 dB. What is broken is so whatever the figure (`output_faults`). What is drawn at
+random or has a length of its own cannot be compared sample by sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..noise.moved_probability import MOST_MOVED
+from ..noise.output_limits import MIN_VARYING, NoiseLimits
+from .compare import NO_CLASSES, Agreement, ClassAxis, channel_axes, is_float, range_ratio
+from .output_faults import FEWEST_VALUES, output_fault
+from .output_rows import Mask, counted_rows
+
+Floats = npt.NDArray[np.float64]
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""The outputs, or the inputs, of one sample, by name."""
+
+Reading = Callable[[Floats], Floats]
+"""Takes the probabilities from the values of an output."""
+
+MOST_COSINE_NOISE = 0.4
+"""Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""
+
+NOISE_SLACK = 2.0
+"""Noise power over the limit of the kind of output that is let pass, 3 dB: the limits are for estimates, from
+which few samples differ by as much."""
+
+WORST_COLUMN = 5.0
+"""Error of the worst column over that of the typical one that is let pass."""
+
+FEWEST_ROWS, MOST_ROWS = 6, 256
+"""Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
+
+ROUNDING = 1e-3
+"""By which sums of float32 probabilities may be off 1."""
+
+OTHER_LENGTH = "it has another length than the float model's"
+
+
+class Measure(StrEnum):
+    """What is measured of an output."""
+
+    MOVED = "moved probability"
+    COSINES = "noise of cosines"
+    COLUMNS = "error of columns"
+    ANSWERS = "changed answers"
+    NOISE = "noise"
+    FAULT = "fault"
+    NONE = "nothing"
+
+
+@dataclass(frozen=True)
+class OutputShift:
+    """How far one output is from float.
+
+    Attributes:
+        output: its name.
+        measure: what `value` is; "fault" of a faulty output that has no figure, as of integers; "nothing" of
+            one that cannot be compared sample by sample.
+        value: the figure, 0 for equal outputs; infinite where quantized values are not finite.
+        limit: above which the output is too far off.
+        sqnr: of all its elements, in dB; NaN where it cannot be compared.
+        fault: what is broken in it, "" for nothing: values that are not finite, another shape, a dead column.
+        typical, worst: of measure "error of columns", of the median column and of the one with the largest
+            error; `value` is the larger of `typical` and of `worst` over `WORST_COLUMN`.
+        columns: how many there are of these.
+        answers: how often the largest column is the same, of rows that are no padding; None where it is no
+            answer.
+        sequences: how often all answers of a sequence are; None where there are no sequences.
+        incomparable: why it cannot be compared sample by sample, "" where it can.
+    """
+
+    output: str
+    measure: Measure
+    value: float
+    limit: float
+    sqnr: float
+    fault: str = ""
+    typical: float = 0.0
+    worst: float = 0.0
+    columns: int = 0
+    answers: Agreement | None = None
+    sequences: Agreement | None = None
+    incomparable: str = ""
+
+    @property
+    def excess(self) -> float:
+        """The figure over its limit; infinite for a fault."""
+        return math.inf if self.fault else self.ratio
+
+    @property
+    def ratio(self) -> float:
+        """The figure over its limit, whatever is broken: by this one plan is nearer than another."""
+        return self.value / self.limit
+
+    def averaged(self, other: OutputShift) -> OutputShift:
+        """Return the mean of the figures of one output on two sets of samples, with the faults of either."""
+        return replace(
+            self,
+            value=(self.value + other.value) / 2.0,
+            fault=self.fault or other.fault,
+            typical=(self.typical + other.typical) / 2.0,
+            worst=(self.worst + other.worst) / 2.0,
+            answers=_joined(self.answers, other.answers),
+            sequences=_joined(self.sequences, other.sequences),
+            incomparable=self.incomparable or other.incomparable,
+        )
+
+    @property
+    def figures(self) -> str:
+        """Return what was measured, and what is wanted."""
+        if self.fault:
+            return self.fault
+        if self.incomparable:
+            return f"{self.incomparable}: it cannot be compared sample by sample, decibels mean nothing here"
+        match self.measure:
+            case Measure.NOISE:
+                sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
+                shown = "no difference" if sqnr >= 300.0 else f"{sqnr:.1f} dB"
+                return f"{shown} (wanted: {wanted:.0f})"
+            case Measure.COLUMNS if self.columns > 1:
+                return (
+                    f"typical error {_percent(self.typical)}, worst column {_percent(self.worst)} (wanted: "
+                    f"{_percent(self.limit)} and {_percent(WORST_COLUMN * self.limit)})"
+                )
+            case Measure.COLUMNS:
+                return f"typical error {_percent(self.typical)} (wanted: {_percent(self.limit)})"
+            case Measure.MOVED:
+                what = "of the probability moves"
+            case Measure.ANSWERS:
+                what = "of the answers change"
+            case _:
+                what = "noise of cosines"
+        return f"{_percent(self.value)} {what} (wanted: {_percent(self.limit)})"
+
+    @property
+    def text(self) -> str:
+        """Return the same with the output's name."""
+        return f"output '{self.output}': {self.figures}"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, with two digits at least: "0.42 %", "4.7 %", "31 %"."""
+    percent = 100.0 * share
+    return "0 %" if percent == 0.0 else f"{percent:.{2 if percent < 1.0 else 1 if percent < 10.0 else 0}f} %"
+
+
+def _joined(first: Agreement | None, second: Agreement | None) -> Agreement | None:
+    if first is None or second is None:
+        return first or second
+    same, total = first.same + second.same, first.total + second.total
+    return replace(first, same=same, total=total, ratio=same / total)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """What two models gave for one output.
+
+    Attributes:
+        floats, quantized: float64 arrays, sample by sample; of columns that are the last axis where rows were
+            left out.
+        classes: where they have their classes.
+        lengths: of the sequences of all samples, in rows that count; () where there are none.
+    """
+
+    floats: Sequence[Floats]
+    quantized: Sequence[Floats]
+    classes: ClassAxis
+    lengths: tuple[int, ...] = ()
+
+
+def output_shifts(
+    floats: Sequence[Arrays],
+    quantized: Sequence[Arrays],
+    limits: NoiseLimits,
+    axes: Mapping[str, ClassAxis],
+    inputs: Sequence[Arrays] | None = None,
+) -> tuple[OutputShift, ...]:
+    """Return how far each output is from float, of those that are judged or have a fault, in the model's
+    order.
+
+    Args:
+        floats, quantized: outputs of both models, sample by sample.
+        limits: of the outputs, and what each is.
+        axes: where outputs have their classes.
+        inputs: of the same samples, which say what is padding; None where they are not at hand.
+    """
+    found = []
+    for name in floats[0] if floats else ():
+        kind, classes = limits.kinds.get(name, "values"), axes.get(name, NO_CLASSES)
+        of_float, of_int8 = [f[name] for f in floats], [q[name] for q in quantized]
+        fault = _fault(name, of_float, of_int8, limits, classes)
+        why = limits.incomparable.get(name, "")
+        if not why and not fault and any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True)):
+            why = OTHER_LENGTH
+        if kind == "state" and any(other != "state" for other in limits.kinds.values()):
+            if fault:
+                found.append(_without_figure(name, Measure.FAULT, fault=fault))
+        elif why:
+            found.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
+        elif (is_float(of_float[0]) or name in limits.indices) and (
+            values := _values(of_float, of_int8, classes, inputs)
+        ) is not None:
+            shift = _shift if is_float(of_float[0]) else _index_shift
+            found.append(replace(shift(name, values, limits), fault=fault))
+        elif fault:
+            found.append(_without_figure(name, Measure.FAULT, fault=fault))
+    return tuple(found)
+
+
+MAX_JUDGED_ELEMENTS = 2**23
+"""Elements of outputs that are kept of each model to be judged: 32 MB of float32. The first samples count."""
+
+SEQUENCE_RANK = 3
+"""Most dimensions of an input that may say what is padding."""
+
+
+@dataclass(eq=False)
+class JudgedSamples:
+    """The first samples of a stream, as far as there is room, with what both models gave.
+
+    Attributes:
+        axes: where outputs have their classes.
+        limits: of the outputs; None keeps nothing.
+    """
+
+    axes: Mapping[str, ClassAxis]
+    limits: NoiseLimits | None
+    _samples: list[tuple[Arrays, Arrays, Arrays]] = field(default_factory=list)
+    _elements: int = 0
+
+    def add(self, inputs: Arrays, floats: Arrays, quantized: Arrays) -> None:
+        """Take one more sample, unless there is no room for it."""
+        self._elements += sum(values.size for values in floats.values())
+        if self.limits is None or (self._samples and self._elements > MAX_JUDGED_ELEMENTS):
+            return
+        short = {name: values for name, values in inputs.items() if values.ndim <= SEQUENCE_RANK}
+        self._samples.append((short, dict(floats), dict(quantized)))
+
+    def shifts(self) -> tuple[OutputShift, ...]:
+        """Return how far each output is from float on these samples."""
+        if self.limits is None or not self._samples:
+            return ()
+        inputs, floats, quantized = (list(side) for side in zip(*self._samples, strict=True))
+        return output_shifts(floats, quantized, self.limits, self.axes, inputs)
+
+
+def _without_figure(name: str, measure: Measure, *, fault: str, incomparable: str = "") -> OutputShift:
+    value = math.inf if fault else 0.0
+    return OutputShift(name, measure, value, 1.0, math.nan, fault, incomparable=incomparable)
+
+
+def _fault(
+    name: str,
+    floats: Sequence[npt.NDArray[Any]],
+    quantized: Sequence[npt.NDArray[Any]],
+    limits: NoiseLimits,
+    classes: ClassAxis,
+) -> str:
+    same = all(f.shape == q.shape for f, q in zip(floats, quantized, strict=True))
+    seen = limits.profile.get(name)
+    return output_fault(
+        floats,
+        quantized,
+        None if same else limits.graph.shape(name),
+        classes,
+        are_scores=limits.kinds.get(name, "values") in ("decision", "detections"),
+        width=seen.maximum - seen.minimum if seen is not None and seen.count else 0.0,
+    )
+
+
+def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return values of both models as float64; where float is not finite, as what is masked with -inf, both
+    have its least or largest finite value."""
+    f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
+    finite = np.isfinite(f)
+    if finite.all() or not finite.any():
+        return np.where(finite, f, 0.0), np.where(finite, q, 0.0)
+    filled = np.nan_to_num(f, nan=0.0, posinf=float(f[finite].max()), neginf=float(f[finite].min()))
+    return filled, np.where(finite, q, filled)
+
+
+def _values(
+    floats: Sequence[npt.NDArray[Any]],
+    quantized: Sequence[npt.NDArray[Any]],
+    classes: ClassAxis,
+    inputs: Sequence[Arrays] | None,
+) -> _Values | None:
+    """Return the values that count; None where no sample has any in common."""
+    kept = [
+        place
+        for place, (f, q) in enumerate(zip(floats, quantized, strict=True))
+        if f.shape == q.shape and f.size
+    ]
+    if not kept:
+        return None
+    pairs = [_finite(floats[place], quantized[place]) for place in kept]
+    of_float, of_int8 = [f for f, _ in pairs], [q for _, q in pairs]
+    if not is_float(floats[0]) and of_float[0].ndim == 2:  # one index for each position of sequences
+        of_float, of_int8 = [f[..., None] for f in of_float], [q[..., None] for q in of_int8]
+        axis: int | None = 2
+    else:
+        axis = _column_axis(of_float, classes)
+    if axis is None or axis == 0 or of_float[0].ndim != 3:
+        return _Values(of_float, of_int8, classes)
+    masks = counted_rows(of_float, axis, None if inputs is None else [inputs[place] for place in kept])
+    if masks is None:
+        rows = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
+        return _Values(of_float, of_int8, classes, tuple(t for n, t in rows for _ in range(n)))
+    lengths = tuple(int(length) for mask in masks for length in mask.sum(axis=1))
+    last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
+    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), last, lengths)
+
+
+def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Floats]:
+    """Return the rows that count, [rows, columns] of each sample."""
+    return [np.moveaxis(v, axis, -1)[mask] for v, mask in zip(values, masks, strict=True)]
+
+
+def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
+    kind = limits.kinds.get(name, "values")
+    floats, quantized = values.floats, values.quantized
+    finite = all(np.isfinite(q).all() for q in quantized)
+    signal = float(sum(np.square(f).sum() for f in floats))
+    noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
+    share = noise / (signal or 1.0)
+    sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
+    answers, sequences = _answers(values)
+    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences)
+    if not finite:
+        return replace(shift, measure=Measure.FAULT, value=math.inf)
+    if limits.min_output_sqnr:
+        wanted = 10.0 ** (-limits.min_output_sqnr / 20.0)
+        return replace(shift, value=math.sqrt(share), limit=wanted)
+    probabilities = _as_probabilities(kind, floats, values.classes)
+    if probabilities is not None:
+        moved = _moved_probability([probabilities(f) for f in floats], [probabilities(q) for q in quantized])
+        return replace(shift, measure=Measure.MOVED, value=moved, limit=MOST_MOVED)
+    if kind == "embedding" and (cosine_noise := _cosine_noise(floats, quantized)) is not None:
+        return replace(shift, measure=Measure.COSINES, value=cosine_noise, limit=MOST_COSINE_NOISE)
+    if kind == "values":
+        errors = _column_errors(values, relative=name in limits.relative)
+        typical, worst = float(np.median(errors)), float(errors.max())
+        return replace(
+            shift,
+            measure=Measure.COLUMNS,
+            value=max(typical, worst / WORST_COLUMN) if errors.size > 1 else typical,
+            limit=limits.tolerance,
+            typical=typical,
+            worst=worst,
+            columns=errors.size,
+        )
+    most = min(limits.allowed(name), 1e6) * NOISE_SLACK
+    return replace(shift, value=math.sqrt(share), limit=math.sqrt(most))
+
+
+# What an output means --------------------------------------------------------------------------------------
+
+
+def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -> Reading | None:
+    """Return how an output's values are probabilities, as they are meant; None where it has none.
+
+    Args:
+        kind: of the output.
+        values: of the float model, sample by sample.
+        classes: where it has its classes.
+    """
+    if kind in ("decision", "detections") and _within_one(values):
+        return np.asarray
+    if kind in ("decision", "detections", "values") and _are_logs(values):
+        return _exp
+    if kind == "detections":
+        return _scores_of(values)
+    if kind in ("decision", "values") and classes.is_answer:
+        axis = classes.axis_in(values[0].shape)
+        return None if axis is None else partial(_softmax, axis=axis)
+    return None
+
+
+def _within_one(values: Sequence[Floats]) -> bool:
+    return all(float(v.min()) >= -ROUNDING and float(v.max()) <= 1.0 + ROUNDING for v in values)
+
+
+def _are_logs(values: Sequence[Floats]) -> bool:
+    """Whether values are log-probabilities: none is above 0, and along an axis exp of them adds up to 1 at
+    most, and to half at least in most places. An assignment has rows that go to nobody, and one more row and
+    column for what is left: of ten places nine count."""
+    if not all(float(v.max()) <= ROUNDING for v in values):
+        return False
+    rank = values[0].ndim
+    for axis in range(rank):
+        if any(v.ndim != rank or v.shape[axis] < 2 for v in values):
+            continue
+        sums = np.concatenate([np.exp(v).sum(axis=axis).reshape(-1) for v in values])
+        if float(np.quantile(sums, 0.9)) <= 1.0 + 10.0 * ROUNDING and float(np.median(sums)) >= 0.5:
+            return True
+    return False
+
+
+def _scores_of(values: Sequence[Floats]) -> Reading | None:
+    """Return what takes the channels that are within 0 to 1 on all samples, from boxes and scores that stand
+    beside each other along axis 1 or the last; None where no channel is, or all are."""
+    rank = values[0].ndim
+    for axis in dict.fromkeys((rank - 1, 1)):
+        if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
+            continue
+        rest = tuple(a for a in range(rank) if a != axis)
+        low = np.min([v.min(axis=rest) for v in values], axis=0)
+        high = np.max([v.max(axis=rest) for v in values], axis=0)
+        scores = np.flatnonzero((low >= -ROUNDING) & (high <= 1.0 + ROUNDING))
+        if 0 < scores.size < low.size:
+            return partial(np.take, indices=scores, axis=axis)
+    return None
+
+
+def _exp(values: Floats) -> Floats:
+    return np.exp(np.minimum(values, 0.0))
+
+
+def _softmax(values: Floats, axis: int) -> Floats:
+    powers = np.exp(values - values.max(axis=axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
+
+
+def _index_shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
+    """Return how many answers change, of indices; one is chance."""
+    same = np.concatenate(
+        [(f == q).reshape(-1) for f, q in zip(values.floats, values.quantized, strict=True)]
+    )
+    answers, sequences = _agreements(same, values.lengths)
+    changed = max(0, same.size - int(same.sum()) - 1) / same.size
+    return OutputShift(
+        name, Measure.ANSWERS, changed, MOST_MOVED, math.nan, answers=answers, sequences=sequences
+    )
+
+
+def _answers(values: _Values) -> tuple[Agreement | None, Agreement | None]:
+    """Return how often the largest column is the same, by row and by sequence; None where it is no answer."""
+    axis = values.classes.axis_in(values.floats[0].shape) if values.classes.is_answer else None
+    if axis is None:
+        return None, None
+    same = [
+        (np.argmax(f, axis=axis) == np.argmax(q, axis=axis)).reshape(-1)
+        for f, q in zip(values.floats, values.quantized, strict=True)
+    ]
+    return _agreements(np.concatenate(same), values.lengths)
+
+
+def _agreements(
+    same: npt.NDArray[np.bool_], lengths: Sequence[int]
+) -> tuple[Agreement | None, Agreement | None]:
+    """Return how many rows, and of how many sequences all rows, are the same; None for no sequences."""
+    whole = None
+    if any(length > 1 for length in lengths):
+        ends = np.cumsum([length for length in lengths if length])
+        right = [bool(one.all()) for one in np.split(same, ends[:-1])]
+        whole = Agreement("top-1", sum(right), len(right), sum(right) / len(right))
+    count = int(same.sum())
+    return Agreement("top-1", count, same.size, count / same.size), whole
+
+
+# The figures ----------------------------------------------------------------------------------------------
+
+
+def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float:
+    """Return the share of the probability that moves.
+
+    Of a single probability for each row both answers count. Otherwise at least one answer is expected in a
+    sample: outputs that are sure of nothing, as a detector's where nothing is to be seen, count for no more.
+    """
+    moved = float(sum(np.abs(p - q).sum() for p, q in zip(float_values, int8_values, strict=True)))
+    rows = [p.shape[0] if p.ndim else 1 for p in float_values]
+    if all(p.size == count for p, count in zip(float_values, rows, strict=True)):
+        return 2.0 * moved / max(sum(rows), 1)
+    return moved / max(float(sum(p.sum() for p in float_values)), float(len(float_values)))
+
+
+def _cosine_noise(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float | None:
+    """Return the noise of the cosines between rows over the deviation of these; None for too few rows."""
+    axis = 1 if float_values[0].ndim == 4 and float_values[0].shape[2:] == (1, 1) else -1
+    rows, others = (
+        np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in values])
+        for values in (float_values, int8_values)
+    )
+    if len(rows) < FEWEST_ROWS:
+        return None
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.intp)
+    cosines, noisy = _cosines(rows[chosen]), _cosines(others[chosen])
+    spread = float(np.std(cosines))
+    return float(np.sqrt(np.mean((noisy - cosines) ** 2))) / spread if spread > 0.0 else None
+
+
+def _cosines(rows: Floats) -> Floats:
+    """Return the cosine of each pair of rows."""
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
+
+
+def _column_axis(values: Sequence[Floats], classes: ClassAxis) -> int | None:
+    """Return the axis along which an output has columns, each a quantity of its own; None for none.
+
+    It is the one that the last product or Softmax says, else the one along which ranges differ most.
+    """
+    shape = values[0].shape
+    axes = [
+        axis
+        for axis in channel_axes(shape, classes)
+        if all(v.ndim == len(shape) and v.shape[axis] == shape[axis] for v in values)
+    ]
+
+    def ratio(axis: int) -> float:
+        rest = tuple(a for a in range(len(shape)) if a != axis)
+        return range_ratio(np.max([np.abs(v).max(axis=rest) for v in values], axis=0))
+
+    return max(axes, key=lambda axis: (ratio(axis), axis)) if len(axes) > 1 else next(iter(axes), None)
+
+
+def _column_errors(values: _Values, *, relative: bool) -> Floats:
+    """Return the error of each column that varies, over what varies in it; of few rows that of all elements.
+
+    A value of which the error is relative counts by that, or by what varies in its logarithm where that is
+    less; below the median of its column by the error over the median, as small ones hardly matter.
+    """
+    axis = _column_axis(values.floats, values.classes)
+    columns = 1 if axis is None else values.floats[0].shape[axis]
+    f, q = (
+        np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])
+        for side in (values.floats, values.quantized)
+    )
+    if len(f) < FEWEST_VALUES:
+        f, q = f.reshape(-1, 1), q.reshape(-1, 1)
+    error, scale = q - f, f.std(axis=0)
+    power = np.sqrt(np.square(f).mean(axis=0))
+    varies = power > 0.0
+    scale = np.maximum(scale, math.sqrt(MIN_VARYING) * power)
+    if relative:
+        sizes = np.abs(f)
+        floors = np.array([np.median(one[one > 0.0]) if (one > 0.0).any() else 1.0 for one in sizes.T])
+        error = np.clip(error / np.maximum(sizes, floors), -1.0, 1.0)
+        logs = np.log(np.maximum(sizes, 1e-6 * floors)).std(axis=0)
+        scale = np.clip(logs, math.sqrt(MIN_VARYING), 1.0)
+    if not varies.any():
+        return np.asarray(np.sqrt(np.square(error).mean(axis=0)).max(keepdims=True))
+    return np.asarray(np.sqrt(np.square(error).mean(axis=0))[varies] / scale[varies])
