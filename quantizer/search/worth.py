@@ -1,0 +1,69 @@
+"""Whether a quantized model is worth being written: one that is not good and gains nothing is not. Pure.
+
+The voice detector with one convolution in int8 lost half of its margin and was 7 % smaller: nobody wants that
+model. What is taken instead is the model with quantized weights alone, where that is better and smaller, else
+the float model, with the sentence that says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...profiles.base.presentation import size_change
+from .grades import ORDER
+from .verdict import Verdict
+
+MIN_GAIN = 0.1
+"""Share of its size, or of its time, that a model which is not good has to save."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The model that is written.
+
+    Attributes:
+        model: the quantized one, the one whose weights alone are quantized, or the float one.
+        reason: why it is not the quantized one; "" where it is.
+    """
+
+    model: Literal["quantized", "weights only", "float"]
+    reason: str = ""
+
+
+def gains_nothing(verdict: Verdict) -> bool:
+    """Whether a model is less than `MIN_GAIN` smaller and less than that faster, as measured, or as predicted
+    where it was not timed. What is not known of its speed is no reason against it."""
+    speedup = verdict.predicted if verdict.latency is None else verdict.latency.speedup
+    is_smaller = verdict.quantized_bytes <= (1.0 - MIN_GAIN) * verdict.float_bytes
+    return not is_smaller and speedup is not None and speedup < 1.0 / (1.0 - MIN_GAIN)
+
+
+def is_in_vain(verdict: Verdict) -> bool:
+    """Whether a model is not good and gains nothing, so that another one is to be taken."""
+    return verdict.grade in ("fair", "poor") and gains_nothing(verdict)
+
+
+def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
+    """Return which model is written.
+
+    Args:
+        verdict: on the quantized model.
+        weights_only: on the same one with quantized weights alone; None where it was not made, or is none.
+    """
+    if not is_in_vain(verdict):
+        return Taken("quantized")
+    gained = [size_change(verdict.float_bytes, verdict.quantized_bytes)]
+    if verdict.latency is not None:
+        gained.append(f"{verdict.latency.speedup:.2f} times as fast")
+    elif verdict.predicted is not None:
+        gained.append(f"{verdict.predicted:.2f} times as fast as predicted")
+    worst = "" if verdict.worst is None else f", {verdict.worst.text}"
+    why = f"int8 is {verdict.grade}{worst}, and gains next to nothing ({', '.join(gained)})"
+    if (
+        weights_only is not None
+        and ORDER[weights_only.grade] < ORDER[verdict.grade]
+        and weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
+    ):
+        return Taken("weights only", f"only weights are quantized: {why}")
+    return Taken("float", f"the float model is kept: {why}")

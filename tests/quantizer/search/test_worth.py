@@ -1,0 +1,54 @@
+"""A model that is not good and gains nothing is not written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.search.grades import Grade
+from qprof_onnx.quantizer.search.verdict import Composition, Verdict, verdict_of
+from qprof_onnx.quantizer.search.worth import Taken, gains_nothing, is_in_vain, taken
+
+from .judged import HELD_OUT, LIMITS, evaluation
+
+
+def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency | None = None) -> Verdict:
+    """Return the verdict on a model of 100 bytes that has `size` when it is quantized."""
+    made = verdict_of(evaluation(), LIMITS, Composition(1.0, 3, ()), HELD_OUT, predicted=predicted)
+    return replace(made, grade=grade, quantized_bytes=size, latency=latency)
+
+
+@pytest.mark.parametrize("grade", ["fair", "poor"])
+def test_a_model_that_is_not_good_and_gains_nothing_is_not_written(grade: Grade) -> None:
+    found = taken(verdict(grade, 93, 1.05))
+    assert found.model == "float"
+    assert found.reason.startswith(f"the float model is kept: int8 is {grade}, output 'y': ")
+    assert found.reason.endswith(
+        "gains next to nothing (1.08 times smaller, 1.05 times as fast as predicted)"
+    )
+
+
+def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
+    assert taken(verdict("good", 93, 1.05)) == taken(verdict("none", 93, 1.05)) == Taken("quantized")
+
+
+@pytest.mark.parametrize(("size", "predicted"), [(60, 1.0), (99, 1.5), (99, None)])
+def test_a_model_that_gains_something_or_whose_speed_is_not_known_is_written(
+    size: int, predicted: float | None
+) -> None:
+    assert taken(verdict("poor", size, predicted)) == Taken("quantized")
+
+
+def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
+    slow = Latency(1.0, 1.0, 1.02, 1.0, 1.04, 25, 50, 2, 1)
+    assert gains_nothing(verdict("good", 95, 2.0, slow))
+    assert is_in_vain(verdict("fair", 95, 2.0, slow))
+    assert "1.02 times as fast)" in taken(verdict("fair", 95, 2.0, slow)).reason
+
+
+def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None:
+    first = verdict("poor", 93, 1.05)
+    assert taken(first, verdict("good", 30, 1.0)).model == "weights only"
+    assert taken(first, verdict("poor", 30, 1.0)).model == "float"
+    assert taken(first, verdict("good", 95, 1.0)).model == "float"
