@@ -372,7 +372,7 @@ def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
             shift,
             measure=Measure.COLUMNS,
             value=max(typical, worst / WORST_COLUMN) if errors.size > 1 else typical,
-            limit=limits.tolerance,
+            limit=limits.error(name),
             typical=typical,
             worst=worst,
             columns=errors.size,

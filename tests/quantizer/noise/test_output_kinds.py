@@ -158,3 +158,9 @@ def test_what_was_fed_back_while_profiling_is_a_state() -> None:
 def test_what_has_the_shape_of_a_further_input_is_a_state() -> None:
     body = "h = Add (x, s) z = Tanh (h) y = MatMul (z, w32_4)"
     assert kinds(net(body, ("x", BATCH), ("s", BATCH), outputs="y z")) == ["values", "state"]
+
+
+def test_a_map_of_peaks_on_a_flat_ground_is_no_picture() -> None:
+    peaks = f"c = Conv <{SAME}> (x, w1_3_3_3) d = Mul (c, c) y = Mul (d, d)"
+    assert kinds(net(f"c = Conv <{SAME}> (x, w1_3_3_3) y = Abs (c)", ("x", PICTURE))) == ["signal"]
+    assert kinds(net(peaks, ("x", PICTURE))) == ["values"]
