@@ -55,7 +55,7 @@ from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule
 from .activation_ranges import clip_outputs
 from .measure import quantizable_constants, rounded_weight
-from .output_kinds import fed_back, is_last_state
+from .output_kinds import fed_back, is_last_state, scores_of_index
 from .recurrence import Recurrence, recurrence_of
 from .value_paths import holds_values
 
@@ -314,8 +314,9 @@ class NoiseGains:
     def judged_tensors(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or what they are put together from.
 
-        The members of a Concat keep their own scale, and noise is judged before a Softmax. States that are
-        fed back are judged by what is made of them, where there are other outputs.
+        The members of a Concat keep their own scale, and noise is judged before a Softmax, and at the scores
+        of which an index is the largest. States that are fed back are judged by what is made of them, where
+        there are other outputs.
         """
         graph, states = self.graph, fed_back(self.profile)
         waiting = [name for name in graph.outputs if name not in states] or list(graph.outputs)
@@ -335,6 +336,8 @@ class NoiseGains:
                     members = [node.input(0)]
                 else:
                     members = [softmax_input(node, graph)]  # "" where it is none
+            if (scores := scores_of_index(graph, name)) is not None:
+                members = [scores]
             members = [member for member in members if self.powers.get(member)]
             if members:
                 waiting += members

@@ -94,8 +94,10 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
 
     steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
     logits = [name for name in deciding_inputs(graph) if gains.powers.get(name)]
-    sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits])
+    scores = {name: of for name, of in limits.indices.items() if gains.powers.get(of)}
+    sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits, *scores.values()])
     estimated = {name: db for name, db in sqnr.items() if name in graph.outputs}
+    estimated |= {name: sqnr[of] for name, of in scores.items() if of in sqnr}
     bands = {}
     for name, db in estimated.items() if profile.noise else ():
         before = {node.name for node in upstream(graph, [name])}

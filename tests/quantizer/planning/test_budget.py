@@ -21,17 +21,17 @@ RNG = np.random.default_rng(5)
 WEIGHT = RNG.standard_normal((64, 64)).astype(np.float32) / 8.0
 
 
-def prepared(body: str, feed: np.ndarray) -> tuple[ir.Model, Profile]:
+def prepared(body: str, feed: np.ndarray, made: str = "float") -> tuple[ir.Model, Profile]:
     text = f"""<ir_version: 8, opset_import: ["" : 14]>
-        net (float[N, 64] x) => (float[N, M] y) {{ {body} }}"""
+        net (float[N, 64] x) => ({made}[N, M] y) {{ {body} }}"""
     proto = onnx.parser.parse_model(text)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHT, "w"))
     model = prepare(ir.serde.deserialize_model(proto)).model
     return model, calibrate(model, [Sample("0", {"x": feed})], model_id(model, "net.onnx"))
 
 
-def plan_of(body: str, feed: np.ndarray, **settings: object) -> QuantPlan:
-    model, profile = prepared(body, feed)
+def plan_of(body: str, feed: np.ndarray, made: str = "float", **settings: object) -> QuantPlan:
+    model, profile = prepared(body, feed, made)
     return plan_alone(model, profile, load_recipe(None, settings))
 
 
@@ -136,3 +136,17 @@ def test_a_recurrent_node_of_which_only_the_last_state_is_read_is_within_the_lim
     profile = calibrate(model, [Sample("0", {"x": feed})], model_id(model, "net.onnx"))
     plan = plan_alone(model, profile, load_recipe(None, {"mode": "auto", "min_output_sqnr": 60.0}))
     assert set(kinds(plan)) <= {Kind.FLOAT, Kind.WEIGHT_ONLY}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = MatMul (x, w)  y = ArgMax <axis = 1> (s)",
+        "m = MatMul (x, w)  s = Softmax (m)  y = ArgMax <axis = 1> (s)",
+    ],
+)
+def test_an_index_of_the_largest_score_is_estimated_at_the_scores(body: str) -> None:
+    plan = plan_of(body, NORMAL, "int64")
+    assert set(plan.origin.estimated_sqnr) == {"y"}
+    assert 15.0 < plan.origin.estimated_sqnr["y"] < 60.0
+    assert Kind.QUANTIZED not in kinds(plan_of(body, NORMAL, "int64", min_output_sqnr=70.0))
