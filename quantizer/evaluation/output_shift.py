@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..noise.moved_probability import MOST_MOVED
-from ..noise.output_limits import MIN_VARYING, NoiseLimits
+from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
 from .compare import NO_CLASSES, Agreement, ClassAxis, channel_axes, is_float, range_ratio
 from .output_faults import FEWEST_VALUES, output_fault
 from .output_rows import Mask, counted_rows
@@ -177,6 +177,47 @@ def _joined(first: Agreement | None, second: Agreement | None) -> Agreement | No
         return first or second
     same, total = first.same + second.same, first.total + second.total
     return replace(first, same=same, total=total, ratio=same / total)
+
+
+def wanted() -> tuple[tuple[str, str, str, str], ...]:
+    """Return what is wanted of outputs, for people: what they are, what is measured of them, up to which
+    figure they are good, and the SQNR that they are planned with."""
+    planned = {kind: f"{decibels:.0f} dB" for kind, (decibels, _) in LIMITS.items()}
+    signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
+
+    def columns(error: float) -> str:
+        return f"{_percent(error)}, in the worst column {_percent(WORST_COLUMN * error)}"
+
+    return (
+        (
+            "probabilities, scores, logits of classes",
+            "the share of the probability that moves",
+            _percent(MOST_MOVED),
+            planned["decision"],
+        ),
+        ("index of the largest score", "answers that change", _percent(MOST_MOVED), planned["decision"]),
+        (
+            "embedding",
+            "noise of the cosines between rows, over what varies in them",
+            _percent(MOST_COSINE_NOISE),
+            planned["embedding"],
+        ),
+        (
+            "values: numbers of a regression",
+            "the typical error of a column, over what varies in it, or relative to each value behind an "
+            "exponential, a power of a constant, a quotient",
+            columns(TOLERANCE),
+            planned["values"],
+        ),
+        (
+            "values at each place of a map: heat maps, logits, depth of many bins",
+            "the same, of each channel",
+            columns(PLACES_TOLERANCE),
+            planned["values"],
+        ),
+        ("signal: pictures, sound", "noise, over what varies", f"{signal:.0f} dB", planned["signal"]),
+        ("drawn at random, or of a length of its own", "nothing", "no grade", planned["values"]),
+    )
 
 
 @dataclass(frozen=True, eq=False)
