@@ -98,13 +98,18 @@ def profile_json(profile: Profile) -> str:
 
     It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
     """
+    from dataclasses import replace
+
     import numpy as np
 
     from ...profiles.base.conversion import plain_value
     from ...profiles.records.histogram import UnknownBins
     from ...profiles.records.store import FORMAT, NOT_IN_FILE
 
-    shown = plain_value(profile, {np.ndarray: lambda array: array.tolist(), UnknownBins: lambda _: None})
+    shown = plain_value(
+        replace(profile, held_samples=()),
+        {np.ndarray: lambda array: array.tolist(), UnknownBins: lambda _: None},
+    )
     for name in NOT_IN_FILE:
         del shown[name]
     for name, tensor in profile.items():

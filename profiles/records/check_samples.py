@@ -25,6 +25,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ DIGEST_BYTES = 8 << 20
 EXTREME_BYTES = 2 << 20
 """Bytes of the arrays of a sample up to which it can be chosen as extreme."""
 
+POWER_ELEMENTS = MOST_VALUES = 1 << 16
+"""Elements of which the power of a sample is taken, and distinct values that have numbers."""
+
 EXTREMES = 4
 """Extreme samples at most: the loudest, the quietest, the shortest, the longest."""
 
@@ -66,13 +70,23 @@ class CheckSample:
     digest: str
     arrays: Mapping[str, Array]
 
+    @cached_property
+    def packed(self) -> Mapping[str, tuple[Array, Array | None]]:
+        """The arrays as they are in the file, see `_packed`."""
+        return {name: _packed(array) for name, array in self.arrays.items()}
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """Bytes that they have there."""
+        return sum(part.nbytes for parts in self.packed.values() for part in parts if part is not None)
+
 
 @dataclass(frozen=True, order=True)
 class SampleSize:
     """By what samples are extreme.
 
     Attributes:
-        power: mean square of the finite elements of all numeric inputs.
+        power: mean square of the finite elements of all numeric inputs, of at most `POWER_ELEMENTS` of each.
         elements: of all inputs.
         bytes: of all inputs.
     """
@@ -89,7 +103,7 @@ def size_of(arrays: Mapping[str, Array]) -> SampleSize:
         values = arrays[name]
         elements, size = elements + values.size, size + values.nbytes
         if values.dtype.kind in "fiu":
-            floats = np.asarray(values, np.float64)
+            floats = np.asarray(values.reshape(-1)[:: 1 + values.size // POWER_ELEMENTS], np.float64)
             finite = floats if np.isfinite(floats).all() else floats[np.isfinite(floats)]
             total += float(np.square(finite).sum())
             count += finite.size
@@ -131,7 +145,7 @@ def chosen_samples(samples: Iterable[CheckSample], count: int) -> tuple[CheckSam
     every = {sample.digest: sample for sample in samples}
     kept, room = set[str](), DIGEST_BYTES
     for digest in sorted(every)[: digest_count(count)]:
-        room -= _packed_bytes(every[digest])
+        room -= every[digest].packed_bytes
         if room < 0:
             break
         kept.add(digest)
@@ -151,22 +165,26 @@ def samples_file(profile: str | os.PathLike[str]) -> Path:
 
 
 def _packed(array: Array) -> tuple[Array, Array | None]:
-    """Return the array and None, or the numbers of its values and these where that takes less room."""
+    """Return the array and None, or the numbers of its values and these where that takes less room.
+
+    An array of which a part has as many distinct values as have numbers is left as it is, without a look at
+    the rest.
+    """
     if array.dtype.kind == "O":
         return np.array([str(text) for text in array.flat], dtype=np.str_).reshape(array.shape), None
     if array.dtype.itemsize not in (2, 4, 8) or array.dtype.kind not in "fiu":
         return array, None
     bits = np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
-    values, codes = np.unique(bits, return_inverse=True)
-    kind: type[np.uint8 | np.uint16] = np.uint8 if values.size <= 1 << 8 else np.uint16
-    packed = array.size * np.dtype(kind).itemsize + values.nbytes
-    if values.size > 1 << 16 or packed >= array.nbytes:
-        return array, None
-    return codes.reshape(array.shape).astype(kind), values.view(array.dtype)
-
-
-def _packed_bytes(sample: CheckSample) -> int:
-    return sum(part.nbytes for array in sample.arrays.values() for part in _packed(array) if part is not None)
+    every = bits.reshape(-1)
+    values, missing = every[:0], every[:: 1 + every.size // MOST_VALUES]
+    while missing.size:  # those of a part, then those that are not among them
+        values = np.unique(np.concatenate([values, missing[:MOST_VALUES]]))
+        kind = np.dtype(np.uint8 if values.size <= 1 << 8 else np.uint16)
+        if values.size > MOST_VALUES or array.size * kind.itemsize + values.nbytes >= array.nbytes:
+            return array, None
+        codes = np.minimum(np.searchsorted(values, every), values.size - 1).astype(kind)
+        missing = every[values[codes] != every]
+    return (codes.reshape(array.shape), values.view(array.dtype)) if every.size else (array, None)
 
 
 def samples_content(samples: Sequence[CheckSample]) -> bytes:
@@ -178,7 +196,7 @@ def samples_content(samples: Sequence[CheckSample]) -> bytes:
     }
     for row, sample in enumerate(samples):
         for column, name in enumerate(names):
-            first, values = _packed(sample.arrays[name])
+            first, values = sample.packed[name]
             key = f"{row}.{column}"
             members |= {key: first} if values is None else {f"{key}.codes": first, f"{key}.values": values}
     file = io.BytesIO()
