@@ -63,7 +63,8 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..targets.config import WITH_SAMPLES
+from ..search.worth import is_in_vain, taken
+from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
@@ -412,7 +413,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
             fix = best_fix(fixes, verdict.grade, verdict.sqnr)
         fix = fix or next((other for other in fixes if other.check_speed), None)
     if fix is None:
-        return _with_verdict(first, verdict, task.profile)
+        return _with_verdict(*_worth_writing(task, first, verdict), task.profile)
     name = f"fix: {' '.join(fix.options)}"
     task.note(name)
     fixed = None
@@ -429,6 +430,25 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     if fix.is_measured:
         verdict = replace(verdict, remarks=(*verdict.remarks, CHOSEN_ON_HELD_OUT))
     return _with_verdict(fixed, verdict, task.profile)
+
+
+def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Attempt, Verdict]:
+    """Return the model that is written, with its verdict: in place of one that is not good and gains nothing
+    that with quantized weights alone, or the float model; where the user asked for int8 regardless, that."""
+    config = task.recipe.config
+    if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
+        return first, verdict
+    with improvement("a model that is worth more than one that is not good and gains nothing"):
+        settings = {"mode": "weight-only", "weight_type": "int8"}
+        weights = _attempt(task, with_settings(task.recipe, settings, "weights"), check_speed=False)
+        chosen = taken(verdict, weights.verdict)
+        if chosen.model == "float":
+            floats = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
+            weights = _attempt(task, floats, check_speed=False)
+        task.note(chosen.reason)
+        remarks = tuple(dict.fromkeys((chosen.reason, *weights.verdict.remarks)))
+        return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, remarks=remarks)
+    return _attempt(task, task.recipe, check_speed=False), verdict
 
 
 def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:

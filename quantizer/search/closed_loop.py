@@ -13,7 +13,8 @@ is measured on a few samples generalises (DECISIONS.md, 68). More careful plans 
     bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
     nodes         those stay float whose noise as measured is worth most of their time
     budget        the noise budget of the outputs that are too far off is tighter
-    float         nothing computes in integers, where the model would be destroyed otherwise
+    float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
+                  otherwise, or gains next to nothing for what it loses
 
 A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise: what is spread over all nodes
 no few of them hold. Bolder plans have noise budgets raised by what was measured to be to spare; they are held
@@ -45,9 +46,11 @@ from ..noise.moved_probability import moved_texts
 from ..noise.output_limits import NoiseLimits
 from ..plan.plan import DESTROYED, Kind, OutputCheck
 from ..plan.provenance import plan_digest
-from ..plan.reasons import ReasonCode, because
+from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
+from ..planning.planner import NO_FLOATS
+from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
@@ -58,6 +61,7 @@ from .integer_share import int8_share
 from .options import TuningData
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
+from .worth import MIN_GAIN
 
 CHECK_SAMPLES = 16
 """Samples on which a plan is run: one half selects the plan, the other half confirms it."""
@@ -350,9 +354,21 @@ class _Loop:
                     break
             if best.holds:
                 return best
-        if best.is_destroyed:
-            plan = self._tried(_all_float(best.facts), "with all nodes in float", best)
-            best = plan if plan is not None and plan.improves(best) else best
+        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
+        kinds = best.planned.plan.nodes.items()
+        in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
+        every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
+        without = replace(best.facts, unfit=every)
+        for facts, floats, change in (
+            (best.facts, in_integers, "with quantized weights alone"),
+            (without, NO_FLOATS, "as the float model"),
+        ):
+            plan = self._tried(facts, change, best, most=math.inf, floats=floats)
+            is_better = plan is not None and plan.excess < best.excess
+            if plan is not None and is_better and (best.is_destroyed or _gains_nothing(best, plan)):
+                best = plan
+            if best.holds:
+                break
         return best
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
@@ -380,7 +396,12 @@ class _Loop:
         return first
 
     def _tried(
-        self, facts: PlanningFacts, change: str, before: _MeasuredPlan, most: float | None = None
+        self,
+        facts: PlanningFacts,
+        change: str,
+        before: _MeasuredPlan,
+        most: float | None = None,
+        floats: FloatReasons = NO_FLOATS,
     ) -> _MeasuredPlan | None:
         """Return a plan that was made and run; None where it cannot be, was run before, or takes too long.
 
@@ -389,11 +410,12 @@ class _Loop:
             change: from the first plan, in words.
             before: the plan that it is held against.
             most: time over float's that it may take; None for what is worth the noise of the plan before.
+            floats: nodes that compute in float besides.
         """
         if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
             most = math.inf if before.is_destroyed else before.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
         try:
-            planned = plan_from(facts)
+            planned = plan_from(facts, floats)
             if plan_digest(planned.plan) in self.tried or _time(planned, facts) > most:
                 return None
             return self.run_plan(facts, planned, change)
@@ -480,9 +502,10 @@ def _with_looser_budgets(first: _MeasuredPlan, spare: float) -> Iterator[Plannin
         yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
 
 
-def _all_float(facts: PlanningFacts) -> PlanningFacts:
-    reason = because(ReasonCode.MEASURED_NOISE, samples=CHECK_SAMPLES)
-    return replace(facts, unfit=dict.fromkeys((node.name for node in facts.prepared.graph.nodes), reason))
+def _gains_nothing(plan: _MeasuredPlan, other: _MeasuredPlan) -> bool:
+    """Whether a plan is neither faster nor smaller than another one by `MIN_GAIN`."""
+    size, of = (estimated_size(one.facts, one.planned.plan) for one in (plan, other))
+    return plan.time > other.time - MIN_GAIN and size > (1.0 - MIN_GAIN) * of
 
 
 def _time(planned: PlannedModel, facts: PlanningFacts) -> float:

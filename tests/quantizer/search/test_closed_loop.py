@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search import closed_loop
+from qprof_onnx.quantizer.search import closed_loop, worth
 from qprof_onnx.quantizer.targets import machine
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -188,3 +188,28 @@ def test_a_destroyed_output_is_an_alarm_and_fails(tmp_path: Path, monkeypatch: p
     given = qprof.quantize(path, profile, tmp_path / "b.onnx", plan=made.plan)
     assert [alarm.split(":")[0] for alarm in given.alarms] == ["output 'logits'"]
     assert not given.passed
+
+
+def test_a_plan_that_does_not_hold_and_gains_nothing_gives_way_to_weights_or_float(
+    tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
+    monkeypatch.setattr(closed_loop, "MAX_FLOAT_NODES", 0)
+    monkeypatch.setattr(closed_loop, "TIGHTER_BUDGETS", ())
+    monkeypatch.setattr(closed_loop, "MIN_GAIN", 0.99)
+    result = quantized(tmp_path / "q.onnx", bias_correction="off")
+    (check,) = result.plan.origin.checks
+    assert check.value <= check.limit
+    assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
+    assert any("as the float model" in note for note in result.plan.notes), result.plan.notes
+
+
+def test_a_model_that_is_not_good_and_gains_nothing_is_not_written_with_samples_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worth, "gains_nothing", lambda verdict: True)
+    broken = {"calibrator": "percentile:80", "check_outputs": "off", "equalization": "off"}
+    result = quantized(tmp_path / "q.onnx", **broken, min_output_sqnr=0.0)
+    assert result.verdict is not None
+    assert result.verdict.remarks[0].startswith("only weights are quantized: int8 is poor, output 'logits': ")
+    assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
