@@ -363,6 +363,10 @@ Errors = Mapping[str, float | None]
 """The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
 tensors where the copy fails on the sample."""
 
+INFINITE_NOISE = INJECTED**-2
+"""Noise over signal that stands for infinite noise: as far above the signal (80 dB) as no error is of which
+the copy tells anything."""
+
 BLOCK = 8192
 """Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
 
@@ -412,6 +416,12 @@ class FloatTensor(NamedTuple):
     def error(self, noisy: Array) -> float | None:
         """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
         return sum_of_squares(noisy, self.array, self.kept) if noisy.shape == self.array.shape else None
+
+    def recorded(self, error: float | None) -> float | None:
+        """Return an error as it is recorded: `INFINITE_NOISE` where the copy is not finite and it is."""
+        if error is None or math.isfinite(error) or not math.isfinite(self.total):
+            return error
+        return INFINITE_NOISE * self.total
 
     def has_too_many_steps(self, array: Array, root: float) -> bool:
         """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
@@ -470,7 +480,7 @@ class NoiseRuns:
         copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
         tensors = {}
         for name, own in exact.items():
-            totals = own.total, *(errors[name] for errors in copies)
+            totals = own.total, *(own.recorded(errors[name]) for errors in copies)
             figures = (None if total is None else mean_square(total, own.array.size) for total in totals)
             tensors[name] = TensorNoise(*figures)
         at_risk = (name for name, tensor in self._tensors.items() if tensor.at_risk)

@@ -54,7 +54,7 @@ from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule
 from .activation_ranges import clip_outputs
-from .measure import quantizable_constants, rounded_weight
+from .measure import INFINITE_NOISE, quantizable_constants, rounded_weight
 from .output_kinds import fed_back, is_last_state, scores_of_index
 from .recurrence import Recurrence, recurrence_of
 from .value_paths import holds_values
@@ -594,6 +594,11 @@ MAX_COPY_NOISE = 10.0
 plan: between products that stay float no plan rounds what the copy rounds."""
 
 
+def _is_infinite(noise: TensorNoise, figure: float | None) -> bool:
+    """Whether a figure of a sample stands for infinite noise; figures are recorded with five digits."""
+    return bool(noise.signal and figure is not None and figure >= 0.999 * INFINITE_NOISE * noise.signal)
+
+
 def _measured_noise(
     gains: NoiseGains, samples: Sequence[SampleNoise], pooled: Mapping[str, TensorNoise]
 ) -> dict[str, Floats]:
@@ -617,6 +622,10 @@ def _measured_noise(
         rows = np.array(figures, np.float64).T * (power / profiled_noise.signal)
         # Where the copy lost its signal, as behind a divisor rounded away, it says nothing of a plan.
         rows[1][rows[1] > MAX_COPY_NOISE * power] = np.nan
+        # But where it is NaN or infinite, so may a plan be: that is more noise than any.
+        for row in (1, 2):
+            each = [_is_infinite(n, own[row]) for n, own in zip(noises[:-1], figures[:-1], strict=True)]
+            rows[row][[*each, any(each)]] = INFINITE_NOISE * power
         rows[0] *= _rounded_share(gains.profile[profiled], INJECTED * power)
         measured[name] = rows
     return measured

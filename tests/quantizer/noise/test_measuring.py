@@ -11,14 +11,20 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.records.profile import INJECTED, SampleNoise
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise import measure as measuring
 from qprof_onnx.quantizer.noise.measure import (
+    INFINITE_NOISE,
     expected_bytes,
     measure_noise,
     rows_differ_together,
     unmeasurable,
 )
+from qprof_onnx.quantizer.noise.propagation import MAX_CORRECTION, measured_gains
+from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 RNG = np.random.default_rng(13)
@@ -242,3 +248,32 @@ def test_a_float_size_that_a_range_counts_to_is_not_rounded() -> None:
     assert not {"c", "d", "f"} & set(found.tensors)
     assert found.tensors["y"].activation_noise
     assert found.changed_shapes == ()
+
+
+def test_what_is_nan_in_a_copy_counts_as_infinite_noise() -> None:
+    steps = np.array([[63.4, 63.4, -126.6, 127.0]], np.float32).T / np.float32(127.0)
+    w = np.concatenate([steps, np.abs(steps)], axis=1)  # the first column, rounded, has a sum below 0
+    arrays = {
+        "some": np.array([[1, 1, 1, 0], [1, 1, 0.2, 0]], np.float32),
+        "none": np.array([[1, 1, 0.2, 0], [1, 1, 0.1, 0]], np.float32),
+    }
+    text = "net (float[n, 4] x) => (float[n, 3] y) { h = MatMul(x, w)  r = Sqrt(h)  y = MatMul(r, v) }"
+    model = prepared(text, w=w, v=V[:2])
+    noises = measure_noise(
+        model, ["x", "h", "r", "y"], [(name, Sample(name, {"x": array})) for name, array in arrays.items()]
+    )
+    for noise in noises:
+        for name in ("r", "y"):
+            tensor = noise.tensors[name]
+            assert tensor.signal is not None
+            assert tensor.weight_noise is not None
+            is_infinite = tensor.weight_noise >= 0.999 * INFINITE_NOISE * tensor.signal
+            assert is_infinite == (noise.digest == "some")
+    identity = model_id(model, "net.onnx")
+    profile = calibrate(
+        model, [Sample(n, {"x": a}) for n, a in arrays.items()], identity, RunSettings(channels="off")
+    )
+    gains = measured_gains(index(model), profile, 17, noises)
+    assert gains.weight_corrections["r"] == MAX_CORRECTION
+    assert gains.weight_corrections["y"] < 100.0  # the root has it, not what follows
+    assert gains.weight_corrections["h"] < 100.0
