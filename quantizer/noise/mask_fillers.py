@@ -25,6 +25,7 @@ from ..model.graph import constant_of
 from ..operators.facts import Arithmetic, Classes, Steps, Values
 from ..operators.graph import Graph, Node
 from ..operators.table import facts_of, is_clip
+from .value_paths import holds_values
 
 VANISHING_DISTANCE = 20.0
 """What lies this far below the largest is nothing beside it: exp(-20) is 2e-9, so that a thousand such
@@ -196,8 +197,20 @@ def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
     """
     without = _WithoutFillers(profile, graph)
     names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
-    apart = {n: without.profile(n) for n in names if filler_rows(graph.values[n]) and without.has_mask(n)}
+    vanishing = (n for n in names if filler_rows(graph.values[n]) and without.has_mask(n))
+    apart = {n: without.profile(n) for n in vanishing if not _survive(n, profile, graph)}
     return replace(profile, tensors={**profile.tensors, **apart}) if apart else profile
+
+
+def _survive(name: str, profile: Profile, graph: Graph) -> bool:
+    """Whether a maximum hands on fillers of a tensor, as it does of rows that hold nothing else."""
+    for node, index in graph.consumers(name):
+        chooses = node.facts.ignores_lowest and node.facts.values is Values.CHOSEN
+        if chooses and any(r in profile and _filler_bins(profile[r]) for r in node.results):
+            return True
+        if holds_values(node, index) and any(_survive(r, profile, graph) for r in node.results):
+            return True
+    return False
 
 
 def _filler_bins(tensor: TensorProfile) -> int:

@@ -211,7 +211,7 @@ class NoiseGains:
             gain = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
         if gain is None:
             return as_signal
-        # What arrives of a tensor may have any share of its noise.
+        # What arrives of a tensor that is put together or chosen from may have any share of its noise.
         passes_over = name in self.arriving or result in self.arriving
         return gain if rule.unary or rule.makes_probabilities or passes_over else min(gain, as_signal)
 
@@ -523,6 +523,8 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
     for node in graph.nodes:
         for result in node.outputs:
             if not gains.powers.get(result) or result not in measured:
+                continue
+            if not gains.arriving.keys().isdisjoint(node.inputs):  # lost in the copy, see `_measured_noise`
                 continue
             # The noise that the gains predict for the result: in each sample, and in all of them together.
             of_rounding = np.zeros(len(samples) + 1)
