@@ -232,7 +232,7 @@ def _below_signal(scope: _Scope, place: Place, error: float) -> float:
         return math.nan
     if not error:
         return MAX_SQNR_DB
-    return min(MAX_SQNR_DB, 20.0 * math.log10(signal / error)) if signal else -math.inf
+    return min(MAX_SQNR_DB, 20.0 * (math.log10(signal) - math.log10(error))) if signal else -math.inf
 
 
 def _logarithm(_: _Scope, __: Place, value: float) -> float:

@@ -50,10 +50,13 @@ def rows_to_show(drop: float, spread: float, added: float, limit: float) -> int 
     Returns:
         None where the drop itself is not below the limit, or nothing is known: no number of rows would do.
     """
-    room, z = limit - drop, (Z95 * spread) ** 2
-    if not room > 0.0 or not math.isfinite(z + added):
+    room = limit - drop
+    if not room > 0.0 or not math.isfinite(spread + added):
         return None
-    rows = (z + math.sqrt(z * z + 8.0 * (Z95 * room * added) ** 2)) / (2.0 * room * room)
+    z, a = Z95 * spread / room, Z95 * added / room
+    rows = (z * z + math.hypot(z * z, math.sqrt(8.0) * a)) / 2.0
+    if not math.isfinite(rows):
+        return None
     return max(1, math.ceil(rows) - (2 if added else 0))
 
 

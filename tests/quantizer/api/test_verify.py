@@ -126,10 +126,10 @@ def others(value: object) -> Iterator[object]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int | float):
-        yield from (value * 1000 + 977, -value * 1000 - 977, type(value)(1e30))
+        yield from (value * 1000 + 977, -value * 1000 - 977, type(value)(1e308))
     elif isinstance(value, str):
         yield f"{value}, and more"
-    yield from (DELETED, "nan", "text", 10**40, None, [[1]])
+    yield from (DELETED, "nan", "inf", "text", 10**40, None, [[1]])
 
 
 def test_an_unchanged_card_is_verified(verifier: Verifier) -> None:

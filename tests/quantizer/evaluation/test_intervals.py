@@ -131,3 +131,9 @@ def test_a_float_model_with_nothing_right_shows_nothing() -> None:
     assert asked is not None
     found = score_of(asked.kind, 5000, nothing, nothing)
     assert (found.drop_low, found.drop_high, found.is_at_chance) == (-math.inf, math.inf, True)
+
+
+@pytest.mark.parametrize("limit", [1e308, 1e-300, 5e-324])
+def test_a_limit_of_any_size_has_a_number_of_rows_or_none(limit: float) -> None:
+    found = rows_to_show(0.0, 3.0, 100.0, limit)
+    assert found == 1 if limit > 1.0 else found is None
