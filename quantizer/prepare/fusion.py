@@ -159,7 +159,7 @@ def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
 
 def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
     """Return factor and shift of a BatchNormalization of inference with constant parameters, each [C]."""
-    if not is_standard(node, "BatchNormalization") or len(node.outputs) != 1:
+    if not is_standard(node, "BatchNormalization") or any(value.name for value in node.outputs[1:]):
         return None
     if "training_mode" in node.attributes and node.attributes["training_mode"].as_int():
         return None

@@ -31,11 +31,14 @@ Change = Callable[[ir.Node, Names], None]
 def raise_opset(model: ir.Model) -> tuple[str, ...]:
     """Raise the default domain to opset 14 when it is below 13; nodes keep their names.
 
+    Opset 13 is raised where a node means something else in a later one, which a written model may need.
+
     Raises:
         ModelError: an operator has no counterpart in opset 14; the message names node and operator.
     """
     before = model.graph.opset_imports.get("", TARGET)
-    if before >= TARGET - 1:  # 13 has all that quantization needs
+    trains = any(_trains(node) for node in ir.traversal.RecursiveGraphIterator(model.graph))
+    if before >= TARGET or (before == TARGET - 1 and not trains):  # 13 has all that quantization needs
         return ()
     if before < CONVERTER_TARGET:
         _convert_old(model, before)
@@ -47,7 +50,8 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
                     change(node, names)
     model.graph.opset_imports[""] = TARGET
     _check(model, before)
-    return (f"opset raised from {before} to {TARGET}, which per-channel quantization needs",)
+    needed = "per-channel quantization needs" if before < TARGET - 1 else "says whether a node trains"
+    return (f"opset raised from {before} to {TARGET}, which {needed}",)
 
 
 def _check(model: ir.Model, before: int) -> None:
@@ -81,6 +85,15 @@ def _failure(node: ir.Node, what: str) -> ModelError:
 
 def _convert_old(model: ir.Model, before: int) -> None:
     """Take a model below opset 7 to 7 with onnx's converter, keeping weights and node names."""
+    for node in model.graph:
+        if is_standard(node, "BatchNormalization") and not node.attributes.get_int("is_test", 0):
+            what = "without is_test=1 it trains"
+            raise _failure(node, f"{what}; set that if the model is for inference")
+        if is_standard(node, "BatchNormalization"):
+            for value in node.outputs[1:]:  # of training: nothing makes them
+                if value.uses() or value.is_graph_output():
+                    raise _failure(node, f"is_test=1 makes no '{value.name}'")
+            node.resize_outputs(1)
     _align_operands(model)
     names = {tuple(v.name for v in node.outputs): (node.name, node.meta.get(ORIGIN)) for node in model.graph}
     try:
@@ -199,9 +212,23 @@ def _batch_normalization(node: ir.Node, names: Names) -> None:
 
 
 def _batch_normalization_of_training(node: ir.Node, names: Names) -> None:
-    """Before opset 14 more than one output meant training."""
-    if len(node.outputs) > 1:
-        raise _failure(node, "it trains, with other outputs")
+    """Before opset 14 more than one output meant training: it normalises by mean and variance of the batch.
+
+    That is kept, where nothing reads the other outputs: some of them have another meaning.
+    """
+    trains = _trains(node)
+    if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        raise _failure(node, "it trains, and its other outputs are read")
+    node.resize_outputs(3 if trains else 1)
+    if trains:
+        node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
+        for value in node.outputs[1:]:
+            value.type, value.shape = node.outputs[0].type, None
+
+
+def _trains(node: ir.Node) -> bool:
+    """Whether a BatchNormalization of opset 7 to 13 trains: it has further outputs, with names."""
+    return is_standard(node, "BatchNormalization") and any(value.name for value in node.outputs[1:])
 
 
 def _upsample_scales(node: ir.Node, names: Names) -> None:
