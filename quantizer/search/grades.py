@@ -4,7 +4,8 @@ An output is good while it is no further from float than its limit, by the figur
 holds (`evaluation.output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
 group of channels counts too: the noise of small scores is hidden by large boxes. Two things say more: answers
 that are the same as the float model's in nearly all rows, and labels. One thing speaks against "good":
-sequences of which some answer changes. What cannot be compared sample by sample has no grade.
+answers that change in more than half a percent of many rows, or of the sequences. What cannot be compared
+sample by sample has no grade.
 
 Where an output was not judged in its unit, as in a comparison that knows nothing of its meaning, its SQNR
 counts (DECISIONS.md, 40).
@@ -155,7 +156,8 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
     else:
         if not shift.fault and (isnan(shift.sqnr) or shift.sqnr > 0.0):
             grade = _at_best(grade, answers)
-        if sequences is not None and sequences.total - sequences.same > 1 and sequences.ratio < SAME_GOOD:
+        changing = [sequences, answers if answers and answers.total >= LEAST_ANSWERS else None]
+        if any(one and one.total - one.same > 1 and one.ratio < SAME_GOOD for one in changing):
             grade = max(grade, "fair", key=lambda one: ORDER[one])
     sqnr = None if isnan(shift.sqnr) else shift.sqnr
     needed = 0.0 if sqnr is None or shift.ratio == 0.0 else sqnr + 20.0 * log10(min(shift.ratio, 1e9))

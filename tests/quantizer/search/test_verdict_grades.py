@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from qprof_onnx.quantizer.evaluation.compare import Agreement, OutputResult
+from qprof_onnx.quantizer.evaluation.compare import Agreement, Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded, output_grades
 
@@ -104,3 +109,55 @@ def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
 
 def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
     assert grade_of([], None) == "none"
+
+
+def in_unit(**changes: Any) -> OutputGrade:
+    """Return the grade of an output of 40 dB that has an error of 1 % of the 2 that it may have."""
+    result = OutputResult("y", "float32", Difference(40.0, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    shift = replace(OutputShift("y", Measure.COLUMNS, 0.01, 0.02, 40.0, typical=0.01, worst=0.03), **changes)
+    net = network("y = Relu (x)", {})
+    (found,) = output_grades(
+        [result], NoiseLimits(net.graph, net.profile, {"y": "values"}, None, ()), [shift]
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "grade"), [(0.02, "good"), (0.021, "fair"), (0.04, "fair"), (0.041, "poor")]
+)
+def test_an_output_is_graded_by_the_figure_that_its_plan_is_held_to(value: float, grade: Grade) -> None:
+    found = in_unit(value=value)
+    assert found.grade == grade
+    assert found.needed == pytest.approx(40.0 + 20.0 * math.log10(value / 0.02))
+
+
+def test_a_fault_is_poor_whatever_the_figure() -> None:
+    found = in_unit(fault="3 of 100 values are not finite", answers=answers(1.0))
+    assert found.grade == "poor"
+    assert found.text == "output 'y': 3 of 100 values are not finite, 100.0 % of the answers the same"
+
+
+def test_what_cannot_be_compared_has_no_grade() -> None:
+    found = in_unit(measure=Measure.NONE, value=0.0, sqnr=math.nan, incomparable="it is drawn at random")
+    assert (found.grade, found.sqnr) == ("none", None)
+
+
+@pytest.mark.parametrize(
+    ("same", "total", "grade"),
+    [(199, 200, "good"), (198, 200, "fair"), (19, 20, "good"), (800, 1000, "fair")],
+)
+def test_an_output_is_not_good_while_answers_change(same: int, total: int, grade: Grade) -> None:
+    assert in_unit(answers=Agreement("top-1", same, total, same / total)).grade == grade
+
+
+@pytest.mark.parametrize(("same", "grade"), [(40, "good"), (39, "good"), (38, "fair")])
+def test_an_output_is_not_good_while_whole_sequences_change(same: int, grade: Grade) -> None:
+    sequences = Agreement("top-1", same, 40, same / 40)
+    found = in_unit(answers=answers(0.997), sequences=sequences)
+    assert found.grade == grade
+    assert f"99.7 % of the answers, {100 * same / 40:.1f} % of the sequences the same" in found.text
+
+
+def test_answers_that_are_the_same_show_that_noise_does_not_matter() -> None:
+    assert in_unit(value=0.5, answers=answers(0.997)).grade == "good"
+    assert in_unit(value=0.5, sqnr=-1.0, answers=answers(0.997)).grade == "poor"
