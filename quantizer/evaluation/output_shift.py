@@ -52,8 +52,12 @@ NOISE_SLACK = 2.0
 """Noise power over the limit of the kind of output that is let pass, 3 dB: the limits are for estimates, from
 which few samples differ by as much."""
 
-WORST_COLUMN = 5.0
-"""Error of the worst column over that of the typical one that is let pass."""
+WORST_COLUMN, MOST_ERROR = 5.0, 0.25
+"""Error of the worst column over that of the typical one that is let pass, and the most."""
+
+FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
+"""Columns of a vector that is taken for an embedding though nothing in the graph tells it from numbers of a
+regression, and the most that their deviations differ by: as many columns are a field, read as one."""
 
 FEWEST_ROWS, MOST_ROWS = 6, 256
 """Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
@@ -89,7 +93,7 @@ class OutputShift:
         sqnr: of all its elements, in dB; NaN where it cannot be compared.
         fault: what is broken in it, "" for nothing: values that are not finite, another shape, a dead column.
         typical, worst: of measure "error of columns", of the median column and of the one with the largest
-            error; `value` is the larger of `typical` and of `worst` over `WORST_COLUMN`.
+            error; `value` is that of the two which is further from what it may be, as one of `typical`.
         columns: how many there are of these.
         answers: how often the largest column is the same, of rows that are no padding; None where it is no
             answer.
@@ -148,7 +152,7 @@ class OutputShift:
             case Measure.COLUMNS if self.columns > 1:
                 return (
                     f"typical error {_percent(self.typical)}, worst column {_percent(self.worst)} (wanted: "
-                    f"{_percent(self.limit)} and {_percent(WORST_COLUMN * self.limit)})"
+                    f"{_percent(self.limit)} and {_percent(worst_error(self.limit))})"
                 )
             case Measure.COLUMNS:
                 return f"typical error {_percent(self.typical)} (wanted: {_percent(self.limit)})"
@@ -179,6 +183,11 @@ def _joined(first: Agreement | None, second: Agreement | None) -> Agreement | No
     return replace(first, same=same, total=total, ratio=same / total)
 
 
+def worst_error(typical: float) -> float:
+    """Return the error that the worst column may have where the typical one may have a given one."""
+    return max(typical, min(WORST_COLUMN * typical, MOST_ERROR))
+
+
 def wanted() -> tuple[tuple[str, str, str, str], ...]:
     """Return what is wanted of outputs, for people: what they are, what is measured of them, up to which
     figure they are good, and the SQNR that they are planned with."""
@@ -186,7 +195,7 @@ def wanted() -> tuple[tuple[str, str, str, str], ...]:
     signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
 
     def columns(error: float) -> str:
-        return f"{_percent(error)}, in the worst column {_percent(WORST_COLUMN * error)}"
+        return f"{_percent(error)}, in the worst column {_percent(worst_error(error))}"
 
     return (
         (
@@ -210,8 +219,8 @@ def wanted() -> tuple[tuple[str, str, str, str], ...]:
             planned["values"],
         ),
         (
-            "values at each place of a map: heat maps, logits, depth of many bins",
-            "the same, of each channel",
+            "values at each place of a map or position of a sequence; vectors of many alike columns",
+            "the same",
             columns(PLACES_TOLERANCE),
             planned["values"],
         ),
@@ -407,13 +416,16 @@ def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
     if kind == "embedding" and (cosine_noise := _cosine_noise(floats, quantized)) is not None:
         return replace(shift, measure=Measure.COSINES, value=cosine_noise, limit=MOST_COSINE_NOISE)
     if kind == "values":
-        errors = _column_errors(values, relative=name in limits.relative)
+        relative = name in limits.relative
+        errors, scales = _column_errors(values, relative=relative)
         typical, worst = float(np.median(errors)), float(errors.max())
+        alike = errors.size >= FEWEST_OF_A_VECTOR and float(scales.max()) <= MOST_UNLIKE * float(scales.min())
+        limit = limits.error(name, is_vector=alike and not relative)
         return replace(
             shift,
             measure=Measure.COLUMNS,
-            value=max(typical, worst / WORST_COLUMN) if errors.size > 1 else typical,
-            limit=limits.error(name),
+            value=max(typical, worst * limit / worst_error(limit)) if errors.size > 1 else typical,
+            limit=limit,
             typical=typical,
             worst=worst,
             columns=errors.size,
@@ -583,8 +595,9 @@ def _column_axis(values: Sequence[Floats], classes: ClassAxis) -> int | None:
     return max(axes, key=lambda axis: (ratio(axis), axis)) if len(axes) > 1 else next(iter(axes), None)
 
 
-def _column_errors(values: _Values, *, relative: bool) -> Floats:
-    """Return the error of each column that varies, over what varies in it; of few rows that of all elements.
+def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return the error of each column that varies, over what varies in it, and that; of few rows that of all
+    elements.
 
     A value of which the error is relative counts by that, or by what varies in its logarithm where that is
     less; below the median of its column by the error over the median, as small ones hardly matter.
@@ -608,5 +621,5 @@ def _column_errors(values: _Values, *, relative: bool) -> Floats:
         logs = np.log(np.maximum(sizes, 1e-6 * floors)).std(axis=0)
         scale = np.clip(logs, math.sqrt(MIN_VARYING), 1.0)
     if not varies.any():
-        return np.asarray(np.sqrt(np.square(error).mean(axis=0)).max(keepdims=True))
-    return np.asarray(np.sqrt(np.square(error).mean(axis=0))[varies] / scale[varies])
+        return np.asarray(np.sqrt(np.square(error).mean(axis=0)).max(keepdims=True)), np.ones(1)
+    return np.asarray(np.sqrt(np.square(error).mean(axis=0))[varies] / scale[varies]), scale[varies]

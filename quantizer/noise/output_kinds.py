@@ -163,9 +163,12 @@ def _is_embedding(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def has_places(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has values at each place of a map, which are read together, or at their peaks."""
+    """Whether an output has values at each place of a map or position of a sequence, which are read together,
+    at their peaks, or by the largest."""
     shape = profile[name].shape if name in profile else graph.shape(name)
-    return shape is not None and (len(shape) > 3 or _is_map(shape, _per_sample(profile, name)))
+    if shape is None or len(shape) < 3:
+        return False
+    return len(shape) > 3 or any(dim is None or dim >= MIN_SIDE for dim in shape[1:])
 
 
 def _is_heat_map(graph: Graph, profile: Profile, name: str) -> bool:

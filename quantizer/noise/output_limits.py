@@ -107,8 +107,9 @@ outputs are numbers those wholly in int8 have 0.3 to 0.5 %, so it costs them not
 exponential has 3.7, and 1.8 for 6 % of float's time, and no int8 plan of it has less than 1."""
 
 PLACES_TOLERANCE = 0.1
-"""The same of maps, whose places are read together or at their peaks: a detector of corners lost nothing with
-2.7 % in its logits, and a heat map was no better for 41 dB than for 25."""
+"""The same of maps and sequences, whose places are read together or at their peaks, and of vectors that
+nothing tells from embeddings: 20 dB, half a point of correlation (DECISIONS.md, 23). A detector of corners
+lost nothing with 2.7 % in its logits, and a heat map was no better for 41 dB than for 25."""
 
 AT_RANDOM = "it is drawn at random"
 """Why an output cannot be compared."""
@@ -149,7 +150,7 @@ class NoiseLimits:
             it was seen to need that.
         tolerance: typical error of a column of values, as measured.
         asked: whether the user asked for that, so that it is planned for, and holds for maps too.
-        maps: outputs of which each place has values.
+        maps: outputs of which each place or position has values.
         relative: outputs of which an error is in proportion to the value.
         indices: output -> the scores that it is the index of the largest of.
         incomparable: output -> why it cannot be compared sample by sample.
@@ -197,9 +198,15 @@ class NoiseLimits:
         names = (name for node, _ in uses for name in node.outputs)
         return next((name for name in names if name in self.kinds), "")
 
-    def error(self, output: str) -> float:
-        """Return the typical error that a column of an output of values may have as measured."""
-        return PLACES_TOLERANCE if output in self.maps and not self.asked else self.tolerance
+    def error(self, output: str, *, is_vector: bool = False) -> float:
+        """Return the typical error that a column of an output of values may have as measured.
+
+        Args:
+            output: its name.
+            is_vector: whether its columns look like those of an embedding.
+        """
+        together = output in self.maps or is_vector
+        return PLACES_TOLERANCE if together and not self.asked else self.tolerance
 
     def words(self, tensor: str) -> str:
         """Return what a tensor at which noise is judged is, for people: "a signal", "rounded by Ceil"."""

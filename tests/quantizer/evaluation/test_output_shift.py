@@ -250,3 +250,13 @@ def test_the_page_tells_what_is_printed() -> None:
         assert limit in told
     budget = page.partition("## The noise budget")[2].partition("## Run")[0]
     assert not re.search(r"\b\d+ dB", budget)  # there is no second place for the figures
+
+
+def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:
+    x = RNG.normal(size=(40, 96))
+    noisy = x + 0.05 * RNG.normal(size=x.shape)
+    (vector,) = output_shifts([{"y": x}], [{"y": noisy}], limits_of("values"), {})
+    (numbers,) = output_shifts([{"y": x[:, :8]}], [{"y": noisy[:, :8]}], limits_of("values"), {})
+    decades = 10.0 ** np.linspace(-2.0, 2.0, 96)
+    (unlike,) = output_shifts([{"y": x * decades}], [{"y": noisy * decades}], limits_of("values"), {})
+    assert vector.excess < 1.0 < min(numbers.excess, unlike.excess)
