@@ -77,3 +77,39 @@ def test_noise_is_held_against_what_is_added_to_the_input() -> None:
 def test_a_sum_of_two_computed_parts_is_judged_by_itself() -> None:
     body = f"c = Conv <{SAME}> (x, w3_3_3_3) d = Conv <{SAME}> (c, w3_3_3_3) y = Add (c, d)"
     assert decibels(limits(net(body, ("x", PICTURE))).allowed("y")) == pytest.approx(38.0, abs=0.5)
+
+
+def test_a_tolerance_is_planned_for_and_held_to() -> None:
+    found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), tolerance=0.01)
+    assert decibels(found.allowed("y")) == pytest.approx(40.0, abs=0.5)
+    assert found.error("y") == 0.01
+    assert limits(net("y = MatMul (x, w32_10)", ("x", BATCH))).error("y") == 0.02
+
+
+def test_values_of_maps_and_sequences_may_be_off_by_more_than_numbers_unless_a_tolerance_is_given() -> None:
+    body = f"y = Conv <{SAME}> (x, w21_3_3_3)"
+    assert limits(net(body, ("x", PICTURE))).error("y") == 0.1
+    assert limits(net(body, ("x", PICTURE)), tolerance=0.01).error("y") == 0.01
+    assert limits(net("y = MatMul (x, w32_10)", ("x", (1, 20, 32)))).error("y") == 0.1
+
+
+def test_a_tolerance_and_a_limit_of_decibels_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="tolerance and min_output_sqnr: both say how far"):
+        limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), tolerance=0.01, min_output_sqnr=30.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "relative"),
+    [
+        ("m = MatMul (x, w32_10) y = Exp (m)", True),
+        ("m = MatMul (x, w32_10) e = Exp (m) y = Sub (e, w1_10)", True),
+        ("m = MatMul (x, w32_10) e = Softplus (m) y = Mul (e, w1_10)", True),
+        ("m = MatMul (x, w32_10) n = MatMul (x, w32_10) y = Div (m, n)", True),
+        ("m = MatMul (x, w32_10) y = Pow (w1_10, m)", True),
+        ("m = MatMul (x, w32_10) y = Div (m, w1_10)", False),
+        ("m = MatMul (x, w32_10) y = Pow (m, a2)", False),
+        ("m = MatMul (x, w32_10) e = Exp (m) y = MatMul (e, w10_10)", False),
+    ],
+)
+def test_errors_are_relative_behind_what_makes_magnitudes(body: str, relative: bool) -> None:
+    assert ("y" in limits(net(body, ("x", BATCH))).relative) == relative
