@@ -374,6 +374,7 @@ def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
     asked |= {
         "min_tensor_sqnr": config.min_tensor_sqnr > 0.0,
         "min_output_sqnr": bool(config.min_output_sqnr),
+        "tolerance": config.tolerance is not None,
     }
     needs = [name for name, is_asked in asked.items() if is_asked]
     who = source_of(profile)

@@ -87,6 +87,11 @@ def eight_bit_nodes(facts: PlanningFacts, floats: FloatReasons) -> frozenset[str
     ends = _ends(graph)
     if not config.has_size:
         return frozenset() if config.fit_size else ends
+    if config.tolerance is not None:
+        raise ConfigError(
+            f"fit_size {config.fit_size}, tolerance {config.tolerance:g}: either a size or a tolerance "
+            "decides which weights have 8 bits; leave one of them out"
+        )
     if config.min_output_sqnr:
         raise ConfigError(
             f"fit_size {config.fit_size}, min_output_sqnr {config.min_output_sqnr:g}: either a size or a "

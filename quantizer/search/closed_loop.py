@@ -216,7 +216,7 @@ def plan_held_on_samples(
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         loop = _opened(model, planned, data, count, Path(folder))
         first = loop.run_plan(facts, planned)
-        asked = facts.config.mode != "weight-only" or bool(facts.config.min_output_sqnr)
+        asked = facts.config.mode != "weight-only" or facts.config.asks_quality
         if first.holds:
             best = loop.bolder(first)
         else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
@@ -472,7 +472,7 @@ def _without_corrections(first: _MeasuredPlan) -> Iterator[Proposal]:
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
     """Yield facts in which weights have 8 bits in place of 4; unasked only where the model is destroyed."""
     config = first.facts.config
-    wanted = bool(config.min_output_sqnr) or first.is_destroyed
+    wanted = config.asks_quality or first.is_destroyed
     if wanted and not config.has_size and config.weight_type in FEW_BITS:
         wider = replace(config, weight_type="int8")
         recipe = replace(first.facts.recipe, config=replace(first.facts.recipe.config, weight_type="int8"))

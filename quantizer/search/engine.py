@@ -117,7 +117,7 @@ class Engine:
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
         chains = (config.keep_16bit, config.form, config.cost_model)
-        key = (config.mode in DATA_FREE, config.min_output_sqnr, *chains)
+        key = (config.mode in DATA_FREE, config.min_output_sqnr, config.tolerance, *chains)
         if key not in self._facts:
             facts = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
             self._facts[key] = facts.with_unfit(self.unfit)

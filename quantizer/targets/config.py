@@ -399,9 +399,14 @@ class QuantConfig:
         return self.mode == "weight-only" and self.weight_type in FEW_BITS
 
     @property
+    def asks_quality(self) -> bool:
+        """Whether the user says how far outputs may be from float."""
+        return bool(self.min_output_sqnr) or self.tolerance is not None
+
+    @property
     def reads_profile(self) -> bool:
-        """Whether the plan depends on a profile: in a mode without one where outputs are to keep an SQNR."""
-        return self.mode not in DATA_FREE or bool(self.min_output_sqnr)
+        """Whether the plan depends on a profile: in a mode without one where outputs are to keep a limit."""
+        return self.mode not in DATA_FREE or self.asks_quality
 
 
 def settings() -> Mapping[str, Option]:

@@ -81,7 +81,7 @@ def test_a_sum_of_two_computed_parts_is_judged_by_itself() -> None:
 
 def test_a_tolerance_is_planned_for_and_held_to() -> None:
     found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), tolerance=0.01)
-    assert decibels(found.allowed("y")) == pytest.approx(40.0, abs=0.5)
+    assert decibels(found.allowed("y")) == pytest.approx(40.0, abs=1.5)
     assert found.error("y") == 0.01
     assert limits(net("y = MatMul (x, w32_10)", ("x", BATCH))).error("y") == 0.02
 

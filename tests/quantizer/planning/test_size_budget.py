@@ -179,3 +179,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_sizes_have_units() -> None:
     assert size_in_bytes("900MB") == 900_000_000
     assert size_in_bytes("1.5 GiB") == 3 << 29
+
+
+def test_a_size_and_a_tolerance_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"fit_size 60kB, tolerance 0\.01: either a size or a tolerance"):
+        plan_of(decoder(), fit_size="60kB", tolerance=0.01)
