@@ -39,6 +39,7 @@ RESULTS = {
     "Member",
     "NodeRecord",
     "NoiseLimits",
+    "OutputCheck",
     "OutputGrade",
     "OutputQuality",
     "OutputShift",
