@@ -12,15 +12,16 @@ is measured on a few samples generalises (DECISIONS.md, 68). More careful plans 
     corrections   no biases are corrected, which takes no time
     bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
     nodes         those stay float whose noise as measured is worth most of their time
-    budget        the noise budget of the outputs that are too far off is tighter
+    budget        noise budgets of the outputs that are too far off are tighter, unless noise is spread over
+                  so many nodes that those with too much of it are not worth their time
     float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
                   otherwise, or gains next to nothing for what it loses
 
-A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise: what is spread over all nodes
-no few of them hold. Bolder plans have noise budgets raised by what was measured to be to spare; they are held
-to half of what an output may be off, and to the SQNR that is planned for. A plan is taken only if what
-it gains is worth its time, by the target's table of kernel times and not by the clock, unless the plan before
-it destroys an output. The same samples give the same plan wherever kernels compute the same.
+A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise. Bolder plans have noise
+budgets raised by what was measured to be to spare; they are held to half of what an output may be off, and to
+the SQNR that the verdict asks for. A plan is taken only if what it gains is worth its time, by the target's
+table of kernel times and not by the clock, unless the plan before it destroys an output. The same samples
+give the same plan wherever kernels compute the same.
 
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,6 +55,7 @@ from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
+from .candidates import RankedNode
 from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
@@ -75,6 +77,9 @@ TIGHTER_BUDGETS = (0.5, 1.1, 1.5, 2.0)
 REMOVED_NOISE = (0.5, 1.0, 1.1)
 """Shares of the measured noise that plans are tried without, over the share that is too much: the nodes that
 add it stay float."""
+
+LEAST_SHARE = 0.01
+"""Share of the measured noise that a node has at least, or it is none of those that stay float for it."""
 
 MIN_BUDGET_STEP_DB = 1.0
 """Decibels by which a noise budget is changed at least: less moves nothing, and is not worth a trial."""
@@ -270,12 +275,14 @@ class _Loop:
         axes: where these have their classes.
         folder: where models are written.
         tried: digests of the plans that were run.
+        noisy: what was measured of the nodes of plans, by digest.
     """
 
     samples: ScoringSamples
     axes: Mapping[str, ClassAxis]
     folder: Path
     tried: set[str] = field(default_factory=set)
+    noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
 
     def run_plan(self, facts: PlanningFacts, planned: PlannedModel, change: str = "") -> _MeasuredPlan:
         """Write and run a plan."""
@@ -337,10 +344,10 @@ class _Loop:
         """Return the first of the more careful plans that holds, or the best of all."""
         best = first
         for proposer in (
-            _without_corrections,
+            self._without_corrections,
             _with_more_bits,
             self._without_noisy_nodes,
-            _with_tighter_budgets,
+            self._with_tighter_budgets(first),
         ):
             vain = 0
             for facts, change in proposer(best):
@@ -359,16 +366,17 @@ class _Loop:
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
         every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
         without = replace(best.facts, unfit=every)
+        may_give_way = best.is_destroyed or best.time > 1.0 - MIN_GAIN
         for facts, floats, change in (
             (best.facts, in_integers, "with quantized weights alone"),
             (without, NO_FLOATS, "as the float model"),
         ):
+            if best.holds or not may_give_way:
+                break
             plan = self._tried(facts, change, best, most=math.inf, floats=floats)
             is_better = plan is not None and plan.excess < best.excess
             if plan is not None and is_better and (best.is_destroyed or _gains_nothing(best, plan)):
                 best = plan
-            if best.holds:
-                break
         return best
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
@@ -422,51 +430,105 @@ class _Loop:
         except CANDIDATE_ERRORS:
             return None
 
-    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield facts in which the nodes stay float that have some shares of the measured noise."""
-        if first.facts.config.mode == "weight-only":
+    def _without_corrections(self, first: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield facts without correction of biases, where the plan is better when its own are left out."""
+        plan, facts = first.planned.plan, first.facts
+        if not plan.adjustments.biases:
             return
-
-        few = self.samples.subset(range(0, len(self.samples.samples), 2))
-
-        def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-            shifts = self._shifts(floats, outputs, few.samples, first.facts.noise_limits)
-            return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
-
-        ranked = ranked_nodes(
-            first.planned,
-            few,
-            noise=noise,
-            dequantized=_saturates(first.facts.recipe),
+        bare = replace(plan, adjustments=replace(plan.adjustments, biases={}))
+        halves = self.shifts(
+            replace(first.planned, plan=bare), facts.noise_limits, dequantized=_saturates(facts.recipe)
         )
-        total = sum(one.noise for one in ranked)
-        if not 0.0 < total < math.inf:
-            return
+        if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
+            config = replace(facts.config, bias_correction="off")
+            yield replace(facts, config=config).with_derived_of(facts), "without bias correction"
+
+    def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
+        """Return what proposes tighter noise budgets: than those of the first plan, unless noise is spread
+        over nodes that are not worth it, and than those of a plan that gained on it, but does not hold."""
+
+        def proposer(best: _MeasuredPlan) -> Iterator[Proposal]:
+            if not self._noisy_nodes(first).is_spread:
+                yield from _with_tighter_budgets(first)
+            if best.excess <= (1.0 - LEAST_GAIN) * first.excess:
+                yield from _with_tighter_budgets(best)
+
+        return proposer
+
+    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield facts in which the nodes stay float that have the noise that is too much; where they are not
+        worth their time, in which those do that are."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
-        names: list[str] = []
-        removed, needed = 0.0, 1.0 - first.excess**-2.0
-        shares = [min(share * needed, 0.98) for share in REMOVED_NOISE]
-        for one in ranked:  # those first whose noise is worth most time
-            names += one.nodes
-            removed += one.noise / total
-            if len(names) > MAX_FLOAT_NODES:
-                return
-            if shares and removed >= shares[0]:
-                shares = [share for share in shares if share > removed]
+        noisy = self._noisy_nodes(first)
+        for nodes in (noisy.paying,) if noisy.is_spread else noisy.enough:
+            names = {name for one in nodes for name in one.nodes}
+            if names:
                 own = [node.name for node in first.facts.prepared.graph.nodes if node.name in names]
                 unfit = {**first.facts.unfit, **dict.fromkeys(own, reason)}
                 yield replace(first.facts, unfit=unfit), "with more nodes in float"
 
+    def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
+        """Return which nodes of a plan have the noise that is too much, as measured once."""
+        if first.facts.config.mode == "weight-only":
+            return _NoisyNodes()
+        key = plan_digest(first.planned.plan)
+        if key not in self.noisy:
+            few = self.samples.subset(range(0, len(self.samples.samples), 2))
+
+            def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
+                shifts = self._shifts(floats, outputs, few.samples, first.facts.noise_limits)
+                return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
+
+            dequantized = _saturates(first.facts.recipe)
+            ranked = ranked_nodes(first.planned, few, noise=noise, dequantized=dequantized)
+            self.noisy[key] = _noisy_nodes(ranked, first)
+        return self.noisy[key]
+
+
+@dataclass(frozen=True)
+class _NoisyNodes:
+    """The nodes that have the noise that is too much, those first whose noise is worth most time.
+
+    Attributes:
+        enough: nodes that together have `REMOVED_NOISE` of it.
+        paying: those whose noise is worth their time.
+        is_spread: whether `enough` are too many, or not worth their time.
+    """
+
+    enough: tuple[tuple[RankedNode, ...], ...] = ()
+    paying: tuple[RankedNode, ...] = ()
+    is_spread: bool = False
+
+
+def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNodes:
+    total = sum(one.noise for one in ranked)
+    if not 0.0 < total < math.inf:
+        return _NoisyNodes()
+    predicted = plan.planned.plan.origin.time
+    whole = math.inf if predicted is None else predicted.float_us  # what has no price is free
+    worth = math.inf if plan.is_destroyed else 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+    needed = 1.0 - plan.excess**-2.0
+    shares = [one.noise / total for one in ranked]
+    prices = [one.microseconds / whole for one in ranked]
+
+    def count(share: float) -> int:
+        every = range(1, len(ranked) + 1)
+        return next((n for n in every if sum(shares[:n]) >= min(share, 0.98)), len(ranked))
+
+    names = [name for one in ranked[: count(needed)] for name in one.nodes]
+    return _NoisyNodes(
+        tuple(tuple(ranked[:n]) for n in dict.fromkeys(count(share * needed) for share in REMOVED_NOISE)),
+        tuple(
+            one
+            for one, share, price in zip(ranked, shares, prices, strict=True)
+            if share >= max(price / worth, LEAST_SHARE)
+        )[:MAX_FLOAT_NODES],
+        is_spread=len(names) > MAX_FLOAT_NODES or sum(prices[: count(needed)]) > worth * needed,
+    )
+
 
 Proposal = tuple[PlanningFacts, str]
 """What another plan is made from, and what is changed, in words."""
-
-
-def _without_corrections(first: _MeasuredPlan) -> Iterator[Proposal]:
-    """Yield facts without correction of biases."""
-    if first.planned.plan.adjustments.biases:
-        config = replace(first.facts.config, bias_correction="off")
-        yield replace(first.facts, config=config).with_derived_of(first.facts), "without bias correction"
 
 
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
