@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isnan, log10
+from math import inf, isfinite, isnan, log10
 from typing import Literal
 
 import numpy as np
@@ -93,7 +93,9 @@ class OutputGrade:
             shares = {"answers": self.agreement, "sequences": self.sequences}
             equal = [f"{100 * share:.1f} % of the {of}" for of, share in shares.items() if share is not None]
             alike = f", {', '.join(equal)} the same" if equal else ""
-            return f"output '{self.output}': {self.figures}{alike}"
+            known = self.sqnr is not None and isfinite(self.sqnr) and " dB" not in self.figures
+            decibels = f", {self.sqnr:.1f} dB" if known else ""
+            return f"output '{self.output}': {self.figures}{decibels}{alike}"
         count = self.other_lengths
         lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
         if not self.kind and self.agreement is not None:

@@ -134,7 +134,9 @@ def test_an_output_is_graded_by_the_figure_that_its_plan_is_held_to(value: float
 def test_a_fault_is_poor_whatever_the_figure() -> None:
     found = in_unit(fault="3 of 100 values are not finite", answers=answers(1.0))
     assert found.grade == "poor"
-    assert found.text == "output 'y': 3 of 100 values are not finite, 100.0 % of the answers the same"
+    assert (
+        found.text == "output 'y': 3 of 100 values are not finite, 40.0 dB, 100.0 % of the answers the same"
+    )
 
 
 def test_what_cannot_be_compared_has_no_grade() -> None:
