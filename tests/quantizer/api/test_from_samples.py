@@ -129,7 +129,7 @@ def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
 
 def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
-    # Logits that are 255 times as large move much probability for little noise: it is noise that is asked for.
+    # Logits that are 255 times as large move much probability for little noise: noise is asked for here.
     result = qprof.quantize(MODEL, images, latency=False, budget=0.0, target=TARGET, min_output_sqnr=20.0)
     assert result.verdict is not None
     assert result.verdict.grade == "good"
