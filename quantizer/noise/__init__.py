@@ -3,8 +3,9 @@
 - Measured: `measure` runs copies of the model with rounded values on a few samples while profiling.
 - Estimated, without data: `activation_ranges` and `mask_fillers` say which values are quantized;
   `propagation` says how much noise every node lets through, corrected by what was measured (`recurrence` for
-  LSTM, GRU and RNN); `estimator` says where a plan rounds, and its SQNR at the outputs; `estimate_check` says
-  how far the estimate may be off.
+  LSTM, GRU and RNN), `exact_gains` what rounding does to results that hold little of a tensor,
+  `constant_errors` which tensors bear no correction of a bias; `estimator` says where a plan rounds, and its
+  SQNR at the outputs; `estimate_check` says how far the estimate may be off.
 - Limited: `output_kinds` tells what an output is, `steps` which values inside become steps, `output_limits`
   how much noise both can bear, and `moved_probability` what it does to probabilities. `value_paths` are walks
   through the graph.

@@ -8,6 +8,7 @@ In the order of the decisions, each module asking those before it:
     facts, chains                 what is known; functions of several nodes that are planned as one node
     selection, hybrid             what becomes of each node: quantized, dynamic, weight-only, float
     shared_scales, parameters     which activations have one scale; scale and zero point of every tensor
+    coarse_steps                  what is float as its step leaves nothing of a result
     borders                       what the model takes and gives in integers
     planner                       these together: one plan, and one in which int8 pays
     size_budget, noise_budget     which weights in 4 bits have 8 instead; what is float for its noise
