@@ -33,7 +33,7 @@ from ..targets.forms import FORMS
 from .borders import integer_borders, with_int8_caches
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts
-from .hybrid import data_free_choices, find_hybrids
+from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
 from .shared_scales import find_groups, shared_scales
@@ -106,6 +106,19 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         notes.append(
             f"keys and values of {nodes_are} int8: the model takes {listed} and so on, and returns them, "
             "in int8, times the scales that these nodes read"
+        )
+    tables = [
+        node
+        for node in graph.nodes
+        if nodes[node.name].kind is Kind.WEIGHT_ONLY
+        and node.rule is not None
+        and node.rule.is_lookup
+        and is_dear_to_read(node, facts)
+    ]
+    if tables:
+        notes.append(
+            f"{len(tables)} table{'s'[: len(tables) != 1]} in 8 bits: most of the model's bytes, though "
+            f"reading takes longer than in float; --keep-float {tables[0].name} leaves it as it is"
         )
     wide = sum(params.qtype.bits == 16 for params in parameters.activations.values())
     lacking = sorted(
