@@ -246,7 +246,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
         of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
         yield "speed", f"{faster:.2f} times as fast as float, predicted{slower}{of_tokens}{elsewhere}"
-    elif facts is not None and facts.config.cost_model == "off":
+    elif facts is not None and not facts.config.regards_time:
         yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
     else:
         unknown = "times of this target's kernels are not known"

@@ -151,8 +151,13 @@ def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixe
     return SubPixel(attributes.get_int("group", 1), weight_shape[1], tuple(axes))
 
 
-def sub_pixel_refusal(node: Node) -> str:
-    """Return why a ConvTranspose is not written as a Conv of its phases, "" where it can be."""
+def sub_pixel_refusal(node: Node, *, regards_time: bool = True) -> str:
+    """Return why a ConvTranspose is not written as a Conv of its phases, "" where it can be.
+
+    Args:
+        node: the ConvTranspose.
+        regards_time: whether many more products than it has itself are a reason.
+    """
     weight = node.constant(1)
     if weight is None:
         return ""  # refused by the operator's own entry
@@ -164,7 +169,7 @@ def sub_pixel_refusal(node: Node) -> str:
         return f"{node.op_type} whose padding depends on its input's size is not written as Conv"
     form = sub_pixel_of(node, weight.shape)
     ratio = form.phases * math.prod(form.kernel) / math.prod(weight.shape[2:])
-    if ratio > MAX_PRODUCT_RATIO:
+    if regards_time and ratio > MAX_PRODUCT_RATIO:
         return f"{node.op_type} with this kernel and stride has {ratio:.1f} times as many products as Conv"
     return ""
 

@@ -264,6 +264,12 @@ class PlanningFacts:
         return {name: self._precision(name) for name in self.activations.names}
 
     @property
+    def starts_everywhere(self) -> bool:
+        """Whether quantization starts at every operator that can be quantized, whatever time that takes."""
+        everything_asked = not self.config.regards_time and not self.recipe.products_alone
+        return self.target.start_everywhere or everything_asked
+
+    @property
     def type_16bit(self) -> QuantType:
         """The 16-bit type with the sign of the activation type."""
         return TYPES["int16" if TYPES[self.config.activation_type].signed else "uint16"]

@@ -175,7 +175,7 @@ def _hybrid(
 
 def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
     """Whether the target's dynamic kernel is slower than float, and was not asked for all the same."""
-    asked = facts.config.mode == "dynamic" and facts.config.cost_model == "off"
+    asked = facts.config.mode == "dynamic" and not facts.config.regards_time
     return node.op_type in facts.target.slower_dynamic and not asked
 
 
@@ -183,7 +183,7 @@ def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool
     """Whether a weight-only product of 8 bits is predicted to be faster in dynamic int8, for the tokens that
     were stated. Both kernels round the activations to 8 bits, and both weights are as large."""
     config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
-    if costs is None or not (config.prompt or config.answer) or config.cost_model == "off":
+    if costs is None or not (config.prompt or config.answer) or not config.regards_time:
         return False
     if hybrid.implementation != ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
         return False
@@ -281,7 +281,7 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
     arrays = [graph.constant(node.input(weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
-    if config.mode != "dynamic" and size < MIN_RECURRENT_ELEMENTS:
+    if config.mode != "dynamic" and config.regards_time and size < MIN_RECURRENT_ELEMENTS:
         return because(ReasonCode.SMALL_RECURRENT, elements=size, limit=MIN_RECURRENT_ELEMENTS)
     return None
 
@@ -295,7 +295,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     data = node.input(0)
     weights = {w.index: _large(graph, node.input(w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
-    least = 1 if facts.target.start_everywhere else MIN_WEIGHT_ELEMENTS
+    least = 1 if facts.starts_everywhere else MIN_WEIGHT_ELEMENTS
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
         return None
     if graph.constant(data) is not None or graph.dtype(data) != ir.DataType.FLOAT:
@@ -332,7 +332,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
         return Choice(Kind.DYNAMIC, reason, "runtime" if rule.stored else "", weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.
-    if FORMS[config.form].dynamic_as_conv and not sub_pixel_refusal(node):
+    if FORMS[config.form].dynamic_as_conv and not sub_pixel_refusal(node, regards_time=config.regards_time):
         return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
     ((index, params),) = inputs.items()
     if (

@@ -179,7 +179,8 @@ def _within_noise_budget(
             if more:
                 break
         if not more:
-            cheap = cheap_nodes(graph, facts.profile, flow, plan, noise)
+            regards_time = facts.config.regards_time
+            cheap = cheap_nodes(graph, facts.profile, flow, plan, noise) if regards_time else {}
             plan = make(noisy | cheap) if cheap else plan
             break
         noisy |= more

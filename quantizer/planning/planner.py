@@ -278,7 +278,7 @@ def rounded_outputs(facts: PlanningFacts, plan: QuantPlan) -> dict[str, FloatRea
         facts: the model; a target that has no float operators between quantized ones rounds all outputs.
         plan: its plan.
     """
-    if facts.config.cost_model == "off" or not facts.target.float_elementwise:
+    if not facts.config.regards_time or not facts.target.float_elementwise:
         return {}
     prices = prices_of(facts, plan)
     whole = sum(prices.floating.values())

@@ -65,7 +65,9 @@ def select(
        conversions, a memory-bound node without a quantized reader leaves again: quantizing its output would
        only add error.
 
-    With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
+    All that is for the sake of time: with `cost_model` off everything starts that can be quantized, as on
+    targets that run float operators in no good time. With `inter_layer` "float" nothing spreads, and every
+    kernel that can return float does.
 
     Args:
         facts: the model.
@@ -75,7 +77,7 @@ def select(
     Raises:
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
-    graph, target = facts.graph, facts.target
+    graph = facts.graph
     candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
     compute_bound = {
         node.name
@@ -83,7 +85,7 @@ def select(
         if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
     }
     spreads = facts.config.inter_layer == "quantized"
-    start_everywhere = start_everywhere or (spreads and target.start_everywhere)
+    start_everywhere = start_everywhere or (spreads and facts.starts_everywhere)
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
     spread = _Spread(facts, candidates, compute_bound, quantized if start_everywhere else set(compute_bound))
     if spreads and not start_everywhere:
@@ -152,16 +154,21 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
     if node.op_type not in target.operators and not _lut(node, rule, facts):
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
     as_sub_pixels = target.implementations.get(node.op_type) == SUB_PIXEL
-    if refusal := rule.refusal(node, graph) or (sub_pixel_refusal(node) if as_sub_pixels else ""):
+    refusal = rule.refusal(node, graph)
+    if as_sub_pixels and not refusal:
+        refusal = sub_pixel_refusal(node, regards_time=facts.config.regards_time)
+    if refusal:
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
     weight = "" if rule.weight is None else node.input(rule.weight.index)
-    if weight and graph.is_constant(weight):
+    if weight and graph.is_constant(weight) and facts.config.regards_time:
         for reader, index in graph.consumers(weight):
             if reader is not node and (index < 0 or reader.rule is None):
                 # onnxruntime would dequantize the weight in every run besides.
                 what = f"its weight is read by {operator_of(reader)} too, in float: it would be stored twice"
                 return because(ReasonCode.UNSUPPORTED_USE, text=what)
-    if as_sub_pixels and any(graph.is_result(name) for name in node.results):  # often a picture or a sound
+    # Often a picture or a sound: with limits of noise.
+    rounds_output = as_sub_pixels and any(graph.is_result(name) for name in node.results)
+    if rounds_output and facts.config.regards_time:
         return because(ReasonCode.UNSUPPORTED_USE, text="its result is an output of the model, in 8 bits")
     readers = [reader for name in node.results for reader, _ in graph.consumers(name)]
     if node.op_type in target.full_range and any(map(is_clip, readers)):
@@ -200,9 +207,14 @@ def _unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
 
 
 def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
-    """Whether quantization starts at a node: the rule says so, or what the target says of products."""
+    """Whether quantization starts at a node: the rule says so, or what the target says of products.
+
+    Where time is no matter, at every product with a weight.
+    """
     rule, target = node.rule, facts.target
     assert rule is not None
+    if not facts.config.regards_time and rule.weight is not None:
+        return True
     products = multiplications_per_output(node)
     if products is not None:
         elements = sum(facts.profile[name].count for name in node.results if name in facts.profile)

@@ -107,7 +107,8 @@ def tune(
     deadline = None if target.budget is None else begin + target.budget
     planned_recipe = recipe
     if target.objective == "int8-share":  # integers are asked for, whatever time they take
-        planned_recipe = replace(recipe, config=replace(recipe.config, cost_model="off"))
+        whatever_time = replace(recipe.config, cost_model="off")
+        planned_recipe = replace(recipe, config=whatever_time, products_alone=recipe.config.regards_time)
     engine = Engine(path, prepared, profile, planned_recipe)
     run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
     bases = bases_of(recipe, profile)

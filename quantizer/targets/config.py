@@ -366,7 +366,8 @@ class QuantConfig:
             "Quality",
             "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
             "float, conversions included, stay float, and so do those whose dynamic kernel is slower; "
-            "channels are padded where that is faster: auto, or off.",
+            "channels are padded where that is faster: auto, or off: all that the target can run in int8 is "
+            "quantized, whatever time it takes.",
         ),
     ] = "auto"
     keep_float: Annotated[
@@ -387,6 +388,11 @@ class QuantConfig:
             check=split_shapes,
         ),
     ] = ()
+
+    @property
+    def regards_time(self) -> bool:
+        """Whether a node may stay float for the time that it takes: not with `cost_model` off."""
+        return self.cost_model != "off"
 
     @property
     def has_size(self) -> bool:

@@ -294,7 +294,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             "use int8, or schema symmetric-uint8",
         )
     # Modes.
-    fast_dynamic = set(target.dynamic) - (set() if config.cost_model == "off" else set(target.slower_dynamic))
+    fast_dynamic = set(target.dynamic) - (set(target.slower_dynamic) if config.regards_time else set())
     if config.mode == "dynamic" and target.dynamic and not fast_dynamic:
         yield MalformedError(
             f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",

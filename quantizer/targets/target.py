@@ -292,6 +292,8 @@ class Recipe:
         filled_in: a sentence for each setting that another one decided.
         chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
+        products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
+            operator, for a search that counts nothing else.
     """
 
     config: QuantConfig
@@ -299,11 +301,12 @@ class Recipe:
     filled_in: tuple[str, ...] = field(default=(), compare=False)
     chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
+    products_alone: bool = field(default=False, compare=False)
 
     @property
     def costs(self) -> CostTable | None:
         """The times of the kernels that decide about speed, None where there are none or none are wanted."""
-        if self.config.cost_model == "off":
+        if not self.config.regards_time:
             return None
         return self.measured or (costs_of(self.target.costs) if self.target.costs else None)
 

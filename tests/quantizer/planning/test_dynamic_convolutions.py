@@ -56,10 +56,14 @@ def test_a_target_whose_dynamic_kernels_are_all_slower_says_how_to_have_them() -
 
 
 def test_a_small_weight_is_quantized_where_nothing_stays_float_for_speed() -> None:
-    net = network("y = Conv (x, w)", {"w": (8, 8, 1, 1)})
-    assert net.plan("onnx", mode="dynamic").nodes["Conv_y"].kind is Kind.DYNAMIC
-    small = net.plan("onnxruntime-x86", mode="dynamic", cost_model="off")
-    assert small.nodes["Conv_y"].kind is Kind.FLOAT
+    net = network("y = MatMul (x, w)", {"w": (8, 8)}, shape=(4, 8))
+    for target, cost_model, kind in (
+        ("onnx", "auto", Kind.DYNAMIC),
+        ("onnxruntime-x86", "auto", Kind.FLOAT),
+        ("onnxruntime-x86", "off", Kind.DYNAMIC),
+    ):
+        plan = net.plan(target, mode="dynamic", cost_model=cost_model)
+        assert plan.nodes["MatMul_y"].kind is kind
 
 
 def test_a_transposed_convolution_without_an_exact_way_stays_float() -> None:

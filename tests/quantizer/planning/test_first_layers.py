@@ -53,6 +53,11 @@ def test_the_plan_says_what_was_weighed(net, monkeypatch):
     assert all("% of the noise in output 'y'" in reason for reason in reasons)
 
 
+def test_all_stays_in_codes_where_time_is_no_matter(net, monkeypatch):
+    monkeypatch.setattr("qprof_onnx.quantizer.planning.noise_budget.LOW_NOISE_DB", 60.0)
+    assert [entry.kind for entry in net.plan(cost_model="off").nodes.values()] == [Kind.QUANTIZED] * 3
+
+
 def test_all_stays_in_codes_where_outputs_may_drown(net, monkeypatch):
     monkeypatch.setattr("qprof_onnx.quantizer.planning.noise_budget.LOW_NOISE_DB", 60.0)
     plan = net.plan(min_output_sqnr=0.0)
