@@ -21,7 +21,6 @@ from ..operators.caches import (
 )
 from ..operators.graph import Node
 from ..plan.plan import Kind, NodePlan
-from ..targets.forms import FORMS
 from .facts import PlanningFacts
 
 HEADROOM = 1.4
@@ -38,14 +37,12 @@ def with_int8_caches(facts: PlanningFacts, nodes: Mapping[str, NodePlan]) -> dic
     a node: new ones and those of earlier steps.
 
     Raises:
-        ConfigError: the target has no such attention, the model has none whose cache goes in and out of it,
-            or nothing is known of its values.
+        ConfigError: the model has no attention whose cache goes in and out of it, or nothing is known of its
+            values.
     """
     target, graph, asked = facts.target, facts.graph, f"kv_cache {facts.config.kv_cache}"
     if facts.config.kv_cache == "float":
         return dict(nodes)
-    if not target.int8_caches:
-        raise ConfigError(f"{asked}: {target.name} has no attention with such a cache; use float")
     attentions: dict[str, NodePlan] = {}
     for node in graph.nodes:
         entry = nodes[node.name]
@@ -114,13 +111,11 @@ def integer_borders(
     numbers, 128 apart. Others get the range that their profile shows. Caches of keys and values are left out.
 
     Raises:
-        ConfigError: the form has no conversions, nothing is known of a value, or no value is float32.
+        ConfigError: nothing is known of a value, or no value is float32.
     """
     config = facts.config
     if config.io == "float":
         return {}
-    if not FORMS[config.form].conversions:
-        raise ConfigError(f"io {config.io}: form {config.form} has no conversions; use io float")
     qtype, graph = TYPES[config.io], facts.prepared.model.graph
     caches = {
         name

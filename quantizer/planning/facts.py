@@ -357,7 +357,7 @@ def planning_facts(
             *filter(None, [recipe.chosen]),
             *notes,
             *profile.data.notes,
-            *_notes_on_ranges(profile, recipe.config),
+            *_notes_on_ranges(profile, recipe),
         ),
         chains={},
         channel_densities=ChannelDensities(clipped),
@@ -368,15 +368,17 @@ def planning_facts(
     return replace(facts, notes=(*facts.notes, *facts.noise_limits.sentences()))
 
 
-def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
+def _notes_on_ranges(profile: Profile, recipe: Recipe) -> tuple[str, ...]:
     """Return what is to be said of a plan from a profile that has ranges only; nothing of other profiles.
 
     Raises:
-        ProfileError: a setting that is not the default one needs histograms.
+        ProfileError: a setting that was given, or is not the default one, needs histograms.
     """
     if has_histograms(profile):
         return ()
-    asked = {f"calibrator {config.calibrator}": config.calibrator not in ("minmax", QuantConfig().calibrator)}
+    config = recipe.config
+    wanted = "calibrator" in recipe.given or config.calibrator != QuantConfig().calibrator
+    asked = {f"calibrator {config.calibrator}": wanted and config.calibrator != "minmax"}
     asked |= {
         "min_tensor_sqnr": config.min_tensor_sqnr > 0.0,
         "min_output_sqnr": bool(config.min_output_sqnr),

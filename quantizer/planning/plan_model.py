@@ -53,7 +53,8 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
-from ..targets.target import Recipe
+from ..targets.loading import packaged_targets
+from ..targets.target import FEW_BITS, Recipe, Target
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
@@ -143,7 +144,11 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     Args:
         facts: what it is made from.
         floats: nodes that stay float whatever the settings say, each with the reason.
+
+    Raises:
+        ConfigError: no weight of the model can have the type that was asked for.
     """
+    _check_weight_type(facts)
     with left_out_steps() as left_out:
         first, planned = _with_adjustments(facts, floats)
         with improvement("predicted times", PlanError):
@@ -169,6 +174,29 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
             return planned.with_notes(left_out)
         verify_plan(first.plan, facts.graph, facts.identity)
     return first.with_notes(left_out)
+
+
+def _check_weight_type(facts: PlanningFacts) -> None:
+    """Raise ConfigError where weights of 4 bits were asked for and the target has none for this model's."""
+    config, given = facts.config, facts.recipe.given
+    if config.mode != "weight-only" or config.weight_type not in FEW_BITS or "weight_type" not in given:
+        return
+    operators = {
+        node.op_type
+        for node in facts.graph.nodes
+        if node.rule is not None and any(node.constant(w.index) is not None for w in node.rule.constants)
+    }
+
+    def has_kernel(target: Target) -> bool:
+        return any(config.weight_type in target.weight_only.get(name, ()) for name in operators)
+
+    if operators and not has_kernel(facts.target):
+        others = [target.name for target in packaged_targets() if has_kernel(target)]
+        raise ConfigError(
+            f"weight_type {config.weight_type}: {facts.target.name} reads no such weights of "
+            f"{' and '.join(sorted(operators))}, and the model has no others; use int8"
+            f"{', or target ' if others else ''}{' or '.join(others)}"
+        )
 
 
 def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[PlannedModel, PlannedModel]:

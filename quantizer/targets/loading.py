@@ -15,12 +15,14 @@ A file has up to seven keys:
 
 `qprof schema config` prints what each may hold. Options of the command line overrule `settings`. A file is
 parsed, then resolved (`resolved`: what one setting decides about another), then validated (`check_config`).
+What the user gave, by options or in a file of his own, is kept as it is or refused; a packaged target's
+settings give way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache
@@ -36,7 +38,8 @@ from ..numerics.affine import TYPES
 from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import FEW_BITS, QuantConfig, config_from_mapping, settings_from_mapping
+from .config import DATA_FREE, FEW_BITS, QuantConfig, config_from_mapping, settings_from_mapping
+from .forms import FORMS
 from .machine import AUTO, Processors, choose, default_doubt, installed, processor
 from .packaged import packaged_text, target_names
 from .target import (
@@ -97,11 +100,13 @@ def load_recipe(
         runtime: facts about the runtime, over those of the file; entries of a mapping one by one.
 
     Raises:
-        ConfigError: no such target or file, unknown keys, values that are not allowed.
+        ConfigError: no such target or file, unknown keys, values that are not allowed, or that the target
+            does not keep; the packaged targets that do are named.
     """
     name = QuantConfig.target if source is None else str(source)
     is_file = Path(name).suffix in {".yaml", ".yml"}
-    file = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
+    own = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
+    file = _with_base(own, name)
     why = ""
     if file.target == AUTO and file.runtime is None:
         chosen_target, why = choose(_processors(), processor(), installed())
@@ -127,20 +132,37 @@ def load_recipe(
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     with _malformed_in(OPTIONS):
         chosen = settings_from_mapping(chosen)
+    given = {key: value for key, value in of_file.items() if key in (own.settings or {})} | chosen
     config, filled_in = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
-    config = check_config(config, target, OPTIONS if chosen else name)
+    try:
+        check_config(config, target, OPTIONS if chosen else name, given)
+    except ConfigError as problem:
+        *others, last = *_targets_that_keep(given), ""
+        others, last = others[:-1], (others or [""])[-1]
+        named = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"{problem}; or target {named}" if named else str(problem)) from None
     remark = why
     if source is None and processor().kind not in target.processors:
         remark = default_doubt(target.name, _processors(), processor())
     if remark:
         note(remark, waits=True)
-    return Recipe(config, target, filled_in, why)
+    return Recipe(config, target, filled_in, why, given=frozenset(given))
 
 
 @cache
 def packaged_targets() -> tuple[Target, ...]:
     """Return the packaged targets, sorted by name."""
     return tuple(load_recipe(name).target for name in target_names())
+
+
+def _targets_that_keep(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the packaged targets that keep all of these settings."""
+    for target in packaged_targets():
+        settings = _packaged(target.name).settings or {}
+        config, _ = resolved({**settings, **given, "target": target.name}, target, given)
+        with suppress(ConfigError):
+            check_config(config, target, OPTIONS, given)
+            yield target.name
 
 
 def _processors() -> Processors:
@@ -161,7 +183,7 @@ def _malformed_in(where: str) -> Iterator[None]:
 def _packaged(name: str, where: str = "") -> ConfigFile:
     """Return the file of a packaged target; an error says which file names it."""
     try:
-        return _parsed(packaged_text(name), f"configs/{name}.yaml")
+        return _with_base(_parsed(packaged_text(name), f"configs/{name}.yaml"), f"configs/{name}.yaml")
     except ConfigError as problem:
         if not where:
             raise
@@ -169,7 +191,7 @@ def _packaged(name: str, where: str = "") -> ConfigFile:
 
 
 def _parsed(text: str, where: str) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing."""
+    """Return what a file holds, its base aside."""
     with _malformed_in(where):
         document = parse(text)
         if not isinstance(document, dict):
@@ -181,7 +203,11 @@ def _parsed(text: str, where: str) -> ConfigFile:
                         f"'{name}' belongs under '{level}:'", f"write '{level}: {{{name}: ...}}'"
                     )
         filled = {key: value for key, value in document.items() if value is not None}
-        file = ConfigFile(**read_fields(filled, ConfigFile))
+        return ConfigFile(**read_fields(filled, ConfigFile))
+
+
+def _with_base(file: ConfigFile, where: str) -> ConfigFile:
+    """Return what a file holds, and what its base holds where it holds nothing."""
     return _over(_packaged(file.base, where=where), file) if file.base else file
 
 
@@ -256,15 +282,21 @@ def resolved(
     return config, tuple(filled_in)
 
 
-def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig:
+def check_config(config: QuantConfig, target: Target, where: str, given: Collection[str] = ()) -> QuantConfig:
     """Return `config` unchanged when every value is allowed and goes with the others.
+
+    Args:
+        config: the settings.
+        target: the runtime.
+        where: what the settings are called in messages.
+        given: names of those that the user gave, which no other and no target may change.
 
     Raises:
         ConfigError: naming the setting, its value and what is allowed.
     """
     try:
         config_from_mapping({field.name: getattr(config, field.name) for field in fields(QuantConfig)})
-        for problem in _problems(config, target):
+        for problem in (*_problems(config, target), *_broken_wishes(config, target, given)):
             raise problem
     except MalformedError as problem:
         raise ConfigError(problem.message(where, "choose other settings, or another target")) from None
@@ -289,10 +321,19 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             f"{target.name} takes zero point 0 only", "use schema and weight_schema symmetric"
         )
     if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
+        signed = [name for name in target.activation_types if TYPES[name].signed]
+        what = "a signed activation_type" if signed else f"signed activations, which {target.name} has not"
+        advice = f"use {signed[0]}, or schema symmetric-uint8" if signed else "use schema asymmetric"
+        yield MalformedError(f"schema '{config.schema}' needs {what}", advice)
+    # At the border.
+    if config.kv_cache != "float" and not target.int8_caches:
         yield MalformedError(
-            f"schema '{config.schema}' needs a signed activation_type",
-            "use int8, or schema symmetric-uint8",
+            f"kv_cache {config.kv_cache}: {target.name} has no attention with such a cache", "use float"
         )
+    if target.zero_points == "zero" and config.io == "uint8":
+        yield MalformedError(f"io uint8: {target.name} takes zero point 0 only", "use io int8, or float")
+    if config.io != "float" and not FORMS[config.form].conversions:
+        yield MalformedError(f"io {config.io}: form {config.form} has no conversions", "use io float")
     # Modes.
     fast_dynamic = set(target.dynamic) - (set(target.slower_dynamic) if config.regards_time else set())
     if config.mode == "dynamic" and target.dynamic and not fast_dynamic:
@@ -334,6 +375,68 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield MalformedError(
             "weights with a scale for each channel are symmetric",
             "use weight_schema symmetric, or granularity per-tensor",
+        )
+
+
+def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) -> Iterator[MalformedError]:
+    """Yield what the target, or other settings, would make of what the user gave."""
+    schema, weight_schema = SCHEMAS[config.schema], SCHEMAS[config.weight_schema]
+    signed = TYPES[config.activation_type].signed
+
+    # Activations.
+    if target.unsigned_activations and signed:
+        middle = (TYPES[config.activation_type].high + 1) if signed else 0
+        for name, wish in (("activation_type", config.activation_type), ("schema", config.schema)):
+            if name in given and (name == "activation_type" or config.schema in SIGNED_SCHEMAS):
+                yield MalformedError(
+                    f"{name} '{wish}': {target.name} stores signed activations unsigned, with zero point "
+                    f"{middle}",
+                    "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
+                )
+    if schema.unsigned_when_positive and not target.unsigned_activations and not signed:
+        sign = config.activation_type.removeprefix("u")
+        if sign not in target.activation_types and "schema" in given:
+            yield MalformedError(f"schema '{config.schema}': {target.name} has no activations in {sign}")
+        if {"schema", "activation_type"} <= set(given):
+            yield MalformedError(
+                f"activation_type '{config.activation_type}': schema {config.schema} has {sign} for "
+                "activations below 0",
+                f"leave activation_type out, or use {sign}",
+            )
+
+    # Weights.
+    weights = TYPES[config.weight_type]
+    if weight_schema.unsigned_when_positive and not weights.signed and "weight_type" in given:
+        yield MalformedError(
+            f"weight_type '{config.weight_type}': weight_schema {config.weight_schema} has signed types for "
+            "weights below 0",
+            "use weight_schema asymmetric, or the signed type",
+        )
+    if config.block_size and config.granularity == "per-tensor" and "granularity" in given:
+        why = "" if "block_size" in given else f", as weights of {weights.bits} bits have"
+        yield MalformedError(
+            f"granularity 'per-tensor': blocks of {config.block_size} have a scale each{why}",
+            "leave granularity out, or use block_size 0 with weights of 8 bits",
+        )
+    if config.weight_type in FEW_BITS and not config.block_size and "block_size" in given:
+        yield MalformedError(
+            f"block_size 0: weights of {weights.bits} bits have blocks",
+            f"use block_size {USUAL_BLOCK}, or weights of 8 bits",
+        )
+
+    # What counts in some modes alone.
+    for name in ("prompt", "answer"):
+        if name in given and getattr(config, name) and config.mode not in DATA_FREE:
+            yield MalformedError(
+                f"{name} {getattr(config, name)} is for mode {' or '.join(DATA_FREE)}",
+                "leave it out, or use such a mode",
+            )
+    rounds = "runtime" in target.weight_implementations.values() and FORMS[config.form].runtime_operators
+    wants_int8 = "weight_only_activations" in given and config.weight_only_activations == "int8"
+    if wants_int8 and not rounds:
+        forms = " in this form" if target.weight_implementations else ""
+        yield MalformedError(
+            f"weight_only_activations int8: {target.name} has no kernel that rounds them{forms}", "use float"
         )
 
 

@@ -292,6 +292,7 @@ class Recipe:
         filled_in: a sentence for each setting that another one decided.
         chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
+        given: names of the settings that the user gave: these are kept or refused.
         products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
             operator, for a search that counts nothing else.
     """
@@ -301,6 +302,7 @@ class Recipe:
     filled_in: tuple[str, ...] = field(default=(), compare=False)
     chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
     products_alone: bool = field(default=False, compare=False)
 
     @property

@@ -75,9 +75,7 @@ def test_options_change_the_result(profile: Path, tmp_path: Path) -> None:
     quantize("--profile", profile, "-o", plain)
     settings = [
         "--schema",
-        "symmetric",
-        "--activation-type",
-        "int8",
+        "symmetric-uint8",
         "--granularity",
         "per-tensor",
         "--lookup-tables",
@@ -153,7 +151,7 @@ def test_a_missing_profile_says_how_to_make_one(tmp_path: Path) -> None:
 def test_a_plan_and_settings_exclude_each_other(profile: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     quantize("--profile", profile, "-o", tmp_path / "q.onnx", "--save-plan", plan)
-    result = quantize("--plan", plan, "-o", tmp_path / "r.onnx", "--schema", "symmetric")
+    result = quantize("--plan", plan, "-o", tmp_path / "r.onnx", "--schema", "symmetric-uint8")
     assert result.exit_code == 2
     assert "--plan holds its own settings" in result.stderr
     assert not (tmp_path / "r.onnx").exists()

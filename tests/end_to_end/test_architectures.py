@@ -353,7 +353,7 @@ WAYS: tuple[Mapping[str, Any], ...] = (
     {},
     {"mode": "weight-only", "weight_type": "int4", "block_size": 16},
     {"mode": "dynamic"},
-    {"schema": "symmetric-power2"},
+    {"schema": "symmetric-uint8"},
     {"activation_type": "uint16"},
     {"cost_model": "off", "form": "primitives", "equalization": "off", "min_output_sqnr": 38.0},
 )

@@ -31,7 +31,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "kl": ("--calibrator", "kl"),
     "percentile": ("--calibrator", "percentile"),
     "per-tensor": ("--granularity", "per-tensor"),
-    "symmetric": ("--schema", "symmetric"),
+    "symmetric": ("--schema", "symmetric-uint8"),
     "no-noise-limit": ("--min-output-sqnr", "0"),
     "noise-limit-15": ("--min-sqnr", "15"),
     "noise-limit-25": ("--min-sqnr", "25"),

@@ -48,7 +48,11 @@ def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarr
 def test_several_configurations_are_made_of_one_profile(
     samples: list[dict[str, np.ndarray]], tmp_path: Path
 ) -> None:
-    config = {"fast": qprof.Int8(), "signed": qprof.Int8(schema="symmetric"), "small.onnx": "weight-only-4"}
+    config = {
+        "fast": qprof.Int8(),
+        "signed": qprof.Int8(schema="symmetric-uint8"),
+        "small.onnx": "weight-only-4",
+    }
     results = qprof.quantize(MODEL, samples, tmp_path / "new", config=config, latency=False)
     assert list(results) == list(config)
     judged = [result.judged for result in results.values()]

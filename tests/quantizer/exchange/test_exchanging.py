@@ -68,7 +68,8 @@ def test_a_file_for_another_model_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"calibrator": "kl"}, {"min_tensor_sqnr": 10.0}, {"min_output_sqnr": 20.0}]
+    "settings",
+    [{"calibrator": "kl"}, {"calibrator": "mse"}, {"min_tensor_sqnr": 10.0}, {"min_output_sqnr": 20.0}],
 )
 def test_a_setting_that_needs_histograms_says_so(settings: dict[str, object]) -> None:
     with pytest.raises(ProfileError, match="needs histograms, and the profile has ranges only"):
@@ -100,7 +101,7 @@ def test_what_is_written_is_read_as_the_same_ranges(name: str, own: Path, tmp_pa
 
 
 def test_of_a_plan_the_ranges_are_those_that_it_represents(own: Path, tmp_path: Path) -> None:
-    plan = qprof.quantize(MODEL, own, schema="symmetric", activation_type="int8").plan
+    plan = qprof.quantize(MODEL, own, target="openvino", schema="symmetric", activation_type="int8").plan
     qprof.export(plan, MODEL, "tensorrt-cache", tmp_path / "m.cache")
     found = load_profile(tmp_path / "m.cache")
     for name, tensor in found.items():

@@ -181,10 +181,9 @@ def test_a_cache_without_a_profile_is_refused(model: Path, tmp_path: Path) -> No
         write_quantized(model, None, tmp_path / "q.onnx", recipe=recipe)
 
 
-def test_a_target_without_such_an_attention_is_refused(model: Path, profile: Profile, tmp_path: Path) -> None:
-    recipe = load_recipe("openvino", {"kv_cache": "int8"})
-    with pytest.raises(ConfigError, match="openvino has no attention with such a cache"):
-        write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe)
+def test_a_target_without_such_an_attention_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"openvino has no attention with such a cache.*onnxruntime-arm, "):
+        load_recipe("openvino", {"kv_cache": "int8"})
 
 
 def test_a_model_without_such_an_attention_is_refused(tmp_path: Path) -> None:
