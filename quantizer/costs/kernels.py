@@ -11,7 +11,10 @@ apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it execu
   (or below 16: then they read the usual layout); output channels are filled up to a multiple of 16. Others,
   and those of sequences, copy windows into a matrix and multiply.
 - Integer convolutions have kernels of their own where input channels are a multiple of 4 and output channels
-  one of 16, for depthwise ones a multiple of 16. Others copy windows into a matrix.
+  one of 16, for depthwise ones a multiple of 16. Others copy windows into a matrix, and of each window the
+  elements that lie side by side at once: a row of it, all channels. Of one channel and a window that is one
+  element wide that is a byte, 40 times as slow as the product (512 x 1, and not 1 x 512).
+- Those of three dimensions copy windows element by element, in float and on integers.
 - Pools have no integer kernel but in layout NHWC, where the integer convolutions are.
 """
 
@@ -47,11 +50,13 @@ class Work:
         kernel: its name, without the word for float or integer.
         sizes: what its time depends on; how many there are follows from the kernel.
         repeats: how often this is done: for each group, or each matrix of a stack.
+        channels_last: the sizes where the channels of its input come last; () for the same.
     """
 
     kernel: str
     sizes: tuple[float, ...]
     repeats: float = 1.0
+    channels_last: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +122,10 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         case KernelSizes.PLANES:
             return Work(operator, (math.prod(read[2:]), all_read))
         case KernelSizes.RUNS:
-            return Work(operator, (_run_length(read, written, of_all_outputs), of_all_outputs))
+            run = _run_length(read, written, of_all_outputs)
+            joins_channels = len(read) == len(written) > 2 and read[1] != written[1]
+            last = (float(read[1]), float(of_all_outputs)) if joins_channels else ()
+            return Work(operator, (run, of_all_outputs), channels_last=last)
         case KernelSizes.SLICES:
             steps = node.constant(4)  # of a Slice; a Split has no such input
             strided = steps is not None and (steps != 1).any() and len(read) == len(written)
@@ -221,8 +229,11 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     groups = node.attributes.get_int("group", 1) or 1
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
+    volume = ":volume" if len(weight) > 4 and taps > 1 else ""
     if len(weight) != 4 and not integer:  # for each sample and group, windows are copied into a matrix
-        return Work("Conv:sequence", (inputs * taps, outputs // groups, pixels), float(batch * groups))
+        return Work(
+            f"Conv:sequence{volume}", (inputs * taps, outputs // groups, pixels), float(batch * groups)
+        )
     pixels *= batch
     if groups > 1 and inputs == 1 and len(read) > 1 and read[1] == outputs:
         aligned = outputs % (BLOCK if integer else ALIGNED) == 0
@@ -236,7 +247,11 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         return Work("Conv:grouped", (inputs * taps, each, pixels), float(groups))
     if integer:
         aligned = inputs % ALIGNED == 0 and outputs % BLOCK == 0
-        return Work(kernel if aligned else f"{kernel}:unaligned", (*window, inputs, outputs, pixels))
+        if volume or aligned or not window:
+            end = volume if volume or aligned else ":unaligned"
+            return Work(f"{kernel}{end}", (*window, inputs, outputs, pixels))
+        row = weight[-1] * inputs  # elements side by side
+        return Work(f"{kernel}:unaligned", (taps * inputs / row, row, outputs, pixels))
     if inputs < BLOCK:
         return Work("Conv:few", (inputs * taps, filled_up(outputs), pixels))
     if inputs % ALIGNED == 0:

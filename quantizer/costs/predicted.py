@@ -360,7 +360,8 @@ class CostModel:
                 for word in dict.fromkeys((form, "integer" if form != "float" else form, "float")):
                     points = self.table.kernels.get(f"{name}:{word}")
                     if points and len(points[0]) == len(work.sizes) + 1:
-                        time = self.table.microseconds(f"{name}:{word}", work.sizes) or 0.0
+                        last = work.channels_last if in_layout and word != "float" else ()
+                        time = self.table.microseconds(f"{name}:{word}", last or work.sizes) or 0.0
                         return work.repeats * time
         default = self.table.microseconds(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],)) or 0.0
         return work.repeats * default

@@ -47,6 +47,9 @@ def all_nets() -> tuple[Net, ...]:
         *convolutions(),
         *depthwise_convolutions(),
         *other_convolutions(),
+        *wide_windows(),
+        *volumes(),
+        *joined_channels(),
         *products(),
         *recurrent(),
         *elementwise(),
@@ -223,12 +226,66 @@ def depthwise_convolutions() -> Iterator[Net]:
             for _ in range(3):
                 net.conv(channels, channels, kernel, group=channels)
             yield net.conv(channels, channels, kernel, group=channels, measure=False)
-    grouped = ((32, 4, 28), (64, 8, 14), (128, 2, 14), (64, 2, 28), (40, 4, 14), (80, 4, 28))
+    grouped = (
+        *((32, 4, 28), (64, 8, 14), (128, 2, 14), (64, 2, 28), (40, 4, 14), (80, 4, 28)),
+        *((128, 8, 28), (256, 8, 14), (64, 4, 56), (512, 32, 7), (256, 32, 28)),
+    )
     for channels, groups, side in grouped:
         net = Net((1, channels, side, side)).conv(channels, channels, (1, 1), measure=False)
         for _ in range(3):
             net.conv(channels, channels, (3, 3), group=groups)
         yield net.conv(channels, channels, (1, 1), measure=False)
+
+
+def wide_windows() -> Iterator[Net]:
+    """Convolutions that copy windows, with few channels: by the height and the width of a window.
+
+    The picture is much wider than all but the longest windows: copies at its border, of windows that are not
+    whole, take longer.
+    """
+    for kernel, inputs, outputs, pixels in (
+        *itertools.product(((1, 3), (3, 1), (1, 11), (3, 11), (11, 11)), (1, 3), (8, 32), (256, 4096)),
+        *itertools.product(((1, 39), (3, 39), (3, 5)), (1, 8), (1, 8, 32), (1024, 8192)),
+        *itertools.product(((1, 65), (65, 1), (1, 513), (513, 1)), (1, 2), (16, 128), (256, 1024)),
+        *itertools.product(((1, 3), (3, 3)), (32,), (1, 4), (256, 4096)),
+    ):
+        if inputs * outputs * pixels * np.prod(kernel) > MOST_PRODUCTS:
+            continue
+        along = pixels if max(kernel) > 39 else max(round(pixels**0.5), 6 * max(kernel))
+        sides = (round(pixels / along) or 1, along)
+        net = Net((1, inputs, *(sides if kernel[1] >= kernel[0] else sides[::-1])))
+        for _ in range(2):
+            net.conv(inputs, outputs, kernel)
+            net.conv(outputs, inputs, (1, 1), measure=False)
+        yield net
+
+
+def volumes() -> Iterator[Net]:
+    """Convolutions of three dimensions."""
+    for kernel, (inputs, outputs), side in itertools.product(
+        ((3, 3, 3), (1, 3, 3), (1, 11, 11)),
+        ((1, 16), (1, 64), (3, 16), (3, 64), (16, 16), (16, 64), (64, 64)),
+        (4, 8, 16),
+    ):
+        shape = (side, 2 * side, 2 * side)
+        if inputs * outputs * np.prod(shape) * np.prod(kernel) > MOST_PRODUCTS:
+            continue
+        net = Net((1, inputs, *shape))
+        for _ in range(2):
+            net.conv(inputs, outputs, kernel)
+            net.conv(outputs, inputs, (1, 1, 1), measure=False)
+        yield net
+
+
+def joined_channels() -> Iterator[Net]:
+    """Concat of pictures with few channels, between convolutions."""
+    for channels, side in itertools.product((8, 24, 48, 128), (8, 32, 64)):
+        net = Net((1, channels, side, side), ":blocked").conv(channels, channels, (1, 1), measure=False)
+        for _ in range(2):
+            before = net.output
+            net.conv(channels, channels, (1, 1), measure=False)
+            net.add("Concat", before, axis=1).conv(2 * channels, channels, (1, 1), measure=False)
+        yield net
 
 
 def other_convolutions() -> Iterator[Net]:

@@ -156,7 +156,8 @@ def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]
             form = "integer" if node.output in plan.tensors else "to-float"
             form = "dynamic" if entry.kind is Kind.DYNAMIC else form
             work = work_of(node, sizes, integer=True)
-            yield f"{work.kernel}{net.context}:{form}", work.sizes, costs.integer[name] / work.repeats
+            sized = (net.context and work.channels_last) or work.sizes
+            yield f"{work.kernel}{net.context}:{form}", sized, costs.integer[name] / work.repeats
 
 
 def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:

@@ -21,7 +21,7 @@ from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.planning.chains import contracted
 from qprof_onnx.quantizer.planning.plan_model import model_facts
-from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
+from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable, costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import Network, network
@@ -153,7 +153,34 @@ def test_the_kernel_of_a_convolution_follows_from_its_channels() -> None:
     assert floats["Conv_a"] == Work("Conv:pointwise", (32, 32, 64))
     assert floats["Conv_b"] == Work("Conv:depthwise", (9, 32, 36))
     assert floats["Conv_y"] == Work("Conv:window", (9, 32, 32, 16))  # 24 channels are filled up
-    assert integers["Conv_y"] == Work("Conv:window:unaligned", (9, 32, 24, 16))
+    assert integers["Conv_y"] == Work("Conv:window:unaligned", (3.0, 96, 24, 16))
+
+
+@pytest.mark.parametrize(
+    ("weight", "shape", "kernel", "sizes"),
+    [
+        ((8, 1, 512, 1), (1, 1, 520, 1), "Conv:window:unaligned", (512.0, 1, 8, 9)),
+        ((8, 1, 1, 512), (1, 1, 1, 520), "Conv:window:unaligned", (1.0, 512, 8, 9)),
+        ((8, 3, 11, 11), (1, 3, 13, 13), "Conv:window:unaligned", (11.0, 33, 8, 9)),
+        ((16, 3, 1, 11, 11), (1, 3, 2, 13, 13), "Conv:window:volume", (121, 3, 16, 18)),
+    ],
+)
+def test_few_channels_are_priced_by_the_rows_of_a_window(
+    weight: tuple[int, ...], shape: tuple[int, ...], kernel: str, sizes: tuple[float, ...]
+) -> None:
+    net = network("y = Conv (x, w)", {"w": weight}, shape=shape)
+    assert works(net, integer=True)["Conv_y"] == Work(kernel, sizes)
+
+
+def test_convolutions_of_three_dimensions_are_no_faster_in_int8() -> None:
+    """They were predicted to take 0.32 of float's time and took 2.57."""
+    costs = costs_of("onnxruntime-x86")
+    assert costs is not None
+    integer = costs.microseconds("Conv:window:volume:integer", (121.0, 16.0, 16.0, 2048.0))
+    floating = costs.microseconds("Conv:sequence:volume:float", (1936.0, 16.0, 2048.0))
+    assert integer is not None
+    assert floating is not None
+    assert integer > 0.7 * floating
 
 
 def test_a_product_of_two_activations_is_repeated_for_each_matrix() -> None:
