@@ -57,7 +57,10 @@ def test_a_model_that_int8_makes_much_faster_is_quantized_and_has_its_predicted_
     time = plan.origin.time
     assert time is not None
     assert (time.float_us, time.planned_us) == (50.0, 35.0)
-    assert time.text == "0.70 of float's time (onnxruntime 1.0, 1 thread, a processor)"
+    assert (
+        time.text
+        == "0.70 of float's time, within 25 % for nine of ten models (onnxruntime 1.0, 1 thread, a processor)"
+    )
     assert loads(dumps(plan)).origin == plan.origin
 
 
