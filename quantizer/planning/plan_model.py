@@ -52,9 +52,9 @@ from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, Roun
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
-from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
+from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.loading import packaged_targets
-from ..targets.target import FEW_BITS, Recipe, Target
+from ..targets.target import Recipe, Target
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
