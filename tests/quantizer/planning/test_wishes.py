@@ -15,9 +15,9 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
+from qprof_onnx.quantizer.targets.config import FEW_BITS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
-from qprof_onnx.quantizer.targets.config import FEW_BITS
 
 from ..networks import Network, network
 
