@@ -126,8 +126,10 @@ class OutputShift:
 
     def averaged(self, other: OutputShift) -> OutputShift:
         """Return the mean of the figures of one output on two sets of samples, with the faults of either."""
+        noise = [10.0 ** (-sqnr / 10.0) for sqnr in (self.sqnr, other.sqnr) if sqnr > -math.inf]
         return replace(
             self,
+            sqnr=-10.0 * math.log10(sum(noise) / 2.0) if len(noise) == 2 and sum(noise) > 0.0 else self.sqnr,
             value=(self.value + other.value) / 2.0,
             fault=self.fault or other.fault,
             typical=(self.typical + other.typical) / 2.0,

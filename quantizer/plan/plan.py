@@ -232,12 +232,13 @@ class OutputCheck:
 
     Attributes:
         output: its name.
-        measure: what was measured: "moved probability", "noise of cosines", or "noise" over signal.
+        measure: the unit, such as "moved probability", "error of columns", or "noise" over signal.
         value: the figure, 0 for no difference.
         limit: above which the output is too far off.
         samples: how many were run.
         sqnr: of all elements, in dB; None where it is not finite.
         fault: what is broken in it whatever the figure, "" for nothing.
+        figures: the figure and what is wanted, in words.
     """
 
     output: str
@@ -247,6 +248,7 @@ class OutputCheck:
     samples: int
     sqnr: float | None = None
     fault: str = ""
+    figures: str = ""
 
     @property
     def is_destroyed(self) -> bool:
@@ -258,9 +260,14 @@ class OutputCheck:
         """Return what was measured, for people."""
         if self.fault:
             return f"output '{self.output}': {self.fault}"
-        sqnr = "no difference" if self.sqnr is None else f"signal-to-noise {self.sqnr:.1f} dB"
-        return f"output '{self.output}': {sqnr}, measured on {self.samples} of the profile's samples"
+        in_decibels = self.measure == "noise" or self.sqnr is None or self.sqnr >= SAME_DB
+        decibels = "" if in_decibels else f", {self.sqnr:.1f} dB"
+        measured = f"measured on {self.samples} of the profile's samples"
+        return f"output '{self.output}': {self.figures or self.measure}{decibels}, {measured}"
 
+
+SAME_DB = 200.0
+"""SQNR from which on there is no difference."""
 
 DESTROYED = 10.0
 """How many times its limit an output is off from which on it is beyond doubt worth nothing."""

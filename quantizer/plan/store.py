@@ -275,6 +275,7 @@ def _origin_texts(plan: QuantPlan) -> Iterator[str]:
         f"limit: {float(c.limit)!r}, samples: {c.samples}"
         + ("" if c.sqnr is None else f", sqnr: {float(c.sqnr)!r}")
         + (f", fault: {flow_text(c.fault)}" if c.fault else "")
+        + (f", figures: {flow_text(c.figures)}" if c.figures else "")
         + "}\n"
         for c in origin.checks
     )

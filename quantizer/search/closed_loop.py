@@ -315,9 +315,11 @@ class _Loop:
         ]
         if len(self.samples.samples) < 2:
             halves[1] = halves[0]
-        both = {shift.output for shift in halves[0]} & {shift.output for shift in halves[1]}
-        selecting, confirming = (tuple(shift for shift in half if shift.output in both) for half in halves)
-        return selecting, confirming
+        of_one, of_other = ({shift.output: shift for shift in half} for half in halves)
+        names = dict.fromkeys([*of_one, *of_other])  # a fault may show in one half alone
+        selecting = tuple(of_one.get(name, of_other.get(name)) for name in names)
+        confirming = tuple(of_other.get(name, of_one.get(name)) for name in names)
+        return tuple(filter(None, selecting)), tuple(filter(None, confirming))
 
     def _shifts(
         self,
@@ -590,6 +592,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
             samples,
             round(s.sqnr, 2) if math.isfinite(s.sqnr) else None,
             s.fault,
+            s.figures,
         )
         for s in shifts
     )
