@@ -383,16 +383,13 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
     schema, weight_schema = SCHEMAS[config.schema], SCHEMAS[config.weight_schema]
     signed = TYPES[config.activation_type].signed
 
-    # Activations.
-    if target.unsigned_activations and signed:
-        middle = (TYPES[config.activation_type].high + 1) if signed else 0
-        for name, wish in (("activation_type", config.activation_type), ("schema", config.schema)):
-            if name in given and (name == "activation_type" or config.schema in SIGNED_SCHEMAS):
-                yield MalformedError(
-                    f"{name} '{wish}': {target.name} stores signed activations unsigned, with zero point "
-                    f"{middle}",
-                    "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
-                )
+    # Activations. A symmetric schema alone is kept: the same scale, 0 in the middle of the unsigned type.
+    if target.unsigned_activations and signed and "activation_type" in given:
+        yield MalformedError(
+            f"activation_type '{config.activation_type}': {target.name} stores signed activations unsigned, "
+            f"with zero point {TYPES[config.activation_type].high + 1}",
+            "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
+        )
     if schema.unsigned_when_positive and not target.unsigned_activations and not signed:
         sign = config.activation_type.removeprefix("u")
         if sign not in target.activation_types and "schema" in given:

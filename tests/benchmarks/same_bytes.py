@@ -44,7 +44,7 @@ TARGETS = (
     "glow",
 )
 SETTINGS = (
-    ("--schema", "symmetric-uint8", "--calibrator", "mse"),
+    ("--schema", "symmetric", "--calibrator", "mse"),
     ("--mode", "dynamic"),
     ("--mode", "weight-only", "--weight-type", "int4"),
     ("--min-output-sqnr", "38"),

@@ -104,7 +104,8 @@ def broken(wish: dict[str, Any], planned: PlannedModel, model: ir.Model) -> list
 
     hold("activation_type", types <= {wish.get("activation_type")})
     if wish.get("schema") in ("symmetric", "symmetric-power2"):
-        hold("schema", not any(params.zero_point.any() for params in acts))
+        middles = [0 if params.qtype.signed else params.qtype.high // 2 + 1 for params in acts]
+        hold("schema", all((p.zero_point == middle).all() for p, middle in zip(acts, middles, strict=True)))
     if wish.get("schema") == "symmetric-power2":
         hold("schema", all(not np.log2(params.scale.astype(float)) % 1 for params in acts))
     hold("weight_type", {params.qtype.name for params in own} <= {wish.get("weight_type")})
