@@ -50,7 +50,12 @@ from ..planning.plan_model import (
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
-from ..search.closed_loop import measured_on_samples, plan_held_on_samples, why_not_run
+from ..search.closed_loop import (
+    UnfitSamplesError,
+    measured_on_samples,
+    plan_held_on_samples,
+    why_not_run,
+)
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
@@ -124,7 +129,8 @@ def write_quantized(
     # What the plan is made from.
     recipe = recipe or load_recipe()
     config, notes, not_run = recipe.config, tuple[str, ...](), ""
-    samples_of = "calibration samples" if check is not None else "of the profile's samples"
+    own_samples = check is None
+    samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
         if check is None and check_outputs:
@@ -170,8 +176,13 @@ def write_quantized(
         if check is not None:
             held: tuple[PlanningFacts, PlannedModel] | None = None
             step = "run on check samples (outputs may be further from float than estimated)"
-            with left_out_steps() as left_out, improvement(step):
-                held = plan_held_on_samples(facts, planned, path, check, samples_of)
+            try:
+                with left_out_steps() as left_out, improvement(step):
+                    held = plan_held_on_samples(facts, planned, path, check, samples_of)
+            except UnfitSamplesError as error:
+                if not own_samples:
+                    raise
+                left_out = [ESTIMATED_ONLY.format(error)]
             facts, planned = held or (facts, planned.with_notes(left_out))
         if not_run:
             planned = planned.with_notes([ESTIMATED_ONLY.format(not_run)])
@@ -237,7 +248,10 @@ def _run_on_samples(
     if check is None:
         return planned.with_notes([ESTIMATED_ONLY.format(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)
-    return measured_on_samples(planned, limits, model, check)
+    try:
+        return measured_on_samples(planned, limits, model, check)
+    except UnfitSamplesError as error:
+        return planned.with_notes([ESTIMATED_ONLY.format(error)])
 
 
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:

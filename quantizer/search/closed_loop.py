@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...profiles.base.errors import DataError, ModelError
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.values import Sample
@@ -116,6 +117,10 @@ left."""
 
 LEAST_GAIN = 0.1
 """Share of what an output is off by that a plan removes at least, or it is in vain."""
+
+
+class UnfitSamplesError(DataError):
+    """The float model does not take the check samples, as where a setting fixes the shapes of its inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +217,8 @@ def plan_held_on_samples(
         measured (`PlanOrigin.checks`) and a note where an output does not hold.
 
     Raises:
-        DataError: there are no samples. UnfitNodesError: onnxruntime does not load or run the plan's model
-            for the sake of some nodes. ModelError: a model cannot be run.
+        UnfitSamplesError: the float model cannot be run on them. UnfitNodesError: onnxruntime does not load
+            or run the plan's model for the sake of some nodes. ModelError: it cannot be run at all.
     """
     count = _samples_with_room(facts)
     if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
@@ -262,7 +267,10 @@ def _samples_with_room(facts: PlanningFacts) -> int:
 
 def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int, folder: Path) -> _Loop:
     session = open_session(str(model), model.name)
-    samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
+    try:
+        samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
+    except (DataError, ModelError) as error:
+        raise UnfitSamplesError(str(error)) from error
     return _Loop(samples, class_axes(planned.model), folder)
 
 

@@ -169,6 +169,14 @@ def test_without_its_samples_a_profile_gives_estimates_and_says_why(tmp_path: Pa
     assert result.passed
 
 
+def test_samples_that_do_not_fit_fixed_shapes_leave_estimates(tmp_path: Path) -> None:
+    path = DIGITS / "model.onnx"
+    profile = qprof.profile(path, DIGITS / "calibration")
+    result = qprof.quantize(path, profile, tmp_path / "q.onnx", fix_shapes=["image=4x1x8x8"])
+    assert result.plan.origin.checks == ()
+    assert any(note.startswith("quality is estimated, not run: data[0]: ") for note in result.plan.notes)
+
+
 def test_a_plan_that_is_given_is_run_and_stays_as_it_is(tmp_path: Path) -> None:
     path = DIGITS / "model.onnx"
     profile = qprof.profile(path, DIGITS / "calibration")
