@@ -48,6 +48,9 @@ DIGEST_BYTES = 8 << 20
 EXTREME_BYTES = 2 << 20
 """Bytes of the arrays of a sample up to which it can be chosen as extreme."""
 
+CHUNK = 1 << 18
+"""Elements that are looked up at a time: positions take eight bytes each."""
+
 POWER_ELEMENTS = MOST_VALUES = 1 << 16
 """Elements of which the power of a sample is taken, and distinct values that have numbers."""
 
@@ -182,8 +185,14 @@ def _packed(array: Array) -> tuple[Array, Array | None]:
         kind = np.dtype(np.uint8 if values.size <= 1 << 8 else np.uint16)
         if values.size > MOST_VALUES or array.size * kind.itemsize + values.nbytes >= array.nbytes:
             return array, None
-        codes = np.minimum(np.searchsorted(values, every), values.size - 1).astype(kind)
-        missing = every[values[codes] != every]
+        codes, missing = np.empty(every.size, kind), every[:0]
+        for first in range(0, every.size, CHUNK):
+            part = every[first : first + CHUNK]
+            own = np.minimum(np.searchsorted(values, part), values.size - 1)
+            missing = part[values[own] != part]
+            if missing.size:
+                break
+            codes[first : first + CHUNK] = own
     return (codes.reshape(array.shape), values.view(array.dtype)) if every.size else (array, None)
 
 

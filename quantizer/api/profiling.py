@@ -197,6 +197,15 @@ def profile_model(
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
+    if keep and settings.memory_limit is not None:
+        sizes = [place.size.bytes for place in smallest.places()]
+        needed = used_bytes() + sum(sizes) + 3 * max(sizes, default=0)  # each is read, and packed
+        if needed > settings.memory_limit:
+            tell(
+                f"no samples are kept beside the profile: it would need {needed >> 20} MiB, more than the "
+                "memory limit"
+            )
+            keep = 0
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)

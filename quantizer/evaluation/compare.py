@@ -381,7 +381,9 @@ def common_part(floats: AnyArray, quantized: AnyArray) -> tuple[AnyArray, AnyArr
 
 
 def is_float(values: AnyArray) -> bool:
-    """Return whether the values are floating-point numbers; bfloat16 counts."""
+    """Return whether the values are an array of floating-point numbers; bfloat16 counts."""
+    if not isinstance(values, np.ndarray):  # a sequence, or maps
+        return False
     return values.dtype.kind == "f" or values.dtype.name in ("bfloat16",)
 
 

@@ -384,6 +384,7 @@ def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collect
         (node.name, index): params
         for node in facts.graph.nodes
         if plan.nodes[node.name].kind is Kind.FLOAT
+        and plan.nodes[node.name].float_reason.code is not ReasonCode.NOT_OBSERVED  # nobody knows its noise
         and node.name not in facts.requested_float
         and node.name not in without
         for index, params in sorted(_int8_params(node, plan, facts), key=lambda own: own[0])

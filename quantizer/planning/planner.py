@@ -79,7 +79,9 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     choices |= find_hybrids(facts, choices, floats)
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
-    coarse = too_coarse(facts, choices, groups, parameters.activations)
+    coarse: FloatReasons = {}
+    with improvement("guard of coarse steps (results may be lost in the steps of what they are made of)"):
+        coarse = too_coarse(facts, choices, groups, parameters.activations)
     if coarse:
         name, reason = next(iter(coarse.items()))
         raise UnfitNodesError(f"node '{name}': {reason}", coarse)

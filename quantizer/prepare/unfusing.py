@@ -51,7 +51,7 @@ def refuse_blocked_layouts(model: ir.Model) -> None:
         for node in graph:
             if node.domain in BLOCKED_DOMAINS or (node.domain, node.op_type) == (MICROSOFT, "NhwcFusedConv"):
                 raise ModelError(
-                    f"optimised by onnxruntime for this machine (it has {node.domain}.{node.op_type}); give "
+                    f"operator {node.domain}.{node.op_type}: optimised by onnxruntime for this machine; give "
                     "the exported file, or save the optimised one at level ORT_ENABLE_EXTENDED"
                 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
@@ -136,7 +137,8 @@ class Split:
 def outputs_of(
     session: ort.InferenceSession, samples: Sequence[Sample], name: str, side_by_side: int = 1
 ) -> list[Outputs]:
-    """Return the outputs of a model on samples; `name` says in errors which model it is.
+    """Return the outputs of a model on samples that are arrays, no sequences or maps; `name` says in errors
+    which model it is.
 
     Args:
         session: of the model.
@@ -151,7 +153,8 @@ def outputs_of(
 
     def outputs(sample: Sample) -> Outputs:
         values = run(session, names, sample.arrays, f"{name}, sample {sample.name}")
-        return dict(zip(names, values, strict=True))
+        pairs = zip(names, values, strict=True)
+        return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
 
     if side_by_side == 1:
         return [outputs(sample) for sample in samples]

@@ -140,7 +140,10 @@ def load_recipe(
         *others, last = *_targets_that_keep(given), ""
         others, last = others[:-1], (others or [""])[-1]
         named = f"{', '.join(others)} or {last}" if others else last
-        raise ConfigError(f"{problem}; or target {named}" if named else str(problem)) from None
+        if not named:
+            raise
+        where, _, what = str(problem).partition(": ")
+        raise ConfigError(f"{where}: {what}; or target {named}") from None
     remark = why
     if source is None and processor().kind not in target.processors:
         remark = default_doubt(target.name, _processors(), processor())

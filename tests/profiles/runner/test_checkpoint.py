@@ -550,7 +550,10 @@ def test_killed_at_random_moments_the_same_command_ends_with_the_same_bytes(tmp_
     assert 0 < progress[-1] < 240
     subprocess.run(command, check=True, capture_output=True)
     assert output.read_bytes() == (tmp_path / "undisturbed.yaml").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "killed.yaml", "undisturbed.yaml"]
+    samples = [(tmp_path / f"{name}.samples.npz").read_bytes() for name in ("killed", "undisturbed")]
+    assert samples[0] == samples[1]
+    written = [f"{name}.{end}" for name in ("killed", "undisturbed") for end in ("samples.npz", "yaml")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", *written]
 
 
 # ------------------------------------------------------------------------------------------------- memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,6 @@ def sqnr(exact: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> floa
 
 @pytest.mark.parametrize("reader", READERS)
 def test_no_bias_is_corrected_where_a_quiet_sample_would_change_its_sign(reader: str, tmp_path: Path) -> None:
-    logging.getLogger("qprof_onnx").setLevel(logging.ERROR)
     model = net(READERS[reader])
     profiled = profile(model, sounds(1, 12), progress=False)
     samples = sounds(2, 12, quietest=-3.0)  # quieter than what was profiled

@@ -75,7 +75,8 @@ def test_a_model_that_does_not_run_is_not_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(written_model, "smoke_run", fails)
     with pytest.raises(ModelError, match="it does not run"):
         write_quantized(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "m.onnx", "p.yaml"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["data", "m.onnx", "p.samples.npz", "p.yaml"]
 
 
 def test_a_large_model_is_loaded_and_not_run_and_the_result_says_so(

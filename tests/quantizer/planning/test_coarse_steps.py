@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -262,7 +261,6 @@ def sqnr(exact: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> floa
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_path: Path) -> None:
-    logging.getLogger("qprof_onnx").setLevel(logging.ERROR)
     case, rng = CASES[name], np.random.default_rng(1)
     model = build(case)
     profiled = profile(model, [case.draws(rng) for _ in range(16)], progress=False)
