@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 
 FOLDER = Path(__file__).parent / "benchmarks"
 
@@ -187,3 +190,70 @@ def test_every_page_that_a_stage_writes_has_its_marks_and_names_its_command(runn
             block = text.partition(frame.mark(name))[2].partition(frame.END)
             assert block[1], f"{page} has no marks of {name}"
             assert name in {words[0] for words in commands(block[0])}, f"{page} names no command of {name}"
+
+
+@pytest.fixture
+def stage_told(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("stages.told")
+
+
+def told_of(sqnr: float, points: tuple[float, float, float] | None, **told: Any) -> dict[str, Any]:
+    """Return a row: an output `y` of so many dB, and its points above float with their interval."""
+    output = {"sqnr": sqnr, "equal": None, "non finite": 0, "dead": 0}
+    gap = None if points is None else dict(zip(("points", "low", "high"), points, strict=True))
+    said = {"exit": 0, "grade": None, "alarms": [], "outputs": {}, **told}
+    return {"told": said, "true": {"outputs": {"y": output}, "score": 0.9, "difference": gap}}
+
+
+BAND = {"y": {"estimated": 30.0, "low": 20.0, "high": 40.0}}
+MEASURED = {"y": {"estimated": 30.0, "low": 20.0, "high": 40.0, "measured": 25.0, "wanted": 20.0}}
+
+
+@pytest.mark.parametrize(
+    ("row", "kinds"),
+    [
+        (told_of(31.0, (-0.3, -0.9, 0.1), outputs=BAND), set()),
+        (told_of(31.0, (-2.0, -3.0, -0.6), outputs=BAND), {"points"}),
+        (told_of(31.0, (-2.0, -3.0, -0.6), outputs=BAND, exit=1), set()),
+        (told_of(19.5, None, outputs=BAND), set()),
+        (told_of(18.5, None, outputs=BAND), {"told"}),
+        (told_of(22.5, None, outputs=MEASURED, grade="good"), set()),
+        (told_of(21.5, None, outputs=MEASURED, grade="good"), {"told"}),
+        (told_of(19.0, None, outputs=MEASURED, grade="good"), {"told", "wanted"}),
+        (told_of(2.0, (-0.4, -0.9, 0.1), outputs=MEASURED, grade="poor"), {"poor"}),
+        (told_of(2.0, (-4.0, -5.0, -3.0), outputs=MEASURED, grade="poor"), set()),
+        (told_of(2.0, None, outputs=MEASURED, alarms=["not finite"]), set()),
+    ],
+)
+def test_what_is_told_falsely_is_seen_on_the_side_where_it_is_false(
+    stage_told: ModuleType, row: dict[str, Any], kinds: set[str]
+) -> None:
+    assert set(stage_told.faults(row)) == kinds
+
+
+def test_what_an_output_needs_is_known_from_another_path(stage_told: ModuleType) -> None:
+    assert set(stage_told.faults(told_of(21.0, None, outputs=BAND), {"y": 24.0})) == {"wanted"}
+
+
+def test_columns_that_die_and_values_that_are_not_finite_are_counted_beside_float(
+    stage_told: ModuleType, tmp_path: Path
+) -> None:
+    def watched(*samples: Sequence[float]) -> Any:
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "g",
+            *([helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3])] for name in "xy"),
+        )
+        file = tmp_path / "m.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+        session = stage_told.Watched(file, 1)
+        for sample in samples:
+            session.run(None, {"x": np.array([sample], np.float32)})
+        return session
+
+    judged = importlib.import_module("record").Judged(None, {"y": 10.0})
+    plain = judged, watched((0.0, 1.0, 2.0), (3.0, 1.0, 0.0))
+    found = judged, watched((0.0, 1.0, 2.0), (0.0, 1.0, np.inf))
+    true = stage_told._truth(None, found, plain)["outputs"]["y"]
+    assert true == {"sqnr": 10.0, "equal": 0.5, "non finite": 1, "dead": 1}

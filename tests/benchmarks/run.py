@@ -22,7 +22,7 @@ from frame import Stage, run
 NAMES = """
     scores quick ablation low-bits speed kept-aside versions estimates float-nodes cost-model differential
     providers provider-operators readers arm compilers conformance scale calibration dump-profile counter
-    cluster unbreakable object-store large-model large-decoder token-times decoders
+    cluster unbreakable object-store large-model large-decoder token-times decoders told
 """
 STAGES = NAMES.split()
 """Each is a module of `stages/`, with `_` for `-`, that is imported only when its stage is asked for: each
