@@ -61,6 +61,8 @@ FAULTS = {
 """What can be told falsely, and the heading of its column."""
 DEAD = 0.01
 """Share of the range of an output that a column has in float and not in int8: below it nobody misses it."""
+ROUNDING = 1e-5
+"""Of the largest value of an output, what another order of float32 sums may change."""
 PROFILED, NEW = 48, 24
 """Samples of a random graph: to profile, and to hold against."""
 Known = tuple[Row, dict[str, str]]
@@ -287,11 +289,12 @@ class Watched:
         return values
 
     def spread(self, name: str) -> np.ndarray:
-        """Return the range of each column of an output over all samples."""
+        """Return the range of each column of an output over all samples; 0 where it is but rounding."""
         lows, highs = self.lows[name], self.highs[name]
         if len({len(low) for low in lows}) > 1:
-            return np.array([max(high.max() for high in highs) - min(low.min() for low in lows)])
-        return np.asarray(np.max(highs, axis=0) - np.min(lows, axis=0))
+            lows, highs = [np.array([low.min()]) for low in lows], [np.array([high.max()]) for high in highs]
+        low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+        return np.where(high - low > ROUNDING * max(np.abs(low).max(), np.abs(high).max()), high - low, 0.0)
 
 
 def _judged(model: RealModel, data: Data, plain: Path, path: Path) -> tuple[Judged, Watched]:
