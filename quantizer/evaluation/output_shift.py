@@ -240,12 +240,14 @@ class _Values:
             left out.
         classes: where they have their classes.
         lengths: of the sequences of all samples, in rows that count; () where there are none.
+        free: axes along which the model has as many places as its input, and no columns.
     """
 
     floats: Sequence[Floats]
     quantized: Sequence[Floats]
     classes: ClassAxis
     lengths: tuple[int, ...] = ()
+    free: frozenset[int] = frozenset()
 
 
 def output_shifts(
@@ -278,7 +280,7 @@ def output_shifts(
         elif why:
             found.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
         elif (is_float(of_float[0]) or name in limits.indices) and (
-            values := _values(of_float, of_int8, classes, inputs)
+            values := _values(of_float, of_int8, classes, inputs, limits.free_axes.get(name, frozenset()))
         ) is not None:
             shift = _shift if is_float(of_float[0]) else _index_shift
             found.append(replace(shift(name, values, limits), fault=fault))
@@ -364,6 +366,7 @@ def _values(
     quantized: Sequence[npt.NDArray[Any]],
     classes: ClassAxis,
     inputs: Sequence[Arrays] | None,
+    free: frozenset[int],
 ) -> _Values | None:
     """Return the values that count; None where no sample has any in common."""
     kept = [
@@ -379,13 +382,13 @@ def _values(
         of_float, of_int8 = [f[..., None] for f in of_float], [q[..., None] for q in of_int8]
         axis: int | None = 2
     else:
-        axis = _column_axis(of_float, classes)
+        axis = _column_axis(of_float, classes, free)
     if axis is None or axis == 0 or of_float[0].ndim != 3:
-        return _Values(of_float, of_int8, classes)
+        return _Values(of_float, of_int8, classes, free=free)
     masks = counted_rows(of_float, axis, None if inputs is None else [inputs[place] for place in kept])
     if masks is None:
         rows = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
-        return _Values(of_float, of_int8, classes, tuple(t for n, t in rows for _ in range(n)))
+        return _Values(of_float, of_int8, classes, tuple(t for n, t in rows for _ in range(n)), free)
     lengths = tuple(int(length) for mask in masks for length in mask.sum(axis=1))
     last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
     return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), last, lengths)
@@ -578,16 +581,20 @@ def _cosines(rows: Floats) -> Floats:
     return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
 
 
-def _column_axis(values: Sequence[Floats], classes: ClassAxis) -> int | None:
+def _column_axis(
+    values: Sequence[Floats], classes: ClassAxis, free: frozenset[int] = frozenset()
+) -> int | None:
     """Return the axis along which an output has columns, each a quantity of its own; None for none.
 
-    It is the one that the last product or Softmax says, else the one along which ranges differ most.
+    It is the one that the last product or Softmax says, else the one along which ranges differ most, and none
+    that the model leaves `free`.
     """
     shape = values[0].shape
     axes = [
         axis
         for axis in channel_axes(shape, classes)
-        if all(v.ndim == len(shape) and v.shape[axis] == shape[axis] for v in values)
+        if axis % len(shape) not in free
+        and all(v.ndim == len(shape) and v.shape[axis] == shape[axis] for v in values)
     ]
 
     def ratio(axis: int) -> float:
@@ -604,7 +611,7 @@ def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
     A value of which the error is relative counts by that, or by what varies in its logarithm where that is
     less; below the median of its column by the error over the median, as small ones hardly matter.
     """
-    axis = _column_axis(values.floats, values.classes)
+    axis = _column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
     f, q = (
         np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])

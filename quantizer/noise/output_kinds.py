@@ -164,10 +164,10 @@ def _is_embedding(graph: Graph, profile: Profile, name: str) -> bool:
 
 def has_places(graph: Graph, profile: Profile, name: str) -> bool:
     """Whether an output has values at each place of a map or position of a sequence, which are read together,
-    at their peaks, or by the largest."""
+    at their peaks, or by the largest; there are as many as the model leaves free, or many of them."""
     shape = profile[name].shape if name in profile else graph.shape(name)
     if shape is None or len(shape) < 3:
-        return False
+        return any(dim is None for dim in (shape or ())[1:])
     return len(shape) > 3 or any(dim is None or dim >= MIN_SIDE for dim in shape[1:])
 
 

@@ -151,6 +151,7 @@ class NoiseLimits:
         relative: outputs of which an error is in proportion to the value.
         indices: output -> the scores that it is the index of the largest of.
         incomparable: output -> why it cannot be compared sample by sample.
+        free_axes: output -> the axes whose size the model leaves free: its places, and no columns.
     """
 
     graph: Graph
@@ -165,6 +166,7 @@ class NoiseLimits:
     relative: frozenset[str] = frozenset()
     indices: Mapping[str, str] = field(default_factory=dict)
     incomparable: Mapping[str, str] = field(default_factory=dict)
+    free_axes: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -293,6 +295,10 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
         relative=frozenset(name for name in kinds if makes_magnitudes(graph, name)),
         indices={name: of for name, of in scores.items() if of is not None},
         incomparable={name: AT_RANDOM for name in kinds if drawn_at_random(graph, name)},
+        free_axes={
+            name: frozenset(axis for axis, dim in enumerate(graph.shape(name) or ()) if dim is None)
+            for name in kinds
+        },
     )
 
 

@@ -260,3 +260,15 @@ def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:
     decades = 10.0 ** np.linspace(-2.0, 2.0, 96)
     (unlike,) = output_shifts([{"y": x * decades}], [{"y": noisy * decades}], limits_of("values"), {})
     assert vector.excess < 1.0 < min(numbers.excess, unlike.excess)
+
+
+def test_positions_whose_number_a_model_leaves_free_are_no_columns() -> None:
+    """Pitch for each frame: a frame that is another octave is one error among many, and no column."""
+    rng = np.random.default_rng(0)
+    exact = [{"y": rng.uniform(100.0, 400.0, (1, 200))} for _ in range(8)]
+    noisy = [{"y": one["y"] * rng.normal(1.0, 0.002, (1, 200))} for one in exact]
+    noisy[3]["y"][0, 7] *= 2.0
+    (fixed,) = output_shifts(exact, noisy, limits_of("values"), {})
+    (free,) = output_shifts(exact, noisy, limits_of("values", free_axes={"y": frozenset({1})}), {})
+    assert (fixed.columns, free.columns) == (200, 1)
+    assert free.excess < fixed.excess
