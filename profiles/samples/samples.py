@@ -145,6 +145,57 @@ def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
         yield Sample(f"{sample.name}[{row}]", arrays)
 
 
+def batches_of_shape(
+    samples: Sequence[Mapping[str, npt.NDArray[Any]]], specs: Sequence[InputSpec]
+) -> list[dict[str, npt.NDArray[Any]]]:
+    """Return samples in the shapes of inputs: as they are, or joined to batches of the size that is fixed.
+
+    Args:
+        samples: the arrays of each, by name of the input.
+        specs: inputs of the model, some of whose sizes may be fixed.
+
+    Returns:
+        Those that fit, as they are. Where inputs want more along their first axis, batches of them, in their
+        order and from the first on again, so that each is in one: at least two batches. Samples that differ
+        in another size that is fixed are left out, and those of other shapes than the first are then too.
+    """
+    fitting, repeats = [], 1
+    for sample in samples:
+        times = [_times(sample[spec.name], spec.shape) for spec in specs if spec.name in sample]
+        if all(times):
+            fitting.append(dict(sample))
+            repeats = max(repeats, *times)
+    if repeats == 1:
+        return fitting
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in fitting]
+    rows = [sample for sample, shape in zip(fitting, shapes, strict=True) if shape == shapes[0]]
+    one = {spec.name for spec in specs if _times(rows[0][spec.name], spec.shape) == 1}
+    chosen = [
+        [rows[(batch * repeats + row) % len(rows)] for row in range(repeats)]
+        for batch in range(max(2, -(-len(rows) // repeats)))
+    ]
+    return [
+        {
+            name: array if name in one else np.concatenate([row[name] for row in batch])
+            for name, array in batch[0].items()
+        }
+        for batch in chosen
+    ]
+
+
+def _times(array: npt.NDArray[Any], shape: tuple[int | str | None, ...] | None) -> int:
+    """Return how many arrays along the first axis have a shape; 0 where no number of them has."""
+    if shape is None or not shape:
+        return 1
+    fixed = [(size, want) for size, want in zip(array.shape, shape, strict=True) if isinstance(want, int)]
+    if any(size != want for size, want in fixed[isinstance(shape[0], int) :]):
+        return 0
+    if not isinstance(shape[0], int):
+        return 1
+    size = array.shape[0]
+    return shape[0] // size if size and shape[0] % size == 0 else 0
+
+
 # What a sample of a model must hold.
 
 PASSED_ON = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand")

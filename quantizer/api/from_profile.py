@@ -22,7 +22,7 @@ from ...profiles.records.profile import DataId, Profile
 from ...profiles.records.store import with_samples_of_file
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import digest_text, input_specs, sample_digests
+from ...profiles.samples.samples import batches_of_shape, digest_text, input_specs, sample_digests
 from ...profiles.samples.values import Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
@@ -49,7 +49,7 @@ from ..planning.plan_model import (
 )
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
-from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared, profile_name
 from ..search.closed_loop import (
     UnfitSamplesError,
     measured_on_samples,
@@ -59,7 +59,7 @@ from ..search.closed_loop import (
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
-from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, size_in_bytes
+from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .results import QuantizeResult, summarize
@@ -134,7 +134,7 @@ def write_quantized(
     if profile is not None:
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
         if check is None and check_outputs:
-            check, not_run = _check_samples(measured, profile, prepared)
+            check, not_run = _check_samples(measured, profile, prepared, config)
         notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
@@ -216,7 +216,7 @@ def write_quantized(
 
 
 def _check_samples(
-    profile: Profile, source: ProfileLike, prepared: PreparedModel
+    profile: Profile, source: ProfileLike, prepared: PreparedModel, config: QuantConfig
 ) -> tuple[list[dict[str, Any]] | None, str]:
     """Return the check samples of a profile, and why there are none; "" where there are.
 
@@ -224,6 +224,7 @@ def _check_samples(
         profile: bound to the model.
         source: file or object that it is from.
         prepared: the model.
+        config: may fix the shapes of inputs.
     """
     if not isinstance(source, Profile):
         profile, missing = with_samples_of_file(profile, source)
@@ -236,7 +237,11 @@ def _check_samples(
     for sample in profile.held_samples:
         if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
             return None, "the file of check samples was changed"
-    return [dict(sample.arrays) for sample in profile.held_samples], ""
+    samples = [sample.arrays for sample in profile.held_samples]
+    fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
+    if not (batches := batches_of_shape(samples, input_specs(fixed.model))):
+        return None, "no sample of the profile has the shape of --fix-shapes"
+    return batches, ""
 
 
 def _run_on_samples(
@@ -244,7 +249,7 @@ def _run_on_samples(
 ) -> PlannedModel:
     """Return a plan that was read, with what the check samples of a profile show of it."""
     profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
-    check, not_run = _check_samples(profile, source, prepared)
+    check, not_run = _check_samples(profile, source, prepared, planned.plan.config)
     if check is None:
         return planned.with_notes([ESTIMATED_ONLY.format(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)

@@ -150,7 +150,7 @@ class OutputShift:
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
                 shown = "no difference" if sqnr >= 300.0 else f"{sqnr:.1f} dB"
-                return f"{shown} (wanted: {wanted:.0f})"
+                return f"{shown} (wanted: {wanted:.0f})" if wanted > 0.0 else shown
             case Measure.COLUMNS if self.columns > 1:
                 return (
                     f"typical error {_percent(self.typical)}, worst column {_percent(self.worst)} (wanted: "

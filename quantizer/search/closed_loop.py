@@ -120,7 +120,7 @@ LEAST_GAIN = 0.1
 
 
 class UnfitSamplesError(DataError):
-    """The float model does not take the check samples, as where a setting fixes the shapes of its inputs."""
+    """The float model does not take the check samples."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.samples.samples import batches_of_shape
+from qprof_onnx.profiles.samples.values import InputSpec
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.prepare.prepare import (
@@ -117,6 +120,34 @@ def test_the_quantized_model_has_the_shape_and_its_plan_writes_it_again(files: P
     assert np.abs(found - expected).max() < 0.1  # of values from -3 to 3
     write_quantized(files / "m.onnx", None, files / "again.onnx", plan=files / "plan.yaml")
     assert (files / "again.onnx").read_bytes() == (files / "q.onnx").read_bytes()
+
+
+def test_check_samples_are_joined_to_batches_of_the_size_that_is_fixed(files: Path) -> None:
+    recipe = load_recipe(TARGET, {"fix_shapes": ["x=5x3x12x10"]})
+    write = partial(write_quantized, files / "m.onnx", files / "p.yaml", files / "q.onnx")
+    (check,) = write(save_plan=files / "plan.yaml", recipe=recipe).checks
+    assert check.samples == 2  # batches of three samples and two of them again
+    assert check.value < check.limit
+    (again,) = write(plan=files / "plan.yaml").checks
+    assert again == check
+
+
+def test_a_model_of_a_shape_that_no_check_sample_has_is_estimated_and_says_so(files: Path) -> None:
+    recipe = load_recipe(TARGET, {"fix_shapes": ["x=1x3x12x12"]})
+    result = write_quantized(files / "m.onnx", files / "p.yaml", files / "q.onnx", recipe=recipe)
+    assert not result.checks
+    assert any("estimated, not run: no sample of the profile has the shape" in note for note in result.notes)
+
+
+def test_each_sample_is_in_a_batch_and_what_is_no_batch_stays_as_it_is() -> None:
+    samples = [{"x": np.full((1, 2), n), "scale": np.ones(1)} for n in range(7)]
+    specs = [InputSpec("x", np.dtype(float), (3, 2)), InputSpec("scale", np.dtype(float), (1,))]
+    batches = batches_of_shape(samples, specs)
+    assert [batch["x"][:, 0].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
+    assert all(batch["scale"].shape == (1,) for batch in batches)
+    free = [InputSpec("x", np.dtype(float), (None, 2)), specs[1]]
+    assert [batch["x"][0, 0] for batch in batches_of_shape(samples, free)] == list(range(7))
+    assert not batches_of_shape(samples, [InputSpec("x", np.dtype(float), (3, 4)), specs[1]])
 
 
 @pytest.mark.parametrize(

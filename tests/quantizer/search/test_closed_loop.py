@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,12 +170,13 @@ def test_without_its_samples_a_profile_gives_estimates_and_says_why(tmp_path: Pa
     assert result.passed
 
 
-def test_samples_that_do_not_fit_fixed_shapes_leave_estimates(tmp_path: Path) -> None:
+def test_samples_are_run_in_batches_where_a_setting_fixes_their_size(tmp_path: Path) -> None:
     path = DIGITS / "model.onnx"
     profile = qprof.profile(path, DIGITS / "calibration")
     result = qprof.quantize(path, profile, tmp_path / "q.onnx", fix_shapes=["image=4x1x8x8"])
-    assert result.plan.origin.checks == ()
-    assert any(note.startswith("quality is estimated, not run: data[0]: ") for note in result.plan.notes)
+    (check,) = result.plan.origin.checks
+    assert check.samples == math.ceil(len(profile.check_samples) / 4)
+    assert not any("estimated" in note for note in result.plan.notes)
 
 
 def test_a_plan_that_is_given_is_run_and_stays_as_it_is(tmp_path: Path) -> None:
