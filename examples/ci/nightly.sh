@@ -8,6 +8,7 @@
 # them must not become the new normal. 2: an input is unusable, such as a missing file or a profile of another model.
 # PREPROCESS in the environment: how samples are made of pictures, texts and the like, as for --preprocess.
 # OUT/tonight.yaml can be merged with the profiles of other nights ('qprof merge') into the next committed one.
+# OUT/tonight.samples.npz beside it holds samples of that night as they are, for quantizing from it: do not publish it.
 set -euo pipefail
 [ $# -eq 4 ] || { echo "usage: $0 MODEL.onnx DATA PROFILE.yaml OUT" >&2; exit 2; }
 model=$1 data=$2 committed=$3 out=$4
