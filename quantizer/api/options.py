@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
-from ...profiles.base.options import option
+from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from .setting_keywords import SchemaName
@@ -306,6 +306,11 @@ class QuantizeOptions(EvaluationOptions):
         check_finite(self)
         if self.budget < 0.0:
             raise ConfigError(f"budget: {self.budget:g} is no number of seconds; give 0 or more")
+        known = options_of(QuantizeOptions)
+        for name in ("fix", "check_outputs"):
+            value, words = getattr(self, name), known[name].words
+            if value not in words:
+                raise ConfigError(f"{name}: '{value}' is not known; give {' or '.join(words)}")
 
 
 OF_JUDGING = frozenset(

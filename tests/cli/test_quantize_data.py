@@ -174,6 +174,7 @@ def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
     [
         (["--max-accuracy-drop", "1"], "max_accuracy_drop: accuracy needs labels"),
         (["--budget", "-1"], "budget: -1 is no number of seconds"),
+        (["--fix", "on"], "fix: 'on' is not known; give off or auto"),
         (["--metric", "scores:top1"], "has its truth in the order of the samples"),
         (["--min-speedup", "1"], "min_speedup: latency is not measured"),
     ],
@@ -194,6 +195,14 @@ def test_a_metric_whose_library_is_missing_is_refused_before_any_work(
     assert result.exit_code == 2
     assert "metric 'map50': needs the Python package 'pycocotools'" in result.stderr
     assert "profiling" not in result.stderr
+
+
+def test_a_word_that_is_none_does_not_leave_the_run_on_samples_out(profile: Path, tmp_path: Path) -> None:
+    asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx", "--check-outputs", "on"]
+    result = CliRunner().invoke(main, list(map(str, asked)))
+    assert result.exit_code == 2
+    assert "check_outputs: 'on' is not known; give auto or off" in result.stderr
+    assert not (tmp_path / "q.onnx").exists()
 
 
 def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
