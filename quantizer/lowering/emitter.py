@@ -32,6 +32,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError, free_name
+from ..model.editing import is_standard
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
 from .lowered import TensorForms, WrittenNames
@@ -86,6 +87,7 @@ class Emitter:
         self._graph, self._outside = graph, outside
         self._forms: dict[ir.Value, _Forms] = {}
         self._clipped: set[ir.Value] = set()
+        self._integers: dict[ir.Value | None, tuple[ir.Value, QuantParams]] = {}  # of what is dequantized
         self._params: dict[tuple[QuantParams, tuple[int, ...]], tuple[ir.Value, ir.Value]] = {}
         self._constants: dict[tuple[str, bytes], ir.Value] = {}
         if outside is None:
@@ -203,6 +205,13 @@ class Emitter:
         unshared = _is_bias(value, params)
         if params in forms.quantized and not unshared:
             return forms.quantized[params]
+        # What an Identity hands on has the form of its input: onnxruntime removes the node, and aborts where
+        # it then removes DequantizeLinear and QuantizeLinear side by side whose integers a subgraph reads.
+        maker = value.producer()
+        if maker is not None and is_standard(maker, "Identity"):
+            integers, own = emitter._integers.get(maker.inputs[0], (None, None))
+            if integers is not None and own == params:
+                return integers
         if shape is not None:
             elements = value.const_value
             assert elements is not None
@@ -226,6 +235,7 @@ class Emitter:
             quantized = self.quantized(value, params, before)
             nodes = self._dequantize_nodes(quantized, name, output, params)
             forms.dequantized[params] = self._insert(nodes, before)
+            self._integers[forms.dequantized[params]] = quantized, params
         return forms.dequantized[params]
 
     def folded(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
