@@ -22,6 +22,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import stat
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,14 +225,17 @@ def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
     """Read the file of check samples of a profile.
 
     Raises:
-        DataError: the file is missing, larger than any that is written, or damaged in any way.
+        DataError: the file is missing, no regular one, larger than any that is written, or damaged in any
+            way.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
     except OSError as problem:
         raise DataError(f"{path}: cannot be read: {problem.strerror}; {ADVICE}") from None
-    if size > MAX_FILE_BYTES:
-        raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have; {ADVICE}")
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device has no end
+        raise DataError(f"{path}: is no file; {ADVICE}")
+    if status.st_size > MAX_FILE_BYTES:
+        raise DataError(f"{path}: has {status.st_size >> 20} MiB, more than check samples have; {ADVICE}")
     try:
         return _samples_in(read_bytes(path, DataError))
     except (
@@ -255,6 +259,8 @@ def _samples_in(content: bytes) -> tuple[CheckSample, ...]:
             if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(content):
                 raise ValueError(entry.filename)
             arrays[entry.filename.removesuffix(".npy")] = _array_in(archive.read(entry))
+    if arrays["names"].ndim != 1 or arrays["digests"].ndim != 1:
+        raise ValueError("axes")
     names, samples = [str(name) for name in arrays["names"]], []
     for row, digest in enumerate(arrays["digests"]):
         of_sample = {}
@@ -276,4 +282,6 @@ def _array_in(member: bytes) -> Array:
         raise ValueError("header")
     if math.prod(shape) * dtype.itemsize != len(member) - file.tell():
         raise ValueError("size")
+    if 0 in shape and math.prod(size or 1 for size in shape) > EXTREME_BYTES:  # rows of nothing take time
+        raise ValueError("shape")
     return np.frombuffer(member, dtype, offset=file.tell()).reshape(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from contextlib import suppress
 from dataclasses import replace
@@ -159,6 +160,35 @@ def test_a_header_that_promises_more_than_there_is_takes_no_memory(tmp_path: Pat
     file = tmp_path / "p.samples.npz"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("names.npy", content.getvalue())
+    with pytest.raises(DataError, match="is damaged"):
+        read_samples_file(file)
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "p.samples.npz"
+    os.mkfifo(file)
+    with pytest.raises(DataError, match="is no file"):
+        read_samples_file(file)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="is no file"):
+        read_samples_file(file)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"names": np.array("x"), "digests": np.array(["0"])},
+        {"names": np.array(["x"]), "digests": np.array("0")},
+        {"names": np.array(["x"]), "digests": np.array(["0"]), "0.0": np.empty((1 << 40, 0))},
+    ],
+)
+def test_names_without_an_axis_and_endless_rows_of_nothing_are_damage(
+    members: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    file = tmp_path / "p.samples.npz"
+    with file.open("wb") as content:
+        np.savez(content, **members)
     with pytest.raises(DataError, match="is damaged"):
         read_samples_file(file)
 
