@@ -57,7 +57,11 @@ WORST_COLUMN, MOST_ERROR = 5.0, 0.25
 
 FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
 """Columns of a vector that is taken for an embedding though nothing in the graph tells it from numbers of a
-regression, and the most that their deviations differ by: as many columns are a field, read as one."""
+regression, and the most that their deviations differ by, or those of logits: as many columns are a field,
+read as one."""
+
+FEWEST_LOGITS = 3
+"""Rows that show whether values may be logits."""
 
 FEWEST_ROWS, MOST_ROWS = 6, 256
 """Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
@@ -458,8 +462,25 @@ def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -
         return _scores_of(values)
     if kind in ("decision", "values") and classes.is_answer:
         axis = classes.axis_in(values[0].shape)
-        return None if axis is None else partial(_softmax, axis=axis)
+        may_be = axis is not None and (kind == "decision" or _may_be_logits(values, axis))
+        return partial(_softmax, axis=axis) if may_be and axis is not None else None
     return None
+
+
+def _may_be_logits(values: Sequence[Floats], axis: int) -> bool:
+    """Whether values that nothing in the graph tells from numbers of a regression may be logits of classes:
+    their columns vary alike, and what the softmax makes of them varies at all. Quantities in units of their
+    own do not: the largest one has all of the probability, whatever becomes of the others."""
+    size = values[0].shape[axis]
+    if any(v.ndim != values[0].ndim or v.shape[axis] != size for v in values):
+        return True
+    rows = np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, size) for v in values])
+    scales = rows.std(axis=0)
+    scales = scales[scales > 0.0]
+    if len(rows) < FEWEST_LOGITS or not scales.size:
+        return True
+    unlike = size < FEWEST_OF_A_VECTOR and scales.max() > MOST_UNLIKE * scales.min()
+    return not unlike and float(np.ptp(_softmax(rows, -1), axis=0).max()) > ROUNDING
 
 
 def _within_one(values: Sequence[Floats]) -> bool:

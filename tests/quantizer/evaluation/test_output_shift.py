@@ -94,6 +94,21 @@ def test_numbers_that_are_no_answers_count_by_the_error_of_their_columns() -> No
     assert "typical error 2.0 %, worst column 30 %" in found.text
 
 
+@pytest.mark.parametrize(
+    "units", [([1.0, 1e3, 1e-3, 1.0], [0.0, 2e4, 0.0, 273.0]), ([1.0] * 4, [0, 0, 0, 300])]
+)
+def test_quantities_in_units_of_their_own_are_no_logits(units: tuple[list[float], list[float]]) -> None:
+    x = RNG.normal(size=(32, 4)) * units[0] + units[1]
+    found = shift([x], [np.where(x.std(axis=0) < 500.0, x.mean(axis=0), x)], "values", ClassAxis(-1, True))
+    assert found.measure is Measure.COLUMNS
+    assert found.excess > 1.0
+
+
+def test_logits_of_a_rare_class_are_logits() -> None:
+    logits = RNG.normal(size=(1, 16, 5)) * [1.0, 2.0, 3.0, 1.0, 0.5] - [0.0, 1.0, 4.0, 4.0, 6.0]
+    assert shift(logits, logits + 0.01, "values", ClassAxis(-1, True)).measure is Measure.MOVED
+
+
 def test_boxes_beside_scores_do_not_count() -> None:
     boxes, scores = RNG.uniform(0.0, 300.0, (2, 4, 10)), RNG.uniform(0.0, 1.0, (2, 3, 10))
     floats = np.concatenate([boxes, scores], axis=1)[:, None]
