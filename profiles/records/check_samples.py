@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.errors import DataError
+from ..base.errors import ConfigError, DataError
 from ..base.output_files import read_bytes
 
 Array = npt.NDArray[Any]
@@ -42,6 +42,9 @@ ADVICE = "put the file back that was written with the profile, or profile the mo
 
 SUFFIX = ".samples.npz"
 """Ends the name of the file, after the profile's without .yaml."""
+
+FIRST_MEMBER = b"names.npy"
+"""Name of the first member of the file, behind the 30 bytes that begin one."""
 
 DIGEST_BYTES = 8 << 20
 """Bytes that the samples with the smallest digests may have, packed."""
@@ -163,6 +166,32 @@ def samples_file(profile: str | os.PathLike[str]) -> Path:
     path = Path(profile)
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     return path.with_name(f"{name}{SUFFIX}")
+
+
+def is_samples_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as one of check samples does, whatever became of the rest."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(30 + len(FIRST_MEMBER))
+            return begin[:4] == b"PK\3\4" and begin[30:] == FIRST_MEMBER
+    except OSError:
+        return False
+
+
+def check_samples_place(profile: str | os.PathLike[str]) -> None:
+    """Refuse the file of a profile where its check samples would be written over, or remove, another file.
+
+    Raises:
+        ConfigError: naming that file.
+    """
+    file = samples_file(profile)
+    if os.path.isfile(file) and os.path.getsize(file) and not is_samples_file(file):
+        raise ConfigError(
+            f"{file}: holds no check samples and would be replaced by those of {Path(profile).name}; choose "
+            "another name for the profile, or move the file"
+        )
 
 
 # Packing: of few distinct values their numbers ------------------------------------------------------------

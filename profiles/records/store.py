@@ -52,7 +52,7 @@ from ..base.output_files import destination, read_text, replacing_together, writ
 from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
 from .check_samples import ADVICE as SAMPLES_ADVICE
-from .check_samples import read_samples_file, samples_content, samples_file
+from .check_samples import check_samples_place, read_samples_file, samples_content, samples_file
 from .histogram import BINS, Bins, EqualBins, Histogram, UnknownBins, exact_sum
 from .profile import (
     FLOAT_DTYPES,
@@ -81,12 +81,14 @@ def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
         path: the file; replaced when it exists.
 
     Raises:
-        ProfileError: the profile contradicts itself. ConfigError: the file cannot be written.
+        ProfileError: the profile contradicts itself. ConfigError: a file cannot be written, or one that
+            holds no check samples has the name of theirs.
     """
     with replacing_together() as batch:
         write_atomically(path, dumps(profile), batch)
         if not destination(path).is_stream:
             beside = samples_file(path)
+            check_samples_place(path)
             if profile.held_samples:
                 write_atomically(beside, samples_content(profile.held_samples), batch)
             elif not profile.check_samples and beside.is_file():

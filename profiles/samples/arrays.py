@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ..base.errors import DataError, natural_key, nearest_path
+from ..records.check_samples import SUFFIX, is_samples_file
 from .batches import fixed_batch, in_batches
 from .preprocessing import Preprocessing, recipe_of
 from .storage import (
@@ -254,7 +255,16 @@ def holds_arrays(source: str) -> bool:
     if is_file(source):
         return data_file(source).suffix in ARRAYS
     names = entries_of(source) if is_folder(source) else ()
-    return any(is_array_name(name) or DATA_SET.fullmatch(name) for name in names if name[:1] != ".")
+    return any(
+        (is_array_name(name) or DATA_SET.fullmatch(name)) and not _is_kept_by_a_profile(source, name)
+        for name in names
+        if name[:1] != "."
+    )
+
+
+def _is_kept_by_a_profile(folder: str, name: str) -> bool:
+    """Whether a file holds the check samples of a profile: it lies beside that, and is no sample itself."""
+    return name.endswith(SUFFIX) and is_samples_file(os.path.join(folder, name))
 
 
 def is_array_name(name: str) -> bool:
@@ -270,7 +280,8 @@ def _input_number(name: str) -> int | None:
 def _sample_files(source: str) -> list[DataFile]:
     """Return the samples of a folder in natural order: `.npz` and `.npy` files, or folders of `input_*.pb`.
 
-    Hidden files are passed over. An `.npz` or `.npy` file instead of a folder is one sample.
+    Hidden files and check samples are passed over. An `.npz` or `.npy` file instead of a folder is
+    one sample.
 
     Args:
         source: the folder or file, or its URL.
@@ -286,7 +297,8 @@ def _sample_files(source: str) -> list[DataFile]:
             raise DataError(f"{folder}: is a file; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
         near = nearest_path(source)
         raise DataError(f"{folder}: no such folder or file; check the path, or give FILE.py:FUNCTION.{near}")
-    names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)
+    seen = [name for name in entries_of(source) if not name.startswith(".")]
+    names = sorted((name for name in seen if not _is_kept_by_a_profile(source, name)), key=natural_key)
     entries = [joined(source, name) for name in names]
     arrays = [e for e in entries if e.suffix in ARRAYS and not is_folder(e.location)]
     data_sets = [e for e in entries if DATA_SET.fullmatch(e.name) and is_folder(e.location)]

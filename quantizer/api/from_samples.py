@@ -25,7 +25,7 @@ from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
-from ...profiles.records.check_samples import samples_file
+from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
@@ -211,6 +211,8 @@ def quantize_from_samples(
             plan_file = None if is_given or beside is None else beside.with_name(f"{beside.stem}.plan.yaml")
         read = FilesRead((model,), (labels, profile), (data, holdout))
         check_outputs([output, plan_file, profile_file, options.checkpoint], read)
+        if profile_file is not None:
+            check_samples_place(profile_file)
 
         # The model, its labels, and the profile that was given.
         prepared = open_prepared(model)

@@ -23,7 +23,7 @@ from ...profiles.base.tool import Progress, tool_name
 from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
-from ...profiles.records.check_samples import CheckSample
+from ...profiles.records.check_samples import CheckSample, check_samples_place
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile, with_samples_of_file
@@ -166,6 +166,8 @@ def profile_model(
     settings = (run or RunSettings()).checked()
     read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
     check_outputs([output, settings.checkpoint], read)
+    if output is not None and format != "glow":
+        check_samples_place(output)
     load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model):
@@ -357,6 +359,8 @@ def merge(
     """
     sources = tuple(profiles)
     check_outputs([output], FilesRead(files=sources))
+    if output is not None:
+        check_samples_place(output)
 
     def read() -> Iterator[tuple[str, Profile]]:
         """Yield where each profile comes from, the whole path as shards often have the same name in different

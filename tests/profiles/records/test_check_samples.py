@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.profiles.records import check_samples as module
 from qprof_onnx.profiles.records.check_samples import (
     CheckSample,
@@ -24,6 +24,9 @@ from qprof_onnx.profiles.records.check_samples import (
 )
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile, with_samples_of_file
+from qprof_onnx.profiles.samples import arrays
+from qprof_onnx.profiles.samples.preprocessing import Preprocessing
+from qprof_onnx.profiles.samples.values import InputSpec
 
 
 def samples(count: int, seed: int = 0) -> list[CheckSample]:
@@ -191,6 +194,29 @@ def test_names_without_an_axis_and_endless_rows_of_nothing_are_damage(
         np.savez(content, **members)
     with pytest.raises(DataError, match="is damaged"):
         read_samples_file(file)
+
+
+@pytest.mark.parametrize("kept", [5, 0])
+def test_a_file_that_holds_no_check_samples_is_neither_replaced_nor_removed(
+    kept: int, tmp_path: Path
+) -> None:
+    path, own = tmp_path / "p.yaml", tmp_path / "p.samples.npz"
+    np.savez(own, x=np.ones(3))
+    before = own.read_bytes()
+    with pytest.raises(ConfigError, match=r"p.samples.npz: holds no check samples .*another name"):
+        save_profile(profile_with(samples(kept)), path)
+    assert (own.read_bytes(), path.exists()) == (before, False)
+    own.write_bytes(samples_content(samples(3))[:300])  # cut short, but of a profile
+    save_profile(profile_with(samples(kept)), path)
+    assert own.exists() == bool(kept)
+
+
+def test_check_samples_in_a_folder_of_samples_are_none(tmp_path: Path) -> None:
+    np.savez(tmp_path / "0.npz", x=np.ones((1, 2), np.float32))
+    np.savez(tmp_path / "1.samples.npz", x=np.ones((1, 2), np.float32))
+    (tmp_path / "p.samples.npz").write_bytes(samples_content(samples(2)))
+    specs = [InputSpec("x", np.dtype(np.float32), ("n", 2))]
+    assert len(list(arrays.open(str(tmp_path), specs, Preprocessing()))) == 2
 
 
 def test_samples_of_an_earlier_profile_do_not_stay_beside_one_without(tmp_path: Path) -> None:
