@@ -336,16 +336,17 @@ class _Loop:
         samples: Sequence[Sample],
         limits: NoiseLimits,
     ) -> tuple[OutputShift, ...]:
-        """Return `output_shifts`; where the user gave a limit, all in its unit, SQNR."""
+        """Return `output_shifts`; where the user gave a limit, all in its unit, SQNR, but outputs of which a
+        column is lost, which decibels over all columns do not tell."""
         inputs = [sample.arrays for sample in samples[: len(floats)]]
-        shifts = output_shifts(floats, outputs, limits, self.axes, inputs)
         given = limits.min_output_sqnr
+        shifts = output_shifts(floats, outputs, replace(limits, min_output_sqnr=None), self.axes, inputs)
         if given is None:
             return shifts
         most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
         return tuple(
             replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
-            if math.isfinite(s.sqnr)
+            if math.isfinite(s.sqnr) and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
             else s
             for s in shifts
         )

@@ -6,8 +6,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
 import pytest
 import qprof_onnx as qprof
+from onnx import helper, numpy_helper
+from onnxruntime import InferenceSession
 from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
 from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.plan import plan as plan_module
@@ -223,3 +228,39 @@ def test_a_model_that_is_not_good_and_gains_nothing_is_not_written_with_samples_
     assert result.verdict is not None
     assert result.verdict.remarks[0].startswith("only weights are quantized: int8 is poor, output 'logits': ")
     assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
+
+
+@pytest.mark.parametrize("limit", [None, 30.0])
+def test_no_column_is_lost_beside_a_larger_one_whatever_decibels_say(limit: float | None) -> None:
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> npt.NDArray[np.float32]:
+        return (rng.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32)
+
+    constants = {
+        "w": weights(16, 64),
+        "v": weights(64, 4),
+        "unit": np.array([1.0, 1e3, 1e-3, 1.0], np.float32),
+        "offset": np.array([0.0, 2e4, 0.0, 273.0], np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["b"]),
+        helper.make_node("Mul", ["b", "unit"], ["c"]),
+        helper.make_node("Add", ["c", "offset"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(n, 1, [8, size]) for n, size in (("x", 16), ("y", 4))]
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "units", values[:1], values[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    samples = [{"x": rng.normal(size=(8, 16)).astype(np.float32)} for _ in range(16)]
+    profile = qprof.profile(model, samples, progress=False)
+    wish = {} if limit is None else {"min_output_sqnr": limit}
+    result = qprof.quantize(model, profile, target="qnn", **wish)
+    float_y, int8_y = (
+        np.concatenate([InferenceSession(content).run(None, sample)[0] for sample in samples])
+        for content in (model.SerializeToString(), ir.to_proto(result.model).SerializeToString())
+    )
+    errors = (int8_y - float_y).std(axis=0) / float_y.std(axis=0)
+    assert errors.max() < 0.2, (errors, result.checks)
