@@ -18,7 +18,7 @@ CHANNELS = ("weighted-layers", "off")
 NON_FINITE = ("error", "skip")
 
 KEPT_SAMPLES = 16
-"""Check samples of a profile: damage that one sample in ten shows is seen with 0.8 (DECISIONS.md, 89)."""
+"""Check samples of a profile: damage that one sample in ten shows is seen with 0.8 (DECISIONS.md, 90)."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@
                                   └─► more careful plans, one after another, until one holds on both halves
 
 An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
-is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order:
+is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
+which is that of DECISIONS.md, 91:
 
     corrections   no biases are corrected, which takes no time
     bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
