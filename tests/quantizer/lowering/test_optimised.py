@@ -35,7 +35,7 @@ NETS: dict[str, tuple[str, dict[str, tuple[int, ...]], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("activations", ["uint8", "uint16", "int16"])
+@pytest.mark.parametrize("activations", ["uint8", "uint16"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", NETS)
 def test_optimised_products_keep_the_bits_of_their_activations(
