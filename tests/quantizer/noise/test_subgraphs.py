@@ -88,9 +88,9 @@ def test_an_output_that_may_not_be_noisy_gets_8_bits_in_bodies(tmp_path: Path, n
     path, samples = written(name, tmp_path)
     facts, output = profile(path, samples), tmp_path / "out.onnx"
     quantize(path, facts, output, **INT4, min_output_sqnr=5)  # type: ignore[arg-type]
-    assert measured(path, output, samples) < 28.0
-    quantize(path, facts, output, **INT4, min_output_sqnr=28)  # type: ignore[arg-type]
-    assert measured(path, output, samples) > 28.0
+    assert measured(path, output, samples) < 30.0
+    quantize(path, facts, output, **INT4, min_output_sqnr=30)  # type: ignore[arg-type]
+    assert measured(path, output, samples) > 30.0
 
 
 def test_weights_that_bodies_read_are_rounded_and_their_noise_leaves_by_the_node_that_runs_them(
