@@ -7,7 +7,7 @@ with samples; all others need none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -18,12 +18,13 @@ from ...profiles.base.errors import ConfigError, PlanError
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
+from ...profiles.records.check_samples import Array
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.records.store import with_samples_of_file
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import batches_of_shape, digest_text, input_specs, sample_digests
-from ...profiles.samples.values import Sample, Samples
+from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
@@ -128,13 +129,13 @@ def write_quantized(
 
     # What the plan is made from.
     recipe = recipe or load_recipe()
-    config, notes, not_run = recipe.config, tuple[str, ...](), ""
+    config, notes, not_run, joined = recipe.config, tuple[str, ...](), "", 0
     own_samples = check is None
     samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
         if check is None and check_outputs:
-            check, not_run = _check_samples(measured, profile, prepared, config)
+            check, joined, not_run = _check_samples(measured, profile, prepared, config)
         notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
@@ -178,7 +179,7 @@ def write_quantized(
             step = "run on check samples (outputs may be further from float than estimated)"
             try:
                 with left_out_steps() as left_out, improvement(step):
-                    held = plan_held_on_samples(facts, planned, path, check, samples_of)
+                    held = plan_held_on_samples(facts, planned, path, check, of=samples_of, joined=joined)
             except UnfitSamplesError as error:
                 if not own_samples:
                     raise
@@ -217,8 +218,9 @@ def write_quantized(
 
 def _check_samples(
     profile: Profile, source: ProfileLike, prepared: PreparedModel, config: QuantConfig
-) -> tuple[list[dict[str, Any]] | None, str]:
-    """Return the check samples of a profile, and why there are none; "" where there are.
+) -> tuple[list[dict[str, Any]] | None, int, str]:
+    """Return the check samples of a profile, how many of them were joined to batches, 0 for none, and why
+    there are none; "" where there are.
 
     Args:
         profile: bound to the model.
@@ -229,19 +231,49 @@ def _check_samples(
     if not isinstance(source, Profile):
         profile, missing = with_samples_of_file(profile, source)
         if missing:
-            return None, missing
+            return None, 0, missing
     if not profile.held_samples:
         kept = "keeps no samples" if profile.origin == "qprof" else "of another tool has no samples"
-        return None, f"the profile {kept}"
+        return None, 0, f"the profile {kept}"
     specs = input_specs(prepared.model)
     for sample in profile.held_samples:
         if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
-            return None, "the file of check samples was changed"
+            return None, 0, "the file of check samples was changed"
     samples = [sample.arrays for sample in profile.held_samples]
     fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
-    if not (batches := batches_of_shape(samples, input_specs(fixed.model))):
-        return None, "no sample of the profile has the shape of --fix-shapes"
-    return batches, ""
+    specs = input_specs(fixed.model)
+    if config.mode in ("dynamic", "auto"):
+        specs = _specs_of_batches(specs, profile, samples)
+    if not (batches := batches_of_shape(samples, specs)):
+        return None, 0, "no sample of the profile has the shape of --fix-shapes"
+    return batches, len(samples) if len(batches) < len(samples) else 0, ""
+
+
+def _specs_of_batches(
+    specs: tuple[InputSpec, ...], profile: Profile, samples: Sequence[Mapping[str, Array]]
+) -> tuple[InputSpec, ...]:
+    """Return inputs with as many rows as the profile's data had in a run: check samples are single rows, and
+    a scale that is taken while the model runs is that of a whole batch.
+
+    Of half the samples at most, so that one batch selects a plan and another one confirms it; where samples
+    differ in other sizes they stay single.
+
+    Args:
+        specs: of the inputs.
+        profile: what these were given.
+        samples: arrays by name of the input.
+    """
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
+    most = len(samples) // 2
+    if most < 2 or any(shape != shapes[0] for shape in shapes):
+        return specs
+    batched = []
+    for spec in specs:
+        seen, own = profile.inputs.get(spec.name), shapes[0].get(spec.name, ())
+        rows = min(seen.sizes[0][0], most) if seen is not None and seen.sizes and own[:1] == (1,) else 1
+        is_batched = rows > 1 and spec.shape and not isinstance(spec.shape[0], int)
+        batched.append(replace(spec, shape=(rows, *(spec.shape or ())[1:])) if is_batched else spec)
+    return tuple(batched)
 
 
 def _run_on_samples(
@@ -249,12 +281,12 @@ def _run_on_samples(
 ) -> PlannedModel:
     """Return a plan that was read, with what the check samples of a profile show of it."""
     profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
-    check, not_run = _check_samples(profile, source, prepared, planned.plan.config)
+    check, joined, not_run = _check_samples(profile, source, prepared, planned.plan.config)
     if check is None:
         return planned.with_notes([ESTIMATED_ONLY.format(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)
     try:
-        return measured_on_samples(planned, limits, model, check)
+        return measured_on_samples(planned, limits, model, check, joined)
     except UnfitSamplesError as error:
         return planned.with_notes([ESTIMATED_ONLY.format(error)])
 

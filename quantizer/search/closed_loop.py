@@ -202,7 +202,13 @@ def _saturates(recipe: Recipe) -> bool:
 
 
 def plan_held_on_samples(
-    facts: PlanningFacts, planned: PlannedModel, model: Path, data: DataLike, of: str = "calibration samples"
+    facts: PlanningFacts,
+    planned: PlannedModel,
+    model: Path,
+    data: DataLike,
+    *,
+    of: str = "calibration samples",
+    joined: int = 0,
 ) -> tuple[PlanningFacts, PlannedModel]:
     """Return the plan whose outputs hold as measured, or the best that was found, with what was measured.
 
@@ -212,6 +218,7 @@ def plan_held_on_samples(
         model: file of the float model.
         data: check samples, of which `CHECK_SAMPLES` are run, or as many as have room for their outputs.
         of: what these are, for notes.
+        joined: how many they were before they were joined to batches; 0 where they were not.
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
@@ -232,11 +239,11 @@ def plan_held_on_samples(
             best = loop.bolder(first)
         else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
             best = loop.more_careful(first) if asked or first.is_destroyed else first
-    return best.facts, _with_checks(best, first, f"{len(loop.samples.samples)} {of}")
+    return best.facts, _with_checks(best, first, f"{joined or len(loop.samples.samples)} {of}")
 
 
 def measured_on_samples(
-    planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike
+    planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike, joined: int = 0
 ) -> PlannedModel:
     """Return a plan that was read, with what was measured of its outputs on check samples; it stays as it is.
 
@@ -245,6 +252,7 @@ def measured_on_samples(
         limits: of the outputs.
         model: file of the float model.
         data: check samples.
+        joined: how many they were before they were joined to batches; 0 where they were not.
 
     Raises:
         As `plan_held_on_samples`.
@@ -253,7 +261,7 @@ def measured_on_samples(
         loop = _opened(model, planned, data, CHECK_SAMPLES, Path(folder))
         halves = loop.shifts(planned, limits, dequantized=False)
     shifts = [a.averaged(b) for a, b in zip(*halves, strict=True)]
-    return _checked(planned, shifts, len(loop.samples.samples))
+    return _checked(planned, shifts, joined or len(loop.samples.samples))
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:

@@ -126,7 +126,7 @@ def test_check_samples_are_joined_to_batches_of_the_size_that_is_fixed(files: Pa
     recipe = load_recipe(TARGET, {"fix_shapes": ["x=5x3x12x10"]})
     write = partial(write_quantized, files / "m.onnx", files / "p.yaml", files / "q.onnx")
     (check,) = write(save_plan=files / "plan.yaml", recipe=recipe).checks
-    assert check.samples == 2  # batches of three samples and two of them again
+    assert check.samples == 3  # joined to two batches of five
     assert check.value < check.limit
     (again,) = write(plan=files / "plan.yaml").checks
     assert again == check

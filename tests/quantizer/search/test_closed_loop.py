@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,7 +179,7 @@ def test_samples_are_run_in_batches_where_a_setting_fixes_their_size(tmp_path: P
     profile = qprof.profile(path, DIGITS / "calibration")
     result = qprof.quantize(path, profile, tmp_path / "q.onnx", fix_shapes=["image=4x1x8x8"])
     (check,) = result.plan.origin.checks
-    assert check.samples == math.ceil(len(profile.check_samples) / 4)
+    assert check.samples == len(profile.check_samples)
     assert not any("estimated" in note for note in result.plan.notes)
 
 
@@ -264,3 +263,34 @@ def test_no_column_is_lost_beside_a_larger_one_whatever_decibels_say(limit: floa
     )
     errors = (int8_y - float_y).std(axis=0) / float_y.std(axis=0)
     assert errors.max() < 0.2, (errors, result.checks)
+
+
+def test_where_scales_are_those_of_a_batch_check_samples_are_run_in_batches() -> None:
+    rng = np.random.default_rng(0)
+    weights = numpy_helper.from_array(rng.normal(size=(32, 8)).astype(np.float32), "w")
+    values = [helper.make_tensor_value_info(n, 1, ["n", size]) for n, size in (("x", 32), ("y", 8))]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "rows", values[:1], values[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    levels = np.logspace(-1.5, 0.0, 8)[:, None]
+    samples = [{"x": (rng.normal(size=(8, 32)) * levels).astype(np.float32)} for _ in range(8)]
+    profile = qprof.profile(model, samples, progress=False)
+    assert {sample.arrays["x"].shape for sample in profile.held_samples} == {(1, 32)}
+    result = qprof.quantize(model, profile, mode="dynamic", cost_model="off", min_output_sqnr=1.0)
+    (check,) = result.checks
+    assert check.samples == len(profile.held_samples)
+
+    quantized = InferenceSession(ir.to_proto(result.model).SerializeToString())
+    reference = InferenceSession(model.SerializeToString())
+    rows = [{"x": sample.arrays["x"]} for sample in profile.held_samples]
+    batch = {"x": np.concatenate([row["x"] for row in rows])}
+
+    def sqnr(feeds: list[dict[str, npt.NDArray[np.float32]]]) -> float:
+        shares = []
+        for feed in feeds:
+            f, q = (session.run(None, feed)[0].astype(float) for session in (reference, quantized))
+            shares.append(float(np.square(q - f).sum() / np.square(f).sum()))
+        return -10.0 * float(np.log10(np.mean(shares)))
+
+    assert check.sqnr is not None
+    assert abs(check.sqnr - sqnr([batch])) < 3.0 < sqnr(rows) - check.sqnr, (check, sqnr([batch]), sqnr(rows))
