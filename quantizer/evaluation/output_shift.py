@@ -60,6 +60,9 @@ FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
 regression, and the most that their deviations differ by, or those of logits: as many columns are a field,
 read as one."""
 
+BOX = 4
+"""Columns of a box."""
+
 FEWEST_LOGITS = 3
 """Rows that show whether values may be logits."""
 
@@ -406,6 +409,9 @@ def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Fl
 def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
     kind = limits.kinds.get(name, "values")
     floats, quantized = values.floats, values.quantized
+    if kind == "detections" and all(f.ndim and f.shape[-1] == BOX for f in floats):
+        rows = np.concatenate([f.reshape(-1, BOX) for f in floats])
+        kind = "values" if _vary_unlike(rows) else kind  # four quantities beside a decision are no boxes
     finite = all(np.isfinite(q).all() for q in quantized)
     signal = float(sum(np.square(f).sum() for f in floats))
     noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
@@ -476,11 +482,17 @@ def _may_be_logits(values: Sequence[Floats], axis: int) -> bool:
         return True
     rows = np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, size) for v in values])
     scales = rows.std(axis=0)
-    scales = scales[scales > 0.0]
-    if len(rows) < FEWEST_LOGITS or not scales.size:
+    if len(rows) < FEWEST_LOGITS or not scales.any():
         return True
-    unlike = size < FEWEST_OF_A_VECTOR and scales.max() > MOST_UNLIKE * scales.min()
+    unlike = size < FEWEST_OF_A_VECTOR and _vary_unlike(rows)
     return not unlike and float(np.ptp(_softmax(rows, -1), axis=0).max()) > ROUNDING
+
+
+def _vary_unlike(rows: Floats) -> bool:
+    """Whether those columns of a matrix that vary do so by far not alike: they are in units of their own."""
+    scales = rows.std(axis=0)
+    scales = scales[scales > 0.0]
+    return bool(scales.size and scales.max() > MOST_UNLIKE * scales.min())
 
 
 def _within_one(values: Sequence[Floats]) -> bool:

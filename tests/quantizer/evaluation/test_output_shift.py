@@ -104,6 +104,14 @@ def test_quantities_in_units_of_their_own_are_no_logits(units: tuple[list[float]
     assert found.excess > 1.0
 
 
+def test_four_quantities_beside_a_decision_are_no_boxes() -> None:
+    x = RNG.normal(size=(32, 4)) * [1.0, 1e-2, 1e-4, 1e4]
+    lost = np.where(x.std(axis=0) < 500.0, x.mean(axis=0), x)
+    assert shift([x], [lost], "detections", ClassAxis(-1, True)).excess > 1.0
+    boxes = RNG.uniform(0.0, 1.5, (1, 32, 4)) * [1.0, 1.0, 0.2, 0.2]
+    assert shift(boxes, boxes + 0.01, "detections").measure is not Measure.COLUMNS
+
+
 def test_logits_of_a_rare_class_are_logits() -> None:
     logits = RNG.normal(size=(1, 16, 5)) * [1.0, 2.0, 3.0, 1.0, 0.5] - [0.0, 1.0, 4.0, 4.0, 6.0]
     assert shift(logits, logits + 0.01, "values", ClassAxis(-1, True)).measure is Measure.MOVED
