@@ -11,9 +11,9 @@ and scores it on samples (`tuning_data`). The best candidate by these figures is
   and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
 * `tune` looks for the best plan that meets a target: `plan_search` is its strategy, `trial` runs and
   measures the plans, and `state` keeps the results, so that an interrupted tuning can be resumed.
-* `closed_loop` runs a plan on calibration samples before its model is written. Its candidates differ in facts
-  of planning that no setting has (nodes that stay float for their measured noise, noise budgets of single
-  outputs), so it plans them itself; `output_shift` scores them.
+* `closed_loop` runs a plan on check samples before its model is written, on every path. Its candidates differ
+  in facts of planning that no setting has (nodes that stay float for their measured noise, noise budgets of
+  single outputs), so it plans them itself; `output_shift` scores them.
 
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
 nodes add the noise, in groups, for all of them; `sensitivity` each node by itself; both in `submodels`.
