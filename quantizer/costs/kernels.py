@@ -21,8 +21,10 @@ apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it execu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+
+import onnx_ir as ir
 
 from ..operators.caches import PAST_KEYS
 from ..operators.decompositions import decomposed_function
@@ -30,6 +32,7 @@ from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import CHAIN_RULE
+from ..prepare.float16 import NARROW
 from .shapes import Shape
 
 BLOCK = 16
@@ -61,10 +64,18 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A graph with the shapes of its tensors in one run."""
+    """A graph with the shapes of its tensors in one run.
+
+    Attributes:
+        graph: the graph.
+        shapes: by tensor.
+        cast: constants that are cast in each run (`half_floats`): their readers find no constants, so that
+            convolutions keep the layout of the model.
+    """
 
     graph: Graph
     shapes: Mapping[str, Shape]
+    cast: Container[str] = ()
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor; of one of unknown rank, that of a single number."""
@@ -83,6 +94,18 @@ class Sizes:
         return self.shape(node.output)
 
 
+HALF_CAST = "Cast:half"
+"""The kernel that makes float32 of a float of 16 bits, or the reverse."""
+
+
+def is_half_cast(node: Node, graph: Graph) -> bool:
+    """Whether a node is a Cast between float32 and a float of 16 bits."""
+    if node.op_type != "Cast":
+        return False
+    types = {graph.dtype(node.input(0)), graph.dtype(node.output)}
+    return ir.DataType.FLOAT in types and not types.isdisjoint(NARROW)
+
+
 def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     """Return the kernel of a node and its sizes.
 
@@ -96,6 +119,8 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     all_read, all_written = max(math.prod(read), 1), max(math.prod(written), 1)
     of_all_outputs = max(sum(sizes.elements(name) for name in node.outputs if name), 1)
     match node.facts.kernel:
+        case KernelSizes.OUTPUT_ELEMENTS if is_half_cast(node, sizes.graph):
+            return Work(HALF_CAST, (of_all_outputs,))
         case KernelSizes.OUTPUT_ELEMENTS:
             return Work(operator, (of_all_outputs,))
         case KernelSizes.INPUT_ELEMENTS:
@@ -230,7 +255,10 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
     volume = ":volume" if len(weight) > 4 and taps > 1 else ""
-    if len(weight) != 4 and not integer:  # for each sample and group, windows are copied into a matrix
+    is_cast = node.input(1) in sizes.cast or node.input(2) in sizes.cast
+    if (
+        len(weight) != 4 or is_cast
+    ) and not integer:  # for each sample and group, windows are copied into a matrix
         return Work(
             f"Conv:sequence{volume}", (inputs * taps, outputs // groups, pixels), float(batch * groups)
         )

@@ -24,7 +24,18 @@ from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import MIN_MICROSECONDS, CostTable
 from ..targets.forms import FORMS
-from .kernels import Fusion, Sizes, Work, attention_work, filled_up, fused_nodes, fused_work, work_of
+from .half_floats import inserted_casts
+from .kernels import (
+    HALF_CAST,
+    Fusion,
+    Sizes,
+    Work,
+    attention_work,
+    filled_up,
+    fused_nodes,
+    fused_work,
+    work_of,
+)
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import Shape, padded_shapes, runs_of, shapes_of
 from .spellings import FLOAT_SPELLINGS, SPELLINGS
@@ -87,6 +98,7 @@ class CostModel:
         table: of the target.
         shapes: of its tensors in one run; None for what follows from the profile.
         spellings: ways of writing nodes that the runtime gains by and the form has.
+        is_half: whether the model is in float16 in its file: `floating` has the Casts that it is run with.
     """
 
     graph: Graph
@@ -94,11 +106,18 @@ class CostModel:
     table: CostTable
     shapes: Mapping[str, Shape] | None = None
     spellings: tuple[str, ...] = ()
+    is_half: bool = False
 
     @cached_property
     def sizes(self) -> Sizes:
         """The shapes of its tensors in one run."""
-        return Sizes(self.graph, shapes_of(self.graph, self.profile) if self.shapes is None else self.shapes)
+        shapes = shapes_of(self.graph, self.profile) if self.shapes is None else self.shapes
+        return Sizes(self.graph, shapes, frozenset(filter(self.graph.is_constant, self.half_casts)))
+
+    @cached_property
+    def half_casts(self) -> Mapping[str, int]:
+        """How many Casts its tensors have in each run, beside those in the graph; none but of float16."""
+        return inserted_casts(self.graph) if self.is_half else {}
 
     @cached_property
     def runs(self) -> Mapping[str, float]:
@@ -165,6 +184,12 @@ class CostModel:
             self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
         for name in plain:
             times[name] += self._view_time
+        for name, count in self.half_casts.items():
+            readers = self.graph.consumers(name)
+            time = self._called(
+                self._time(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
+            )
+            self._charge(times, name, readers[0][0].name if readers else "", count * time)
         return times
 
     @property

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
@@ -168,8 +169,10 @@ class PlanningFacts:
     @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:
         """What the nodes of the model's file take, as onnxruntime has it after loading; None as above."""
-        table = self.recipe.costs
-        return None if table is None else CostModel(self.prepared.loaded, self.measured, table)
+        table, is_half = self.recipe.costs, self.prepared.narrow is ir.DataType.FLOAT16
+        if table is None:
+            return None
+        return CostModel(self.prepared.loaded, self.measured, table, is_half=is_half)
 
     @derived_from("prepared", "recipe", "config")
     def token_costs(self) -> TokenCosts | None:

@@ -155,7 +155,8 @@ class Prepared:
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
             A nameless original node is called `<operator>_<first output>`.
-        unimproved: the model before the repeated steps; None where these did only what onnxruntime does too.
+        unimproved: the model before the repeated steps; None where these did only what onnxruntime does too,
+            to a model in float32.
     """
 
     model: ir.Model
@@ -184,10 +185,14 @@ def prepare(model: ir.Model) -> Prepared:
             notes.extend(sentences)
     unimproved = work.clone()
     beyond = improve(work) & BEYOND_LOADING.keys()
-    return Prepared(work, tuple(notes), narrow, collect_origin(work), unimproved if beyond else None)
+    return Prepared(
+        work, tuple(notes), narrow, collect_origin(work), unimproved if beyond or narrow else None
+    )
 
 
-def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS) -> set[Repeated]:
+def improve(
+    model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS, last: Sequence[Step] = LAST_STEPS
+) -> set[Repeated]:
     """Do the repeated steps and the last ones on a model that has passed the first, in place.
 
     Returns the repeated steps that changed it.
@@ -195,7 +200,7 @@ def improve(model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS) -> set[
     changed: set[Repeated] = set()
     while latest := _improve(model, steps):
         changed |= latest
-    for step in LAST_STEPS:
+    for step in last:
         step(model)
     return changed
 
@@ -256,7 +261,9 @@ class PreparedModel:
             return self.graph
         model = self.unimproved.clone()
         parts = (BEYOND_LOADING.get(step, step) for step in REPEATED_STEPS)
-        improve(model, [step for step in parts if step is not None])
+        # Constants of float16 with several readers are cast in each run: equal ones stay apart.
+        last = [step for step in LAST_STEPS if self.narrow is None or step is not merge_equal_initializers]
+        improve(model, [step for step in parts if step is not None], last)
         shapes = {value.name: value.shape for value in self.model.graph.inputs}
         for value in model.graph.inputs:
             value.shape = shapes.get(value.name, value.shape)
