@@ -194,8 +194,8 @@ def _check_weight_type(facts: PlanningFacts) -> None:
         others = [target.name for target in packaged_targets() if has_kernel(target)]
         raise ConfigError(
             f"weight_type {config.weight_type}: {facts.target.name} reads no such weights of "
-            f"{' and '.join(sorted(operators))}, and the model has no others; use int8"
-            f"{', or target ' if others else ''}{' or '.join(others)}"
+            f"{' and '.join(sorted(operators))}, and the model has no others; use --as weight-only-8 "
+            f"(weight_type int8){', or target ' if others else ''}{' or '.join(others)}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -80,3 +81,38 @@ def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(
 ) -> None:
     with pytest.raises(ConfigError, match="min_output_sqnr 25: what the outputs keep is not known without"):
         qprof.quantize(files[0], min_output_sqnr=25, **FOUR_BITS)  # type: ignore[arg-type]
+
+
+def convolution(path: Path, more: str = "") -> Path:
+    """Write a convolution with Relu, and with `more` nodes that read r and make y; return the path."""
+    rng = np.random.default_rng(2)
+    result = "float[1, 32] y" if more else "float[1, 16, 8, 8] y"
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (float[1, 8, 8, 8] x) => ({result}) {{
+        c = Conv <pads = [1, 1, 1, 1]> (x, w) {"r" if more else "y"} = Relu (c) {more} }}"""
+    )
+    shapes = {"w": (16, 8, 3, 3)} | ({"v": (1024, 32)} if more else {})
+    for name, shape in shapes.items():
+        array = (rng.normal(size=shape) / 11.0).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("precision", ["weight-only-4", qprof.Mixed(max_size="1MB")], ids=["four", "mixed"])
+def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_use(
+    precision: Any, tmp_path: Path
+) -> None:
+    path = convolution(tmp_path / "net.onnx")
+    with pytest.raises(ConfigError, match=r"such weights of Conv.* use --as weight-only-8") as refused:
+        qprof.quantize(path, config=precision, target="onnxruntime-x86")
+    assert "\n" not in str(refused.value)
+    assert qprof.quantize(path, config="weight-only-8", target="onnxruntime-x86").plan.nodes
+
+
+def test_weights_that_cannot_have_4_bits_have_8_beside_others_and_are_named(tmp_path: Path) -> None:
+    path = convolution(tmp_path / "net.onnx", "f = Flatten (r) y = MatMul (f, v)")
+    result = qprof.quantize(path, config="weight-only-4", target="onnxruntime-x86")
+    assert {name: result.plan.tensors[name].qtype.bits for name in ("w", "v")} == {"w": 8, "v": 4}
+    assert "8 bits instead of 4 in 1 of 2 weights" in result.composition.text
+    assert "'w'" in result.composition.text

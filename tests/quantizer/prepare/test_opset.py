@@ -276,7 +276,7 @@ def normalised(opset: int, nodes: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("opset", [7, 8, 9, 12, 13])
-@pytest.mark.parametrize("settings", [{"mode": "weight-only", "weight_type": "int4"}, {"mode": "dynamic"}])
+@pytest.mark.parametrize("settings", [{"mode": "weight-only", "weight_type": "int8"}, {"mode": "dynamic"}])
 def test_a_normalisation_that_trains_goes_on_to_in_later_opsets(
     opset: int, settings: dict[str, str], tmp_path: Path
 ) -> None:
