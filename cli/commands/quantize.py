@@ -237,8 +237,6 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
 
-    from ...quantizer.plan.plan import PREDICTION_ERROR
-
     facts = result.facts
     if result.speed is not None:
         yield from _speed_lines(result.speed, result.predicted_speedup, verbose)
@@ -247,7 +245,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         slower = ": slower" if faster < SLOWER else ""
         elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
         of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
-        error = f" ({PREDICTION_ERROR})" if not of_tokens else ""
+        error = f" ({result.predicted.error_text})" if result.predicted.error else ""
         yield "speed", f"{faster:.2f} times as fast as float, predicted{error}{slower}{of_tokens}{elsewhere}"
     elif facts is not None and not facts.config.regards_time:
         yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"

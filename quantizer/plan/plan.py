@@ -295,9 +295,9 @@ def unblocked_size(size: int) -> int:
     )
 
 
-PREDICTION_ERROR = "within 25 % for nine of ten models"
-"""How far predicted ratios of int8 to float were from measured ones, on 30 networks that no table was made
-from, on the processor of the table, one thread: 25 within 15 %, 27 within 25 %, the worst 30 %."""
+PREDICTION_ERROR = 0.17
+"""Share by which a predicted ratio of quantized to float time is off at most, for nine of ten models that no
+table was made from (DECISIONS.md, 93)."""
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,8 @@ class PredictedTime:
         prompt, answer: tokens of a prompt, which is run together, and of its answer, run one by one, where
             the model takes tokens and has not seen data: the times above are of all of them. 0 elsewhere.
         prompt_ratio, answer_ratio: parts of float's time that prompt and answer take; 0 elsewhere.
+        error: share by which `planned_us / float_us` was off at most for nine of ten models; 0 where that is
+            not known, as of tokens.
     """
 
     float_us: float
@@ -320,6 +322,12 @@ class PredictedTime:
     answer: int = 0
     prompt_ratio: float = 0.0
     answer_ratio: float = 0.0
+    error: float = 0.0
+
+    @property
+    def error_text(self) -> str:
+        """Return in words how far the prediction may be off, "" where that is not known."""
+        return f"within {self.error:.0%} for nine of ten models".replace("%", " %") if self.error else ""
 
     @property
     def text(self) -> str:
@@ -331,7 +339,8 @@ class PredictedTime:
                 f"{self.answer_ratio:.2f} for each of {self.answer} tokens of an answer, {ratio:.2f} for both"
                 f" ({self.table})"
             )
-        return f"{ratio:.2f} of float's time, {PREDICTION_ERROR} ({self.table})"
+        error = f", {self.error_text}" if self.error else ""
+        return f"{ratio:.2f} of float's time{error} ({self.table})"
 
 
 @dataclass(frozen=True)
