@@ -133,6 +133,7 @@ MAKING = {
     "quantizer/costs/predicted.py": "the kernel that stands for others",
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/costs/spellings.py": "names of measured kernels",
+    "quantizer/costs/half_floats.py": "names of onnxruntime's kernels, held against the installed ones",
     "quantizer/search/benchmark_networks.py": "writes the networks that are measured",
     "quantizer/search/microbenchmarks.py": "what stands in the networks that are measured",
     "quantizer/search/node_costs.py": "operators of onnxruntime's profiles",
