@@ -237,7 +237,8 @@ def told(step: Record) -> Row:
     for entry in said["expected"]:
         outputs[entry["output"]] = {key: float(entry[key]) for key in ("estimated", "low", "high")}
     for entry in said.get("checks", ()):  # run on the samples that the profile keeps, or on some of the data
-        checked = {"measured": float(entry["sqnr"]), "over": float(entry["value"]) > float(entry["limit"])}
+        measured = math.inf if entry["sqnr"] is None else float(entry["sqnr"])  # no difference
+        checked = {"measured": measured, "over": float(entry["value"]) > float(entry["limit"])}
         outputs.setdefault(entry["output"], {}).update(checked)
     for entry in verdict.get("outputs", ()):
         figure = None if entry["sqnr"] is None else float(entry["sqnr"])  # infinity is a string in JSON
