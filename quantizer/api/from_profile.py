@@ -18,7 +18,7 @@ from ...profiles.base.errors import ConfigError, PlanError
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
-from ...profiles.records.check_samples import Array
+from ...profiles.records.check_samples import ADVICE, Array, samples_file
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.records.store import with_samples_of_file
 from ...profiles.runtime.states import model_samples
@@ -238,7 +238,8 @@ def _check_samples(
     specs = input_specs(prepared.model)
     for sample in profile.held_samples:
         if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
-            return None, 0, "the file of check samples was changed"
+            where = "the profile" if isinstance(source, Profile) else str(samples_file(source))
+            return None, 0, f"{where}: a check sample is not the one that was profiled; {ADVICE}"
     samples = [sample.arrays for sample in profile.held_samples]
     fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
     specs = input_specs(fixed.model)
