@@ -224,6 +224,8 @@ SLOWER = 0.995
 
 def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield size, quality and speed of a model that was not judged on samples."""
+    from ...profiles.records.profile import has_histograms
+
     sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
     yield "written", str(result.model_path)
     yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
@@ -234,6 +236,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         outputs = [f"{output.text}; not run" for output in expected]
     shown = outputs if verbose else outputs[:SHOWN]
     yield from (("quality", text) for text in shown)
+    if not outputs and result.facts is not None and not has_histograms(result.facts.measured):
+        yield "quality", "not known: the profile has ranges only, and no samples; measure with qprof evaluate"
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
 

@@ -179,3 +179,17 @@ def test_model_and_plan_cannot_be_written_to_one_file(profile: Path, tmp_path: P
     same = tmp_path / "same"
     assert quantize("--profile", profile, "-o", same, "--save-plan", same).exit_code == 2
     assert not same.exists()
+
+
+def test_of_ranges_alone_the_quality_is_said_to_be_unknown(profile: Path, tmp_path: Path) -> None:
+    """A calibration cache of TensorRT has a threshold for each tensor, and nothing else."""
+    cache = tmp_path / "digits.cache"
+    words = ["export", profile, "--model", MODEL, "--format", "tensorrt-cache", "-o", cache]
+    exported = CliRunner().invoke(main, [*map(str, words)], prog_name="qprof")
+    assert exported.exit_code == 0, exported.output
+    result = quantize("--profile", cache, "-o", tmp_path / "q.onnx")
+    assert result.exit_code == 0, result.output
+    line = next(line for line in result.stdout.splitlines() if line.startswith("quality"))
+    assert line == (
+        "quality   not known: the profile has ranges only, and no samples; measure with qprof evaluate"
+    )
