@@ -1,12 +1,10 @@
-"""Steps that only improve a result: one that fails by a fault of qprof is left out, and that is said.
+"""The net under a step that only improves a result: a fault of qprof in it costs that step, not the result.
 
-    with left_out_steps() as left_out:
-        with improvement("equalization"):
-            planned = equalized(planned)      # on a fault `planned` is what it was
+    shared, left_out = improved("report: shared scales", lambda: shared_groups(plan), ())
 
-What is left out is logged as an error of the library, and collected for the notes of what is being made.
-Nothing else is stepped over: not what is wrong with the input, the disk or the memory, not an interruption,
-and never what reads, writes or gates. With `QPROF_STRICT=1`, as in the tests, nothing is.
+The sentence that says so goes back to the caller, into the notes of the result, and is logged as an error
+of the library. Nothing else is caught: not a fault of the input, the disk or the memory, not an interruption.
+What reads, writes or gates has no net. With `QPROF_STRICT=1`, as in the tests, nothing has.
 """
 
 from __future__ import annotations
@@ -14,12 +12,15 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from .errors import is_internal
 from .tool import LOGGER
+
+T = TypeVar("T")
 
 STRICT = "QPROF_STRICT"
 """Environment variable: a fault in a step that improves ends everything, as any other fault does."""
@@ -27,6 +28,26 @@ STRICT = "QPROF_STRICT"
 _PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
 
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("left_out_steps", default=None)
+
+
+def improved(
+    step: str, make: Callable[[], T], otherwise: T, *also: type[Exception]
+) -> tuple[T, tuple[str, ...]]:
+    """Return the result of a step; where a fault of qprof ends it, `otherwise` and a sentence that says so.
+
+    Args:
+        step: its name, as a user knows it.
+        make: the step.
+        otherwise: the result without it.
+        also: errors that would be the user's elsewhere and are qprof's here.
+
+    Raises:
+        Exception: see `leave_out`.
+    """
+    try:
+        return make(), ()
+    except Exception as error:
+        return otherwise, (leave_out(step, error, *also),)
 
 
 @contextmanager

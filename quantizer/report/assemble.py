@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from ...profiles.base.improvement import improvement, left_out_steps
+from ...profiles.base.improvement import improved
 from ...profiles.base.options import options_of
 from ...profiles.base.tool import tool_name
 from ..api.drift import DriftReport
@@ -34,7 +34,6 @@ from ..search.verdict import Verdict as Judgement
 from .content import (
     DriftRecord,
     Fact,
-    FloatGroupRecord,
     GateResult,
     NodeRecord,
     NoiseBudget,
@@ -42,12 +41,10 @@ from .content import (
     Report,
     RunTime,
     SampleRecord,
-    SharedGroup,
     Size,
     Speed,
     TaskScore,
     TensorDriftRecord,
-    TensorNoiseRecord,
     TensorRecord,
     TrialRecord,
     Verdict,
@@ -67,6 +64,8 @@ from .estimates import (
 )
 from .figures import decibel_text
 from .suggestions import FileNames, suggestions, tried_changes, with_commands
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -105,42 +104,33 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     timed = results.timed
     if timed is None and quantization is not None and quantization.speed is not None:
         timed = quantization.speed.timed
+    left_out: list[str] = []
+
+    def section(name: str, make: Callable[[], T]) -> T | None:
+        made, sentences = improved(f"report: {name}", make, None)
+        left_out.extend(sentences)
+        return made
+
     speed, noise = _measured_speed(results), None
     budgets: tuple[NoiseBudget, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     times: tuple[RunTime, ...] = ()
     changes: tuple[WhatIf, ...] = ()
-    at_tensors: tuple[TensorNoiseRecord, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
-    groups: tuple[FloatGroupRecord, ...] = ()
-    samples: tuple[SampleRecord, ...] = ()
-    shared: tuple[SharedGroup, ...] = ()
-    with left_out_steps() as left_out:
-        if analysis is not None:
-            plan = analysis.plan
-            with improvement("report: noise"):
-                noise = analysis.noise
-            with improvement("report: noise of the outputs"):
-                budgets = () if noise is None else noise_budgets(noise)
-            worst = budgets[0] if budgets else None
-            with improvement("report: nodes"):
-                nodes = node_records(analysis, worst, timed)
-            with improvement("report: times"):
-                times = tuple(run_times(analysis, timed))
-            with improvement("report: predicted speed"):
-                speed = speed or _predicted_speed(analysis)
-            with improvement("report: what to try"):
-                changes = _changes(analysis, worst, results, names)
-        with improvement("report: noise of tensors"):
-            at_tensors = tensor_noise(analysis, results.layers)
-        with improvement("report: tensors"):
-            tensors = () if analysis is None else tensor_records(analysis)
-        with improvement("report: float nodes"):
-            groups = () if plan is None else float_groups(plan, nodes)
-        with improvement("report: samples"):
-            samples = _samples(analysis, evaluation)
-        with improvement("report: shared scales"):
-            shared = () if plan is None else shared_groups(plan)
+    if analysis is not None:
+        plan = analysis.plan
+        noise = section("noise", lambda: analysis.noise)
+        budgets = section("noise of the outputs", lambda: noise_budgets(noise) if noise else ()) or ()
+        worst = budgets[0] if budgets else None
+        nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
+        times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
+        speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
+        changes = section("what to try", lambda: _changes(analysis, worst, results, names)) or ()
+        tensors = section("tensors", lambda: tensor_records(analysis)) or ()
+    at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers)) or ()
+    groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
+    samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
+    shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
     limits = None if noise is None else noise.limits
     outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
