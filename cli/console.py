@@ -35,7 +35,6 @@ class CommandRun:
 
     Attributes:
         arguments: words of the command line after the name of the command.
-        findings: parameters of the command by name, and what it found, for `next_command`.
         verbose: whether to print all that the command has to tell.
         results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
         notes: remarks of this run, each once, printed or not.
@@ -46,7 +45,6 @@ class CommandRun:
     """
 
     arguments: tuple[str, ...] = ()
-    findings: dict[str, Any] = field(default_factory=dict)
     verbose: bool = False
     results_to_stderr: bool = False
     notes: list[str] = field(default_factory=list)

@@ -13,12 +13,10 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
-from ..profiles.base.improvement import improvement
 from .console import (
     StdoutError,
     abandon,
     check_streams,
-    current_run,
     echo,
     printing_notes,
     tell,
@@ -182,7 +180,6 @@ class Commands(click.Group):
         except click.exceptions.Exit as ended:
             if ended.exit_code == 1:
                 tell_unprinted_notes()
-                tell_next(ctx, failed=True)
             raise
         except (click.ClickException, click.Abort):
             raise
@@ -195,21 +192,7 @@ class Commands(click.Group):
             if ctx.params.get("debug"):
                 raise
             ctx.exit(tell_failure(error))
-        tell_next(ctx)
         return result
-
-
-def tell_next(context: click.Context, *, failed: bool = False) -> None:
-    """Print the command that follows on stderr; nothing after JSON, which a program reads."""
-    findings = current_run().findings
-    if not findings or findings.get("as_json"):
-        return
-    from .next_command import next_command
-
-    with printing_notes(), improvement("the command that follows"):
-        following = next_command(context.invoked_subcommand or "", {**findings, "failed": failed})
-        if following is not None:
-            tell(f"next      {following}")
 
 
 def tell_failure(error: Exception) -> int:

@@ -294,7 +294,6 @@ class FileCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
         run = current_run()
-        run.findings.update(ctx.params)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         paths += run.files_in_folder
@@ -483,7 +482,6 @@ def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: t
         from ..profiles.runtime.providers import load_custom_operators
 
         load_custom_operators(*libraries)
-        current_run().findings["libraries"] = libraries
 
 
 custom_ops_option = option(

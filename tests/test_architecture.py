@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
-    ("cli/options.py", "cli/schemas.py", "cli/next_command.py"),
+    ("cli/options.py", "cli/schemas.py"),
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/report",),
     ("quantizer/api",),

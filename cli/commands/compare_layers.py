@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import current_run, decibel_text, document, echo, progress, table
+from ..console import decibel_text, document, echo, progress, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -67,7 +67,6 @@ def command(
 
     with progress("comparing") as shown:
         result = compare_layers(model, quantized, data, progress=shown, **given_options(options))
-    current_run().findings["doubtful"] = bool(result.doubts)
     layers = result.layers if worst is None else result.worst(worst)
     if as_json:
         echo(document("layers", 1, replace(result, layers=tuple(layers))))

@@ -13,7 +13,7 @@ import click
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
-from ..console import current_run, document, echo, save_report, table
+from ..console import document, echo, save_report, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -79,9 +79,6 @@ def command(
     else:
         echo(drift_text(result, worst or 10))
     if not result.passed:
-        tensors = {tensor.tensor for tensor in result.drift.tensors}
-        drifted = next((failure.where for failure in result.failures if failure.where in tensors), "")
-        current_run().findings["drifted"] = drifted
         raise click.exceptions.Exit(1)
 
 

@@ -158,7 +158,6 @@ def command(
         for remark in remarks:
             tell_note(remark)
         save_report(page, report)
-    current_run().findings.update(evaluation_findings(result))
     echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
@@ -306,28 +305,3 @@ def failure_line(failure: GateFailure) -> str:
     if failure.demand.startswith("baseline_"):
         return f"--baseline: {failure_text(failure)}"
     return f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"
-
-
-SPEED_AND_SIZE_LIMITS = ("min_speedup", "max_size", "baseline_speedup", "baseline_size")
-"""Limits whose failure is no sign of too much noise."""
-
-
-def evaluation_findings(result: Evaluation) -> dict[str, Any]:
-    """Return what follows from an evaluation.
-
-    "sqnr" is the worst of an output in dB; "gated" whether there is a limit; "doubtful" whether these are not
-    a float model and its quantized form; "few_rows" whether limits fail for want of rows alone; "noisy"
-    whether one fails for noise.
-    """
-    from ...quantizer.evaluation.gates import DROPS
-
-    scored = result.score or result.accuracy
-    at_chance = scored is not None and scored.is_at_chance
-    few = [f for f in result.failures if f.demand in DROPS and f.result == "not proven" and not at_chance]
-    return {
-        "sqnr": result.worst_sqnr,
-        "gated": result.gated,
-        "doubtful": bool(result.doubts),
-        "few_rows": bool(few) and len(few) == len(result.failures),
-        "noisy": any(f.demand not in SPEED_AND_SIZE_LIMITS and f.result == "failed" for f in result.failures),
-    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..console import current_run, echo, tell, tell_note
+from ..console import echo, tell, tell_note
 from ..options import EXISTING, NEW, FileCommand
 
 
@@ -28,8 +28,6 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     from ...quantizer.api.profiling import merge
 
     profile = merge(profiles, output, allow_duplicates=allow_duplicates)
-    model = Path(profile.model.file)
-    current_run().findings["model"] = model if model.is_file() else None
     for note in profile.notes:
         tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")

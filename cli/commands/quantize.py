@@ -132,7 +132,6 @@ def command(
 
         page = quantization_report(result, model, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
-    current_run().findings.update(quantization_findings(result))
     if as_json:
         from ..schemas import quantization_of
 
@@ -167,28 +166,6 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
                 f"{flag} is for --data{speed}, where the result is judged; give samples, or leave it out "
                 "and run qprof evaluate."
             )
-
-
-def quantization_findings(result: QuantizeResult) -> dict[str, Any]:
-    """Return what the next command depends on; of a result that was not judged nothing is known.
-
-    Besides those of its evaluation: "grade" of the verdict, "kept_profile" the file of the profile,
-    "tried_fixes" whether a fix was tried, and "rounded_with_samples" whether weights were.
-    """
-    from ...quantizer.targets.config import WITH_SAMPLES
-    from .evaluate import evaluation_findings
-
-    judged = result.judged
-    if judged is None:
-        return {}
-    verdict, facts = judged.verdict, result.facts
-    return {
-        **evaluation_findings(judged.evaluation),
-        "grade": verdict.grade,
-        "kept_profile": judged.profile,
-        "tried_fixes": any(fix.is_measured for fix in verdict.fixes),
-        "rounded_with_samples": facts is not None and facts.config.rounding in WITH_SAMPLES,
-    }
 
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:

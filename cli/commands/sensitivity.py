@@ -14,7 +14,7 @@ import click
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import current_run, decibel_text, document, echo, progress, table
+from ..console import decibel_text, document, echo, progress, table
 from ..options import (
     EXISTING,
     NEW,
@@ -91,7 +91,6 @@ def command(
         result = sensitivity(model, profile, data, target=recipe, progress=shown, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
-    current_run().findings["proposed_keep_float"] = result.keep_float
     if as_json:
         worst_nodes = replace(result, nodes=result.nodes[:worst])
         echo(document("sensitivity", 1, worst_nodes, keep_float=result.keep_float))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import jsonschema
@@ -314,14 +313,6 @@ def test_samples_without_the_float_model_are_refused(folder: Path) -> None:
     done = qprof("verify", folder / "c.json", folder / "q.onnx", "--data", DATA)
     assert done.exit_code == 2
     assert "give --float MODEL.onnx" in done.stderr
-
-
-def test_the_card_is_the_command_that_others_type_next(folder: Path, tmp_path: Path) -> None:
-    shutil.copy(folder / "q.onnx", tmp_path)
-    done = qprof("card", MODEL, tmp_path / "q.onnx", *JUDGED, "--no-latency", "-o", tmp_path / "c.json")
-    followed = done.stderr.rpartition("next      qprof ")[2].split()
-    assert followed[0] == "verify"
-    assert qprof(*followed, "--no-latency").exit_code == 0
 
 
 def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:

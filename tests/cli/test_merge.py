@@ -41,8 +41,7 @@ def test_merged_shards_are_byte_for_byte_the_profile_of_all_the_data(
     out = tmp_path / "merged.yaml"
     result = qprof("merge", *(shards / f"{i}.yaml" for i in order), "-o", out)
     assert result.stdout == f"{out}: 17 tensors, 64 samples, from 3 profiles\n"
-    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
-    assert result.stderr.startswith("next      qprof quantize MODEL.onnx --profile ")
+    assert (result.exit_code, result.stderr) == (0, "")
     assert out.read_bytes() == (shards / "all.yaml").read_bytes()
 
 

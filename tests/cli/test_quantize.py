@@ -28,8 +28,7 @@ def operators(path: Path) -> list[str]:
 def test_a_valid_model_is_written_and_the_summary_told(profile: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
     result = quantize("--profile", profile, "-o", out)
-    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
-    assert result.stderr.startswith(f"next      qprof evaluate {MODEL} {out} --data DATA")
+    assert (result.exit_code, result.stderr) == (0, "")
     onnx.checker.check_model(onnx.load(out), full_check=True)
     lines = result.stdout.splitlines()
     assert lines[0] == f"written   {out}"
