@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from ..profiles.records.data_checks import Hint, InputCheck, Outlier
+from ..profiles.base.findings import Finding
+from ..profiles.records.data_checks import InputCheck, Outlier
 from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
@@ -182,7 +183,7 @@ class Profiling:
     samples: int
     runs: int
     inputs: tuple[InputCheck, ...]
-    hints: tuple[Hint, ...]
+    hints: tuple[Finding, ...]
     outliers: tuple[Outlier, ...]
     check_samples: int
     samples_file: str | None

@@ -180,6 +180,6 @@ def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> Non
     if len(checks) > INPUTS and not verbose:
         echo(f"{len(checks) - INPUTS} more inputs: --verbose")
     for hint in hints if verbose else hints[:1]:
-        tell(f"hint: {hint.text}")
+        tell(hint.line)
     if len(hints) > 1 and not verbose:
         tell(f"hint: {len(hints) - 1} more with --verbose, and in the report of the model")

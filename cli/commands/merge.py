@@ -32,4 +32,4 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
         tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")
     for hint in profile.hints():
-        tell(f"hint: {hint.text}")
+        tell(hint.line)

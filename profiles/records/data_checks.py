@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 
+from ..base.findings import Code, Finding
 from .profile import FLOAT_DTYPES, Extremes, InputProfile, Profile, Sizes, TensorProfile
 
 GROWTH_TO_REPORT = 0.05
@@ -23,20 +24,7 @@ FEW_SAMPLES = 8
 """Fewer samples are few: a profile of 8 can be made in seconds, and of fewer nothing can be told."""
 
 
-@dataclass(frozen=True)
-class Hint:
-    """Something about the data that should be looked at.
-
-    Attributes:
-        code: the kind of hint, one word or several with hyphens.
-        text: what was noticed, and what to do.
-    """
-
-    code: str
-    text: str
-
-
-def hints_of(profile: Profile) -> tuple[Hint, ...]:
+def hints_of(profile: Profile) -> tuple[Finding, ...]:
     """Return what should be looked at in the data of a profile; nothing where it has no record of runs."""
     if not profile.runs:
         return ()
@@ -45,52 +33,51 @@ def hints_of(profile: Profile) -> tuple[Hint, ...]:
     # Inputs that do not look as the model expects them.
     for name, record in profile.inputs.items():
         if looks_like_pixels(record):
-            text = (
-                f"input '{name}' looks like pixels 0..255, and the model does not begin by scaling it: did "
-                "you forget to normalise?"
-            )
-            hints.append(Hint("pixels", text))
+            sentence = f"input '{name}' looks like pixels 0..255, and the model does not begin by scaling it"
+            hints.append(Finding(Code.PIXELS, sentence, name, remedy="did you forget to normalise?"))
         if looks_channels_last(record):
-            text = (
-                f"input '{name}' looks like NHWC, and the model does not begin by moving its axes: should it "
-                "be NCHW?"
-            )
-            hints.append(Hint("channels-last", text))
+            sentence = f"input '{name}' looks like NHWC, and the model does not begin by moving its axes"
+            hints.append(Finding(Code.CHANNELS_LAST, sentence, name, remedy="should it be NCHW?"))
         if is_constant_input(record, profile.runs, len(profile.inputs) == 1):
-            text = (
-                f"input '{name}' is {record.tensor.minimum:.6g} everywhere, in every sample: will the model "
-                "be given that?"
-            )
-            hints.append(Hint("constant-input", text))
+            value = record.tensor.minimum
+            sentence = f"input '{name}' is {value:.6g} everywhere, in every sample"
+            remedy = "will the model be given that?"
+            hints.append(Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy))
     zero = [name for name, record in profile.inputs.items() if is_unused_state(record, profile.runs)]
     if zero and len(zero) < len(profile.inputs):
         more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
-        text = (
-            f"input '{zero[0]}'{more}: zero or empty in all samples; if it is a state that the model gives "
-            f"back, feed it back, with the line 'state: {{OUTPUT: {zero[0]}}}' in a recipe"
+        sentence = f"input '{zero[0]}'{more}: zero or empty in all samples"
+        remedy = (
+            "if it is a state that the model gives back, feed it back, with the line "
+            f"'state: {{OUTPUT: {zero[0]}}}' in a recipe"
         )
-        hints.append(Hint("zero-state", text))
+        hints.append(Finding(Code.ZERO_STATE, sentence, zero[0], {"inputs": len(zero)}, remedy))
 
     # Samples that are equal, or few.
     equal = equal_runs(profile)
     if equal:
-        text = f"all {equal} samples are equal: give samples that differ, as real data do"
-        hints.append(Hint("equal-samples", text))
+        sentence = f"all {equal} samples are equal"
+        remedy = "give samples that differ, as real data do"
+        hints.append(Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": equal}, remedy))
     elif profile.data.samples < FEW_SAMPLES:
-        samples = "1 sample is" if profile.data.samples == 1 else f"{profile.data.samples} samples are"
-        text = f"{samples} few: ranges of so few are seldom those of more; give at least 32"
-        hints.append(Hint("few-samples", text))
+        count = profile.data.samples
+        sentence = (
+            f"{count} sample{' is' if count == 1 else 's are'} few: ranges of so few are seldom those of more"
+        )
+        hints.append(Finding(Code.FEW_SAMPLES, sentence, "", {"samples": count}, "give at least 32"))
 
     # Ranges that more samples would widen, and samples that stand out, each of which is named once.
     unusual = outliers(profile, profile.runs)
     if profile.runs >= MIN_RUNS and not equal:
         share = median_growth(profile)
         if share > GROWTH_TO_REPORT:
-            text = (
-                f"ranges are still growing: {max(profile.data.samples, profile.runs)} more samples would "
-                f"widen them by about {100 * share:.2g} %, worth adding"
+            more_samples = max(profile.data.samples, profile.runs)
+            sentence = (
+                f"ranges are still growing: {more_samples} more samples would widen them by about "
+                f"{100 * share:.2g} %"
             )
-            hints.append(Hint("growing", text))
+            figures = {"samples": more_samples, "growth": share}
+            hints.append(Finding(Code.GROWING, sentence, "", figures, "add samples"))
         single = [widening(name, tensor.extremes) for name, tensor in profile.items()]
         wide = [one for one in single if one is not None and one.share >= ONE_SAMPLE_WIDENING]
         worst = max(wide, key=lambda one: one.share, default=None)
@@ -99,9 +86,14 @@ def hints_of(profile: Profile) -> tuple[Hint, ...]:
             several = f"the ranges of {own} tensors much, " if own > 1 else ""
             others = len(wide) - own
             also = f"; {others} more are widened by other single samples" if others else ""
-            text = f"sample {worst.sample} alone widens {several}{worst.text}{also}: more samples would help"
-            hints.append(Hint("one-sample", text))
-    hints += [Hint("outlier", f"{outlier.sentence}. Check it, or leave it out") for outlier in unusual]
+            sentence = f"sample {worst.sample} alone widens {several}{worst.text}{also}"
+            figures = {"tensors": own, "widening": worst.share, "others": others}
+            hints.append(Finding(Code.ONE_SAMPLE, sentence, worst.sample, figures, "add samples"))
+    for outlier in unusual:
+        figures = {"limits": outlier.ends, "of": outlier.of}
+        hints.append(
+            Finding(Code.OUTLIER, outlier.sentence, outlier.sample, figures, "check it, or leave it out")
+        )
     return tuple(hints)
 
 

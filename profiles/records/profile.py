@@ -23,7 +23,8 @@ from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
 
 if TYPE_CHECKING:
-    from .data_checks import Hint, InputCheck, Outlier
+    from ..base.findings import Finding
+    from .data_checks import InputCheck, Outlier
 
 Dim = Count | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
@@ -498,7 +499,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
         return tuple(check_input(name, record) for name, record in self.inputs.items())
 
-    def hints(self) -> tuple[Hint, ...]:
+    def hints(self) -> tuple[Finding, ...]:
         """Return what should be looked at in the data: pixels that were not scaled, few samples, outliers."""
         from .data_checks import hints_of
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ProfileError
+from ...profiles.base.findings import Finding
 from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
-from ...profiles.records.data_checks import Hint
 from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
@@ -103,7 +103,7 @@ class KeptProfile:
     profile: Profile
     file: Path | None
     is_reused: bool
-    hints: Sequence[Hint]
+    hints: Sequence[Finding]
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +324,7 @@ def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Mode
         note(f"{folder}: has a folder for each of the {folders} classes; as --labels too it scores accuracy")
 
 
-def _hints(profile: Profile) -> Sequence[Hint]:
+def _hints(profile: Profile) -> Sequence[Finding]:
     with improvement("hints about the profile"):
         return profile.hints()
     return ()

@@ -195,8 +195,8 @@ def few(folder: Path) -> Path:
 
 def test_hints_are_printed_beside_the_result(tmp_path: Path) -> None:
     result = dump_profile(MODEL, "--data", few(tmp_path), "-o", tmp_path / "p.yaml")
-    assert "hint: 3 samples are few" in result.stderr
-    assert "hint:" not in result.stdout
+    assert "note: 3 samples are few" in result.stderr
+    assert "note:" not in result.stdout
 
 
 def test_the_same_is_printed_as_json_on_request(tmp_path: Path) -> None:

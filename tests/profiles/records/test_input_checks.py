@@ -113,7 +113,7 @@ def codes(profile: Profile) -> list[str]:
 def test_pixels_that_were_not_scaled_are_noticed(array: Array) -> None:
     (hint,) = [hint for hint in hinted(array, CONV).hints() if hint.code == "pixels"]
     assert hint.text == (
-        "input 'x' looks like pixels 0..255, and the model does not begin by scaling it: did you forget to "
+        "input 'x' looks like pixels 0..255, and the model does not begin by scaling it; did you forget to "
         "normalise?"
     )
 
@@ -200,7 +200,7 @@ def test_a_state_that_is_zero_or_empty_in_all_samples_is_noticed(length: int) ->
 def test_equal_samples_are_noticed(by_row: bool) -> None:
     equal = np.repeat(PIXELS[:1] / np.float32(255.0), 9, axis=0)
     found = [hint.text for hint in hinted(equal, CONV, by_row=by_row).hints()]
-    assert found == ["all 9 samples are equal: give samples that differ, as real data do"]
+    assert found == ["all 9 samples are equal; give samples that differ, as real data do"]
 
 
 def test_one_batch_is_not_taken_for_equal_samples() -> None:
