@@ -47,7 +47,7 @@ COMMAND_GROUPS = {
     },
     "Publish": {
         "card": "Write a record of a quantized model that others can verify.",
-        "verify": "Hold a card against a quantized model.",
+        "verify": "Hold a card against a quantized model, or against a newer card.",
     },
     "Other tools, models of several files": {
         "import-profile": "Read another tool's calibrated ranges as a profile.",

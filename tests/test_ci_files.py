@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from qprof_onnx.cli.commands.evaluate import command as evaluate
 from qprof_onnx.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -91,7 +90,11 @@ def test_no_step_puts_the_text_of_an_event_into_a_shell() -> None:
 def commands(steps: list[str]) -> list[str]:
     """Return the commands of qprof in shell steps, on one line each."""
     text = (
-        "\n".join(steps).replace("\\\n", " ").replace("$BASELINE", "$baseline").replace(" || failed=$?", "")
+        "\n".join(steps)
+        .replace("\\\n", " ")
+        .replace("$BASELINE", "$baseline")
+        .replace("$ACCEPTED", "$accepted")
+        .replace(" || failed=$?", "")
     )
     lines = [" ".join(line.split()) for line in text.splitlines()]
     return [line for line in lines if re.match(r"qprof (?!--)", line)]
@@ -100,7 +103,7 @@ def commands(steps: list[str]) -> list[str]:
 def test_both_examples_give_the_same_commands() -> None:
     github = commands([step["run"] for step in github_steps(GITHUB) if "run" in step])
     assert github == commands(gitlab_job()["script"])
-    assert [line.split()[1] for line in github] == ["dump-profile", "quantize", "evaluate", "diff"]
+    assert [line.split()[1] for line in github] == ["dump-profile", "quantize", "card", "verify", "diff"]
 
 
 def test_every_command_that_reads_samples_is_given_how_they_are_made() -> None:
@@ -223,10 +226,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @needs_linux
 @pytest.mark.usefixtures("exact_int8_kernels")
-@pytest.mark.skipif(not any("--report" in option.opts for option in evaluate.params), reason="needs --report")
 def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drifted(project: Project) -> None:
     assert project.github(GITHUB) == 0, project.log
-    assert {"model.int8.onnx", "plan.yaml", "profile.yaml"} <= {
+    assert {"model.int8.onnx", "model.card.json", "plan.yaml", "profile.yaml"} <= {
         path.name for path in (project.folder / "int8").iterdir()
     }
     assert "this profile is the baseline from now on\n" in project.log
@@ -284,16 +286,16 @@ services = pytest.mark.parametrize("service", ["github", "gitlab", "action"])
 def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: str) -> None:
     project = substituted
     assert run_once(project, service) == 0, project.log
-    assert calls(project) == ["dump-profile", "quantize", "evaluate"]
+    assert calls(project) == ["dump-profile", "quantize", "card"]
     assert run_once(project, service) == 0
-    assert calls(project) == ["quantize", "evaluate", "diff"]
+    assert calls(project) == ["quantize", "card", "verify", "diff"]
 
     data = project.folder / "data" / "calibration"
     data.unlink()
     data.mkdir()
     (data / "new.npz").write_bytes(b"new")
     assert run_once(project, service) == 0
-    assert calls(project) == ["dump-profile", "quantize", "evaluate", "diff"]
+    assert calls(project) == ["dump-profile", "quantize", "card", "verify", "diff"]
     assert len(list((project.folder / ".qprof").glob("qprof-*.yaml"))) == 1
 
 
@@ -313,25 +315,28 @@ def test_the_model_is_profiled_again_for_samples_that_are_made_in_another_way(su
 
 @needs_linux
 @services
-@pytest.mark.parametrize("gate", ["evaluate", "diff"])
-def test_a_gate_that_fails_keeps_the_baseline_until_the_profile_is_accepted(
+@pytest.mark.parametrize("gate", ["card", "verify", "diff"])
+def test_a_gate_that_fails_keeps_what_was_accepted_until_the_run_is_accepted(
     substituted: Project, service: str, gate: str
 ) -> None:
     project = substituted
     assert run_once(project, service) == 0
     (baseline,) = (project.folder / ".qprof").glob("baseline-*.yaml")
-    baseline.write_text("of the night before")
+    (accepted,) = (project.folder / ".qprof").glob("accepted-*.card.json")
+    for file in (baseline, accepted):
+        file.write_text("of the night before")
     calls(project)
     assert run_once(project, service, fails=gate) == 1
-    assert calls(project) == ["quantize", "evaluate", "diff"]
-    assert baseline.read_text() == "of the night before"
+    compared = [] if gate == "card" else ["verify"]
+    assert calls(project) == ["quantize", "card", *compared, "diff"]
+    assert [file.read_text() for file in (baseline, accepted)] == ["of the night before"] * 2
     assert run_once(project, service, fails="diff", accept="true") == 0
-    assert baseline.read_text() == "dump-profile\n"
+    assert [file.read_text() for file in (baseline, accepted)] == ["dump-profile\n", "card\n"]
 
 
 @needs_linux
 @services
 def test_a_command_that_cannot_run_ends_the_job(substituted: Project, service: str) -> None:
     assert run_once(substituted, service, fails="quantize") == 1
-    assert "evaluate" not in calls(substituted)
+    assert "card" not in calls(substituted)
     assert not list((substituted.folder / ".qprof").glob("baseline-*.yaml"))

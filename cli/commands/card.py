@@ -20,9 +20,10 @@ from ..options import (
     model_argument,
     option,
     record_options,
+    report_option,
     take_limits,
 )
-from .evaluate import comparing_options, evaluation_text
+from .evaluate import comparing_options, evaluation_text, write_report
 
 
 @click.command(
@@ -58,6 +59,7 @@ from .evaluate import comparing_options, evaluation_text
     help="What a model hub calls the task, such as image-classification: scores go to the front matter.",
 )
 @option("--base-model", group="Files", metavar="NAME", help="What a model hub calls the float model.")
+@report_option
 @json_option
 def command(
     model: Path,
@@ -66,6 +68,7 @@ def command(
     *,
     output: Path,
     markdown: Path | None,
+    report: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -87,6 +90,8 @@ def command(
     write_atomically(output, document("card", 1, result.to_dict()) + "\n")
     if markdown is not None:
         write_atomically(markdown, result.to_markdown())
+    if report is not None:
+        write_report(result.evaluation, model, quantized, report)
     if as_json:
         echo(document("card", 1, result.to_dict()))
     else:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.options import options_of
-from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import size_change, size_text
-from ...quantizer.evaluation.options import EvaluationOptions, Gate, Slack
+from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
     current_run,
     decibel_text,
@@ -24,10 +22,7 @@ from ..console import (
     tell_note,
 )
 from ..options import (
-    EXISTING,
     MODEL,
-    NEW,
-    FiniteNumber,
     GroupedCommand,
     data_option,
     given_options,
@@ -35,7 +30,6 @@ from ..options import (
     labels_option,
     model_argument,
     no_latency_option,
-    option,
     option_list,
     record_options,
     report_option,
@@ -46,40 +40,6 @@ if TYPE_CHECKING:
     from ...quantizer.evaluation.compare import OutputResult
     from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.evaluation.gates import GateFailure
-
-
-def slack_option(purpose: str, *names: str) -> Callable[[Any], Any]:
-    """Return the decorator that adds --slack: numbers of texts such as "sqnr=1", by name.
-
-    Args:
-        purpose: beginning of its help: what it allows.
-        names: fields of `Slack`; none for all.
-    """
-    figures = {name: figure for name, figure in options_of(Slack).items() if not names or name in names}
-
-    def read(
-        ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
-    ) -> dict[str, float] | None:
-        slack = {}
-        for text in value:
-            name, _, number = text.partition("=")
-            if name not in figures:
-                raise click.BadParameter(
-                    f"'{text}': give one of {', '.join(figures)} with a number, as in sqnr=1"
-                )
-            slack[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
-        return slack or None
-
-    described = ", ".join(f"{figure.name} ({figure.metavar})" for figure in figures.values())
-    defaults = ", ".join(f"{figure.name}={figure.default:g}" for figure in figures.values())
-    return option(
-        "--slack",
-        group="Files",
-        multiple=True,
-        callback=read,
-        metavar="FIGURE=X",
-        help=f"{purpose}: {described}. Repeatable.  [default: {defaults}]",
-    )
 
 
 comparing_options = option_list(
@@ -98,7 +58,7 @@ comparing_options = option_list(
     cls=GroupedCommand,
     everyday=(
         *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr", "gate_max_accuracy_drop"),
-        *("gate_max_drop", "gate_min_speedup", "latency", "baseline", "save_baseline", "report", "as_json"),
+        *("gate_max_drop", "gate_min_speedup", "latency", "report", "as_json"),
     ),
 )
 @model_argument
@@ -106,21 +66,6 @@ comparing_options = option_list(
 @data_option
 @comparing_options
 @record_options(EvaluationOptions, "scored_output")
-@option(
-    "--baseline",
-    group="Files",
-    type=EXISTING,
-    metavar="FILE",
-    help="Gate: not worse than an earlier evaluation, a file of --save-baseline.",
-)
-@slack_option("How much worse than the baseline")
-@option(
-    "--save-baseline",
-    group="Files",
-    type=NEW,
-    metavar="FILE",
-    help="Write the result as JSON for --baseline.",
-)
 @report_option
 @json_option
 def command(
@@ -128,7 +73,6 @@ def command(
     quantized: Path,
     data: str,
     *,
-    save_baseline: Path | None,
     report: Path | None,
     as_json: bool,
     **options: Any,
@@ -149,18 +93,21 @@ def command(
     gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
         result = evaluate(model, quantized, data, gate=gate, progress=shown, **asked)
-    if save_baseline is not None:
-        write_atomically(save_baseline, evaluation_json(result) + "\n")
     if report is not None:
-        from ...quantizer.report.report import evaluation_report
-
-        page, remarks = evaluation_report(result, model, quantized)
-        for remark in remarks:
-            tell_note(remark)
-        save_report(page, report)
+        write_report(result, model, quantized, report)
     echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
+
+
+def write_report(result: Evaluation, model: Path, quantized: Path, folder: Path) -> None:
+    """Write the report of an evaluation, and tell its remarks as notes."""
+    from ...quantizer.report.report import evaluation_report
+
+    page, remarks = evaluation_report(result, model, quantized)
+    for remark in remarks:
+        tell_note(remark)
+    save_report(page, folder)
 
 
 NAMED_SAMPLES = 3
@@ -233,8 +180,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     lines += [f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts]
     lines += [f"REMARK     {remark}" for remark in (result.remarks if verbose else result.remarks[:1])]
     if result.passed and result.gated:
-        against = f", not worse than {result.baseline}" if result.baseline else ""
-        lines.append(f"gate       passed{against}")
+        lines.append("gate       passed")
     return "\n".join(lines)
 
 
@@ -302,6 +248,4 @@ def failure_line(failure: GateFailure) -> str:
     """Return the option of a limit that was not met, and how far off the model is."""
     from ...quantizer.evaluation.gates import failure_text
 
-    if failure.demand.startswith("baseline_"):
-        return f"--baseline: {failure_text(failure)}"
     return f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"

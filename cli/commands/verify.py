@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...quantizer.evaluation.options import EvaluationOptions
+from ...profiles.base.options import options_of
+from ...quantizer.evaluation.options import EvaluationOptions, Slack
 from ..console import document, echo, progress, table
 from ..options import (
     DATA,
     EXISTING,
     MODEL,
+    FiniteNumber,
     GroupedCommand,
     custom_ops_option,
     given_options,
@@ -23,19 +26,48 @@ from ..options import (
     preprocess_option,
     record_options,
 )
-from .evaluate import slack_option
+
+
+def slack_option() -> Callable[[Any], Any]:
+    """Return the decorator that adds --slack: numbers of texts such as "sqnr=1", by name."""
+    figures = options_of(Slack)
+
+    def read(
+        ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+    ) -> dict[str, float] | None:
+        slack = {}
+        for text in value:
+            name, _, number = text.partition("=")
+            if name not in figures:
+                raise click.BadParameter(
+                    f"'{text}': give one of {', '.join(figures)} with a number, as in sqnr=1"
+                )
+            slack[name] = FiniteNumber(min=0.0).convert(number, parameter, ctx)
+        return slack or None
+
+    described = ", ".join(f"{figure.name} ({figure.metavar})" for figure in figures.values())
+    defaults = ", ".join(f"{figure.name}={figure.default:g}" for figure in figures.values())
+    return option(
+        "--slack",
+        group="Files",
+        multiple=True,
+        callback=read,
+        metavar="FIGURE=X",
+        help="How much a figure may differ from the card's, or be worse on a newer card: "
+        f"{described}. Repeatable.  [default: {defaults}]",
+    )
 
 
 @click.command("verify", cls=GroupedCommand)
 @custom_ops_option
 @click.argument("card", type=EXISTING, metavar="CARD.json")
-@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx|NEWER.json")
 @option("--float", "model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="The float model.")
 @option("--data", group="Basic", type=DATA, metavar="DATA", help="The samples of the card, to measure again.")
 @preprocess_option
 @labels_option
 @record_options(EvaluationOptions, "metric")
-@slack_option("How much a figure may differ from the card's", "score", "sqnr", "speedup")
+@slack_option()
 @no_latency_option
 @record_options(EvaluationOptions, "runtime", "provider")
 @option(
@@ -46,7 +78,7 @@ from .evaluate import slack_option
 )
 @json_option
 def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **options: Any) -> None:
-    """Hold a card against a quantized model.
+    """Hold a card against a quantized model, or against a newer card.
 
     Without --float and --data the bytes of OUT.onnx are compared. With both everything is measured again, on
     the runtime of the card, and each value on it is compared. Exit code 1 where one is not so: other bytes,
@@ -54,11 +86,15 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
     cannot be checked, such as a time of another machine, is named. No code is run because of a card: give a
     metric of your own with --metric.
 
+    With a newer card nothing is run, and its quantized model may be another one: exit code 1 where score,
+    SQNR, size or speed is worse by more than --slack.
+
     \b
     Examples:
       qprof verify model.card.json model.int8.onnx
       qprof verify model.card.json model.int8.onnx --float model.onnx --data heldout/ --labels labels.txt
       qprof verify model.card.json model.int8.onnx --float model.onnx --data heldout/ --strict
+      qprof verify accepted.card.json tonight.card.json --slack score=0.5
     """
     from ...quantizer.api.card import verify
 
@@ -71,7 +107,7 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
         echo(f"{result.headline()}\n")
         rows = []
         for check in result.checks:
-            if check.result == "same":
+            if check.result in ("same", "kept"):
                 figure = check.found
             elif not check.found:
                 said = f"{check.card} on the card" if check.card else ""
@@ -87,9 +123,10 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
         if passed:
             echo(f"\ncard       {verified}")
         elif result.passed:
-            open_checks = sum(check.result != "same" for check in result.checks)
+            open_checks = sum(check.result not in ("same", "kept") for check in result.checks)
             echo(f"\nFAILED     {open_checks} of {len(result.checks)} checks could not be made (--strict)")
         else:
-            echo("\nFAILED     what the card says is not so")
+            is_worse = any(check.result == "worse" for check in result.checks)
+            echo(f"\nFAILED     {'worse than on the card' if is_worse else 'what the card says is not so'}")
     if not passed:
         raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""`card` and `verify`: a record that travels with a quantized model, and what holds it against the files."""
+"""`card` and `verify`: a record that travels with a quantized model, held against files or a newer card."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import Gate, Slack
+from ..evaluation.regression import checks_of_newer
 from ..evaluation.verification import (
     Check,
     Result,
@@ -102,7 +103,7 @@ def _without_folder(evaluation: Evaluation) -> Evaluation:
 
 def verify(
     card: Card | str | os.PathLike[str],
-    quantized: QuantizedLike,
+    quantized: QuantizedLike | Card,
     *,
     model: ModelLike | None = None,
     data: DataSource | None = None,
@@ -110,15 +111,18 @@ def verify(
     metric: MetricName | str | MetricFunction | None = None,
     **options: Unpack[VerifyKeywords],
 ) -> Verification:
-    """Hold a card against a quantized model, and measure again what can be measured.
+    """Hold a card against a quantized model, or against a newer card.
 
     Without samples the bytes of the files are compared, and what the model says of its origin. With samples
     and the float model everything is run again; a figure that differs by more than `slack`, other samples,
-    and limits that were kept and are not any more, are named. Times are told, and refute nothing.
+    and limits that were kept and are not any more, are named. Times are told, and refute nothing. With a card
+    in the place of the model nothing is run: no score, SQNR, size or speed-up of this newer card may be worse
+    by more than `slack`, whichever quantized model it is of.
 
     Args:
         card: its file, or the object.
-        quantized: the model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the model: path, `onnx.ModelProto` or `onnx_ir.Model`; or a newer card, or its file
+            (`.json`).
         model: the float model.
         data: the samples of the card, as in `profile`; a built-in recipe of preprocessing, and how many of
             them are drawn, are read from the card.
@@ -128,13 +132,22 @@ def verify(
             and `slack`.
 
     Raises:
-        ConfigError: the card is none; samples without the float model, or the other way round.
+        ConfigError: a card is none, or of another float model, other samples or truth than the newer one;
+            samples without the float model, or beside a newer card.
         ModelError, DataError: the float model or the samples are unusable.
     """
     keywords = checked_keywords("verify", options, VerifyKeywords)
     slack = Slack(**keywords.pop("slack", {}))
     record, unread = (card, {}) if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
+    if (card_and_name := _newer_card(quantized)) is not None:
+        given = {"model": model, "data": data, "labels": labels, "metric": metric, **keywords}
+        for option in (name for name, value in given.items() if value is not None and name != "progress"):
+            raise ConfigError(f"{option}: a newer card is compared as it was measured; leave it out")
+        newer, newer_name = card_and_name
+        checks = list(checks_of_newer(record, newer, slack, (name, newer_name)))
+        return Verification(name, newer_name, tuple(checks), newer.evaluation)
+    assert not isinstance(quantized, Card)
     if data is not None and model is None:
         raise ConfigError("data: needs the float model to be compared with; give --float MODEL.onnx")
     with quantized_file(quantized) as path:
@@ -223,3 +236,12 @@ def _why_unscored(record: Card, labels: LabelsLike | None, metric: object) -> st
     if record.asked.labels and labels is None:
         return "give --labels FILE to score again"
     return ""
+
+
+def _newer_card(source: QuantizedLike | Card) -> tuple[Card, str] | None:
+    """Return the card that is given in the place of a model, and its name; None for a model."""
+    if isinstance(source, Card):
+        return source, "newer card"
+    if isinstance(source, str | os.PathLike) and Path(source).suffix == ".json":
+        return load_card(source)[0], Path(source).name
+    return None

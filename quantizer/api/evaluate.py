@@ -15,13 +15,12 @@ from ...profiles.base.progress import asked_for, stages
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataSource
 from ..evaluation import layers
-from ..evaluation.baseline import compare_with_baseline, load_baseline
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import EvaluationOptions, Gate, LatencySettings, Slack
+from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
 from ..exchange.profiles import read_profile
 from ..model.files import ModelLike, load_model, model_file
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -73,15 +72,13 @@ def evaluate(
 
     Raises:
         ModelError, DataError: what is wrong, where, and what to do.
-        ConfigError: a keyword is not known, the gate asks for what is not measured, there is no such metric,
-            runtime or provider, or the baseline is about something else.
+        ConfigError: a keyword is not known, the gate asks for what is not measured, or there is no such
+            metric, runtime or provider.
     """
     others = checked_keywords("evaluate", options, EvaluateKeywords)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = stages(asked_for(others.pop("progress", None)))("evaluating")
     measuring = replace(evaluation_options(others), metric=metric)
-    baseline, slack = others.get("baseline"), Slack(**others.get("slack", {}))
-    earlier = None if baseline is None else load_baseline(baseline)
     classes = not reads_truth(metric)
     with (
         model_file(model) as path,
@@ -94,9 +91,7 @@ def evaluate(
         if saturation := _saturation(evaluation, other, measuring):
             # The first remark is printed; others may need --verbose.
             evaluation = replace(evaluation, remarks=(saturation, *evaluation.remarks_of_other_arithmetic))
-    if baseline is None or earlier is None:
-        return evaluation
-    return compare_with_baseline(evaluation, earlier, Path(baseline).name, slack)
+    return evaluation
 
 
 LARGEST_7_BIT = 64

@@ -76,16 +76,13 @@ class LayerKeywords(SampleKeywords, total=False):
 class EvaluateKeywords(LayerKeywords, total=False):
     """Keywords of `evaluate`, see `EvaluationOptions`.
 
-    latency: False leaves it out; baseline: an earlier evaluation, as JSON, that no figure may be worse than;
-    slack: by how much all the same (`Slack`).
+    latency: False leaves it out.
     """
 
     latency: bool
     runtime: RuntimeName
     scored_output: str | None
     class_axis: int | None
-    baseline: PathLike | None
-    slack: Mapping[Literal["score", "sqnr", "size", "speedup"], float]
 
 
 class CardKeywords(EvaluateKeywords, total=False):
@@ -98,12 +95,12 @@ class CardKeywords(EvaluateKeywords, total=False):
 class VerifyKeywords(LayerKeywords, total=False):
     """Keywords of `verify`, see `EvaluationOptions`.
 
-    slack: how much a score, an SQNR and a speed-up may differ from the card's (`Slack`).
+    slack: how much a score, an SQNR, a size and a speed-up may differ from the card's (`Slack`).
     """
 
     latency: bool
     runtime: RuntimeName
-    slack: Mapping[Literal["score", "sqnr", "speedup"], float]
+    slack: Mapping[Literal["score", "sqnr", "size", "speedup"], float]
 
 
 class ReportKeywords(LayerKeywords, total=False):

@@ -106,7 +106,6 @@ class Evaluation(Presented):
         runtime: what ran both models, such as "onnxruntime".
         provider: its execution provider, or device.
         subject: digests of what was compared on what; None in a record of an older version.
-        baseline: file of the earlier evaluation that this one was held against; "" without one.
         tokens: how often both take the same next token, of texts through a model with a state; else None.
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
         input_ranges: least and greatest finite value of each float input; not in JSON.
@@ -140,7 +139,6 @@ class Evaluation(Presented):
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None
-    baseline: str = ""
     tokens: TokenAgreement | None = None
     token_speeds: tuple[TokenSpeed, ...] = ()
     state_memory: StateMemory | None = None
@@ -158,8 +156,8 @@ class Evaluation(Presented):
 
     @property
     def gated(self) -> bool:
-        """Whether there is a limit, or a baseline to be held against."""
-        return self.gate.has_limit or bool(self.baseline)
+        """Whether there is a limit."""
+        return self.gate.has_limit
 
     @property
     def passed(self) -> bool:

@@ -48,7 +48,7 @@ class GateKind:
     is_least: bool = False
 
 
-_EVALUATE, _BASELINE = "evaluate, quantize --data, report", "evaluate --baseline"
+_EVALUATE = "evaluate, card, quantize --data, report"
 
 GATES: Mapping[str, GateKind] = {
     "min_sqnr": GateKind(_EVALUATE, "the worst float output, of all samples together", "dB", True),
@@ -62,17 +62,13 @@ GATES: Mapping[str, GateKind] = {
         f"{_EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", "times", True
     ),
     "max_size": GateKind(_EVALUATE, "the file", "bytes"),
-    "baseline_score": GateKind(_BASELINE, "the score, with slack", is_least=True),
-    "baseline_sqnr": GateKind(_BASELINE, "each output, with slack", "dB", True),
-    "baseline_size": GateKind(_BASELINE, "the file, with slack", "bytes"),
-    "baseline_speedup": GateKind(_BASELINE, "the median of the rounds, with slack", "times", True),
     "max_clipping": GateKind("diff", "the worst tensor"),
     "max_range_growth": GateKind("diff", "the worst tensor"),
     "max_js_distance": GateKind("diff", "the worst tensor"),
     "max_wasserstein": GateKind("diff", "the worst tensor"),
     "max_non_finite": GateKind("diff, dump-profile", "the worst tensor"),
 }
-"""Every gate, by its field in `Gate`, `Slack` or `DriftLimits`. A new one is one entry here."""
+"""Every gate, by its field in `Gate` or `DriftLimits`. A new one is one entry here."""
 
 DROPS = ("max_accuracy_drop", "max_drop")
 """Limits on the upper end of an interval, which more rows narrow."""
@@ -108,10 +104,6 @@ def failure_text(failure: GateFailure) -> str:
     where = f"{failure.where}: " if failure.where else ""
     digits = ".2f" if failure.unit else ".4g"  # distances of drift have no unit, and are small
     measured, unit = failure.measured, failure.unit
-    if failure.demand.startswith("baseline_"):
-        what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
-        figure = "could not be measured" if measured is None else f"{measured:.6g} {unit}".rstrip()
-        return f"{where}{what} {figure}, {failure.reason}; with its slack {failure.limit:.6g}"
     if measured is None or (failure.demand in DROPS and failure.reason):
         return f"{where}{failure.reason or 'nothing could be compared'}"
     figure, missing = (f"{value:{digits}} {unit}".rstrip() for value in (measured, failure.missing))

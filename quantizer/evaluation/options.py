@@ -180,12 +180,12 @@ class Gate:
 
 @dataclass(frozen=True)
 class Slack:
-    """How much worse than the baseline a figure may be.
+    """How much a figure may differ from that of a card, or be worse than on an earlier card.
 
     Attributes:
         score: of the metric, or of top-1 accuracy with labels: in the unit that its drop is counted in.
         sqnr: of each float output, in dB.
-        size: of the quantized model, in percent.
+        size: of the quantized model, in percent; of two cards alone.
         speedup: in percent; it is measured, and differs between two runs of the same model.
 
     Raises:

@@ -20,8 +20,12 @@ from .card import Card, FileDigest
 from .evaluate import Evaluation
 from .options import Gate, Slack
 
-Result = Literal["same", "differs", "not checked", "told"]
-"""Result of a check: "told" is a difference that refutes nothing, such as other bytes of the same weights."""
+Result = Literal["same", "differs", "not checked", "told", "kept", "worse"]
+"""Result of a check: "told" is a difference that refutes nothing, such as other bytes of the same weights;
+"kept" and "worse" are said of the figures of a newer card (`regression`)."""
+
+REFUTING: tuple[Result, ...] = ("differs", "worse")
+"""Results that end `qprof verify` with exit code 1."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Verification(Presented):
 
     Attributes:
         card: its file.
-        quantized_model: the file of the quantized model that it was checked against.
+        quantized_model: the file of the quantized model, or of the newer card, that it was checked against.
         checks: of its statements, those that could not be checked among them.
-        evaluation: the one that was made now; None where nothing was measured.
+        evaluation: the one that was made now, or that of the newer card; None where nothing was measured.
     """
 
     card: str
@@ -61,17 +65,18 @@ class Verification(Presented):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing that was checked differs from what the card says."""
-        return all(check.result != "differs" for check in self.checks)
+        """Whether nothing that was checked differs from what the card says, or is worse."""
+        return all(check.result not in REFUTING for check in self.checks)
 
     @property
     def complete(self) -> bool:
         """Whether every statement was checked and is so."""
-        return all(check.result == "same" for check in self.checks)
+        return all(check.result in ("same", "kept") for check in self.checks)
 
     def headline(self) -> str:
         """Return how many statements hold."""
-        counts = {r: sum(c.result == r for c in self.checks) for r in ("same", "differs", "not checked")}
+        told = ("same", "kept", "differs", "worse", "not checked")
+        counts = {r: sum(c.result == r for c in self.checks) for r in told}
         said = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
         return f"{self.card} against {self.quantized_model}: {said}"
 
@@ -377,7 +382,6 @@ _RULES: Mapping[str, _Rule] = {
     "asked.threads": _Rule(elsewhere="run on others now", otherwise="run on others now"),
     "evaluation.float_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
     "evaluation.quantized_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
-    "evaluation.baseline": _Rule(elsewhere="it is not here", otherwise="it is not here"),
     "evaluation.doubts.#": _Rule(elsewhere=_WORDS, otherwise=_WORDS),
     "evaluation.remarks.#": _Rule(elsewhere=_WORDS, otherwise=_WORDS),
     "sqnr": _Rule(_decibels, _capped),

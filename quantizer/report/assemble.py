@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -345,11 +345,6 @@ def _gates(results: Results) -> Iterator[GateResult]:
     evaluation, tuning = results.evaluation, results.tuning
     if evaluation is not None:
         yield from _limits(evaluation.gate, evaluation.failures)
-        if evaluation.baseline:
-            names = {field.name for field in fields(Gate)}
-            worse = [failure for failure in evaluation.failures if failure.demand not in names]
-            texts = tuple(map(failure_text, worse))
-            yield GateResult(f"--baseline {evaluation.baseline}", None, "", _gate_result(worse), texts)
         if evaluation.doubts and evaluation.gated:
             yield GateResult("doubts about the models", None, "", "not proven", evaluation.doubts)
     check = None if results.quantization is None else results.quantization.speed

@@ -497,7 +497,7 @@ class GateResult:
 
     Attributes:
         name: of the option, as in "--min-sqnr".
-        limit: its value; None for one that is no number, such as a baseline.
+        limit: its value; None for one that is no number.
         unit: of the limit.
         result: "passed", "failed", or "not proven" where what was measured shows neither.
         failures: where it is not kept, and by how much, as sentences.

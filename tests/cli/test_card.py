@@ -325,3 +325,37 @@ def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value) == ("accuracy", 99.5)
     assert result.dataset_name == "heldout"
+
+
+def test_a_newer_card_of_another_model_fails_where_it_is_worse_and_passes_where_it_is_better(
+    profile: Path, folder: Path, tmp_path: Path
+) -> None:
+    settings = ("--weight-type", WEIGHT_TYPE, "--calibrator", "percentile:99", "--min-output-sqnr", "0")
+    qprof("quantize", MODEL, "--profile", profile, *settings, "-o", tmp_path / "q.onnx")
+    words = (*JUDGED, "--no-latency", "-o", tmp_path / "c.json")
+    assert qprof("card", MODEL, tmp_path / "q.onnx", *words).exit_code == 0
+    done = qprof("verify", folder / "c.json", tmp_path / "c.json")
+    assert done.exit_code == 1
+    off = r"dB on the card, .* dB here: -\d+\.\d+ dB, with a slack of 0.5 dB"
+    assert re.search(rf"^worse +SQNR of output 'logits' +.* {off}$", done.stdout, re.M)
+    assert done.stdout.endswith("FAILED     worse than on the card\n")
+
+    better = ("verify", tmp_path / "c.json", folder / "c.json", "--slack", "size=100")
+    done = qprof(*better, "--json")
+    assert done.exit_code == 0, done.output
+    jsonschema.validate(json.loads(done.stdout), schema_of("verification"))
+    assert set(results(done).values()) == {"kept"}
+    assert qprof(*better, "--strict").stdout.endswith("card       verified\n")
+
+
+def test_samples_beside_a_newer_card_are_refused(folder: Path) -> None:
+    done = qprof("verify", folder / "c.json", folder / "c.json", "--data", DATA)
+    assert done.exit_code == 2
+    assert "data: a newer card is compared as it was measured; leave it out" in done.stderr
+    assert qprof("verify", folder / "c.json", folder / "c.json", "--slack", "sqnrs=1").exit_code == 2
+
+
+def test_the_card_of_an_evaluation_writes_its_report_too(folder: Path, tmp_path: Path) -> None:
+    words = ("-o", tmp_path / "c.json", "--no-latency", "--report", tmp_path / "report")
+    assert qprof("card", MODEL, folder / "q.onnx", *JUDGED, *words).exit_code == 0
+    assert "logits" in (tmp_path / "report" / "report.md").read_text()

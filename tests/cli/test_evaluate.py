@@ -62,13 +62,9 @@ def test_a_failed_gate_exits_with_one_and_says_by_how_much(files) -> None:
 def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(files) -> None:
     np.save(files / "true.npy", np.array([[-3.0, 0.0, -4.0], [1.0, 0.0, 0.8]], np.float32))
     scored = ("evaluate", files, "--no-latency", "--metric", "rmse", "--labels", str(files / "true.npy"))
-    result = run(*scored, "--min-score", "0.1", "--save-baseline", str(files / "b.json"))
+    result = run(*scored, "--min-score", "0.1")
     why = "(the float model has 0; a lower score is better)"
     assert f"FAILED     --min-score 0.1: 0.2887, 0.1887 off {why}\n" in result.stdout
-    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 1")), files / "b.onnx")
-    result = run(*scored, "--baseline", str(files / "b.json"))
-    earlier = "b.json has 0.288675; with its slack 0.288964"
-    assert f"FAILED     --baseline: score 0.57735, {earlier}\n" in result.stdout
 
 
 def test_a_failed_gate_counts_the_samples_of_another_shape(files) -> None:
@@ -135,7 +131,6 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "runtime",
         "provider",
         "subject",
-        "baseline",
         "tokens",
         "token_speeds",
         "state_memory",
@@ -222,23 +217,6 @@ def test_a_metric_that_there_is_not_is_refused_with_the_names(files) -> None:
     assert result.exit_code == 2
     assert "there is no such metric; use one of top-1, f1, map, map50" in result.stderr
     assert "Did you mean 'top-1'?" in result.stderr
-
-
-def test_a_baseline_is_saved_and_held_against(files) -> None:
-    baseline = str(files / "b.json")
-    labelled = ("evaluate", files, "--no-latency", "--labels", str(files / "labels.txt"))
-    assert run(*labelled, "--save-baseline", baseline).exit_code == 0
-    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 0.25")), files / "b.onnx")  # a better model
-    result = run(*labelled, "--baseline", baseline, "--slack", "sqnr=0")
-    assert "--baseline" not in result.stdout
-    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 0.75")), files / "b.onnx")
-    result = run(*labelled, "--baseline", baseline)
-    assert result.exit_code == 1
-    assert "FAILED     --baseline: output 'y': SQNR 13.7438 dB, b.json has 17.2656" in result.stdout
-    other = run("evaluate", files, "--no-latency", "--baseline", baseline)
-    assert other.exit_code == 2
-    assert "b.json: is about another truth" in other.stderr
-    assert run("evaluate", files, "--slack", "sqnrs=1").exit_code == 2
 
 
 def test_models_run_in_openvino(files) -> None:

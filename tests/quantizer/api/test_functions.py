@@ -247,35 +247,23 @@ def test_a_quantized_model_that_is_not_there_is_named(path: Path, loader: Any) -
         qprof.evaluate(path, "nowhere.onnx", loader)
 
 
-def test_a_metric_of_the_table_reads_its_truth_and_a_baseline_holds(
+def test_a_metric_of_the_table_reads_its_truth_and_a_card_holds_the_next_one(
     path: Path, result: Any, heldout: Any, labels: Any, tmp_path: Path
 ) -> None:
     found = qprof.evaluate(path, result, heldout, metric="top-1", labels=labels, latency=False)
     assert found.score is not None
     assert found.accuracy is None
     assert found.score.float_score > 90.0
-    found.save(tmp_path / "before.json")
-    again = qprof.evaluate(
-        path,
-        result,
-        heldout,
-        metric="top-1",
-        labels=labels,
-        latency=False,
-        baseline=tmp_path / "before.json",
-        slack={"sqnr": 0.0},
-    )
-    assert (again.passed, again.baseline) == (True, "before.json")
+    asked = {"metric": "top-1", "latency": False}
+    accepted = qprof.card(path, result, heldout, labels=labels, **asked)
+    accepted.save(tmp_path / "accepted.json")
+    accepted.save(tmp_path / "tonight.json")
+    again = qprof.verify(tmp_path / "accepted.json", tmp_path / "tonight.json", slack={"sqnr": 0.0})
+    assert (again.passed, again.card, again.quantized_model) == (True, "accepted.json", "tonight.json")
     with pytest.raises(qprof.ConfigError, match="another truth"):
-        qprof.evaluate(
-            path,
-            result,
-            heldout,
-            metric="top-1",
-            labels=labels[::-1],
-            latency=False,
-            baseline=tmp_path / "before.json",
-        )
+        qprof.verify(accepted, qprof.card(path, result, heldout, labels=labels[::-1], **asked))
+    with pytest.raises(qprof.ConfigError, match="data: a newer card is compared as it was measured"):
+        qprof.verify(accepted, accepted, data=heldout)
 
 
 def test_samples_may_stand_in_the_place_of_the_profile() -> None:

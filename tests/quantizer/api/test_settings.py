@@ -55,7 +55,7 @@ def test_the_keywords_of_functions_are_the_fields_of_their_records() -> None:
 
 def test_the_keywords_of_an_evaluation_and_a_tuning_are_in_their_records() -> None:
     samples, tuning = keys(SampleKeywords), keys(TuneKeywords)
-    own = keys(EvaluateKeywords) - samples - {"baseline", "slack"}
+    own = keys(EvaluateKeywords) - samples
     assert own == names(EvaluationOptions) - {"metric", "limit"}
     assert names(QualityTarget) - {"max_drop"} <= tuning
 

@@ -24,7 +24,7 @@ from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval
 from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs
 from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, Slack
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 
 from .running import opened, scored
 
@@ -288,8 +288,7 @@ def test_every_gate_passes_on_proof_and_fails_on_measurement_alone(
 
 def test_every_limit_is_in_the_table_of_gates() -> None:
     limits = {f.name for record in (Gate, DriftLimits) for f in fields(record)}
-    slack = {f"baseline_{f.name}" for f in fields(Slack)}
-    assert set(GATES) == limits | slack
+    assert set(GATES) == limits
 
 
 @pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
