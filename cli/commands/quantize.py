@@ -232,6 +232,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
     else:
         unknown = "times of this target's kernels are not known"
+        if facts is not None and not facts.knows_sizes:
+            unknown = "the model leaves sizes free, and ranges alone do not tell them (--fix-shapes does)"
         yield "speed", f"not predicted: {unknown}; measure with qprof evaluate"
     yield "int8", result.composition.text
 

@@ -18,6 +18,7 @@ from ..costs.predicted import CostModel
 from ..costs.spellings import FLOAT_SPELLINGS
 from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
+from ..noise.assumed_values import with_assumed_values
 from ..noise.estimator import NoiseEstimator
 from ..noise.exact_gains import Remainder, remainders
 from ..noise.mask_fillers import with_fillers_apart
@@ -159,18 +160,36 @@ class PlanningFacts:
         """The facts of the contracted model, kept by `chains.contracted`; at most one."""
         return []
 
-    @derived_from("graph", "profile", "recipe", "config")
+    @derived_from("prepared", "measured")
+    def knows_sizes(self) -> bool:
+        """Whether the sizes of all activations are known.
+
+        They follow from the numbers of elements in a profile; ranges alone do not tell the sizes that a model
+        leaves free, besides the batch.
+        """
+        dims = (
+            dim
+            for name, tensor in self.measured.items()
+            if tensor.dtype == "float" and (value := self.prepared.graph.values.get(name)) is not None
+            for dim in ([None] if value.shape is None else list(value.shape)[1:])
+        )
+        return has_histograms(self.measured) or all(isinstance(dim, int) for dim in dims)
+
+    @derived_from("graph", "profile", "recipe", "config", "prepared", "measured")
     def cost_model(self) -> CostModel | None:
-        """What nodes and conversions take; None without measured times of the target's kernels."""
+        """Times of nodes and conversions; None without measured times of the target's kernels, or for unknown
+        sizes."""
         table = self.recipe.costs
         ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
-        return None if table is None else CostModel(self.graph, self.profile, table, spellings=ways)
+        if table is None or not self.knows_sizes:
+            return None
+        return CostModel(self.graph, self.profile, table, spellings=ways)
 
     @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:
         """What the nodes of the model's file take, as onnxruntime has it after loading; None as above."""
         table, is_half = self.recipe.costs, self.prepared.narrow is ir.DataType.FLOAT16
-        if table is None:
+        if table is None or not self.knows_sizes:
             return None
         return CostModel(self.prepared.loaded, self.measured, table, is_half=is_half)
 
@@ -347,23 +366,28 @@ def planning_facts(
                 if name in graph.values and not graph.is_constant(name)
             },
         )
+    known, notes_on_ranges = clipped, _notes_on_ranges(profile, recipe)
+    if recipe.config.mode not in DATA_FREE and not has_histograms(profile):
+        # Ranges are taken as they are: a calibrator has nothing to choose from.
+        recipe = replace(recipe, config=replace(recipe.config, calibrator="minmax"))
+        known = with_assumed_values(clipped)
     facts = PlanningFacts(
         prepared=fixed,
         recipe=recipe,
         config=with_limit(recipe.config),
         measured=clipped,
         graph=graph,
-        profile=clipped,
+        profile=known,
         profile_digest=profile_digest(profile) if profile.tensors else "",
         notes=(
             *prepared.notes,
             *filter(None, [recipe.chosen]),
             *notes,
             *profile.data.notes,
-            *_notes_on_ranges(profile, recipe),
+            *notes_on_ranges,
         ),
         chains={},
-        channel_densities=ChannelDensities(clipped),
+        channel_densities=ChannelDensities(known),
         range_cache=RangeCache(),
     )
     if recipe.config.mode in DATA_FREE or not has_histograms(profile):
@@ -395,7 +419,7 @@ def _notes_on_ranges(profile: Profile, recipe: Recipe) -> tuple[str, ...]:
             "or profile the model with 'qprof dump-profile'"
         )
     return (
-        f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; without "
-        "histograms noise is not estimated, so no node stays float for it: check the model with 'qprof "
-        "evaluate'",
+        f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; how values "
+        "are spread over them is assumed, and nodes that are too noisy then stay float: check the model with "
+        "'qprof evaluate'",
     )

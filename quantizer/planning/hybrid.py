@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.records.profile import has_histograms
 from ..noise.value_paths import upstream
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.block_scales import channel_params_and_sqnr
@@ -306,6 +307,8 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     if rule.weight is None:  # a recurrent node rounds its state too: all states, or the last one alone
         rounded += [name for name in node.outputs[:2] if name][:1]
     figure = ""
+    if config.mode != "dynamic" and not has_histograms(facts.measured):
+        return None  # ranges alone do not tell what rounding costs, and nobody asked for dynamic nodes
     if config.mode != "dynamic" and all(name in facts.profile for name in rounded):
         observed = [facts.profile[name] for name in rounded if facts.profile[name].count]
         noises = (expected_noise(t, dynamic_params(t.minimum, t.maximum)).sqnr_db for t in observed)

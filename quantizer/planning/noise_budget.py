@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.improvement import improvement
-from ...profiles.records.profile import Profile
+from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
@@ -92,6 +92,8 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     else:
         plan = _within_noise_budget(facts, make, plan, estimator)
 
+    if not has_histograms(facts.measured):
+        return plan  # how values are spread is assumed: that chooses nodes, and is no estimate to be told
     steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
     logits = [name for name in deciding_inputs(graph) if gains.powers.get(name)]
     scores = {name: of for name, of in limits.indices.items() if gains.powers.get(of)}
