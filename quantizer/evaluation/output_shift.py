@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..noise.moved_probability import MOST_MOVED
 from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
 from .compare import NO_CLASSES, Agreement, ClassAxis, channel_axes, is_float, range_ratio
 from .output_faults import FEWEST_VALUES, output_fault
@@ -44,6 +43,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 Reading = Callable[[Floats], Floats]
 """Takes the probabilities from the values of an output."""
+
+MOST_MOVED = 0.047
+"""Share of the probability that may move, and of answers that may change (DECISIONS.md, 68)."""
 
 MOST_COSINE_NOISE = 0.4
 """Noise of the cosines between rows over their deviation: the order of pairs correlates with 0.93."""

@@ -7,8 +7,7 @@
   `constant_errors` which tensors bear no correction of a bias; `estimator` says where a plan rounds, and its
   SQNR at the outputs; `estimate_check` says how far the estimate may be off.
 - Limited: `output_kinds` tells what an output is, `steps` which values inside become steps, `output_limits`
-  how much noise both can bear, and `moved_probability` what it does to probabilities. `value_paths` are walks
-  through the graph.
+  how much noise both can bear. `value_paths` are walks through the graph.
 
 Enters: graph, profile, plan.
 Leaves: where noise enters, and what it comes to at the outputs.

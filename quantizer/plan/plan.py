@@ -352,7 +352,6 @@ class PlanOrigin:
         estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
         sqnr_bands: the same outputs -> lowest and highest SQNR in dB that is expected, where the estimate is
             from measured noise.
-        moves: output -> share of its probability, in [0, 1], that is expected to move.
         checks: what was measured of outputs before the model was written; () where it was not run.
         time: what a run is predicted to take; None where the target has no times of kernels, or they were not
             to be used.
@@ -361,7 +360,6 @@ class PlanOrigin:
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    moves: Mapping[str, float] = field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
     time: PredictedTime | None = None
 

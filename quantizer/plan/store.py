@@ -33,7 +33,6 @@
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
       estimated_sqnr: {y: 31.5}      dB, by output
       sqnr_bands: {y: [24, 40]}      dB in which it is expected; left out where noise was not measured
-      moves: {y: 0.02}               share of the probability that is expected to move, where y has any
       checks:                        how far outputs were from float on calibration samples, where it was run
         - {output: y, measure: moved probability, value: 0.011, limit: 0.047, samples: 16}
     ...
@@ -269,7 +268,6 @@ def _origin_texts(plan: QuantPlan) -> Iterator[str]:
         entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
         for name, (low, high) in origin.sqnr_bands.items()
     )
-    moves = (entry(name, repr(float(moved)), 4) for name, moved in origin.moves.items())
     checks = (
         f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, value: {float(c.value)!r}, "
         f"limit: {float(c.limit)!r}, samples: {c.samples}"
@@ -281,7 +279,6 @@ def _origin_texts(plan: QuantPlan) -> Iterator[str]:
     )
     yield from _section("estimated_sqnr", estimates, 2)
     yield from _section("sqnr_bands", bands, 2)
-    yield from _section("moves", moves, 2)
     yield from _section("checks", checks, 2)
     if origin.time is not None:
         yield from _section("time", [block({name: v for name, v in vars(origin.time).items() if v}, 4)], 2)
@@ -361,7 +358,6 @@ class OriginFields:
     decisions: str
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    moves: Mapping[str, float] = field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
     time: PredictedTime | None = None
 
@@ -401,7 +397,7 @@ def _plan(document: Mapping[str, object]) -> QuantPlan:
         return plan
     if origin.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
         return replace(plan, origin=PlanOrigin(origin.profile))
-    expected = origin.estimated_sqnr, origin.sqnr_bands, origin.moves
+    expected = origin.estimated_sqnr, origin.sqnr_bands
     return replace(plan, origin=PlanOrigin(origin.profile, *expected, origin.checks, origin.time))
 
 

@@ -28,7 +28,6 @@ from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
-from ..noise.moved_probability import deciding_inputs, expected_moves, moved_texts
 from ..noise.propagation import NoiseFlow, noise_flow
 from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
@@ -95,9 +94,8 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
     if not has_histograms(facts.measured):
         return plan  # how values are spread is assumed: that chooses nodes, and is no estimate to be told
     steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
-    logits = [name for name in deciding_inputs(graph) if gains.powers.get(name)]
     scores = {name: of for name, of in limits.indices.items() if gains.powers.get(of)}
-    sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *logits, *scores.values()])
+    sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *scores.values()])
     estimated = {name: db for name, db in sqnr.items() if name in graph.outputs}
     estimated |= {name: sqnr[of] for name, of in scores.items() if of in sqnr}
     bands = {}
@@ -105,17 +103,14 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
         before = {node.name for node in upstream(graph, [name])}
         at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
         bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
-    moves = (
-        expected_moves(facts.activations, sqnr) if profile.noise and limits.min_output_sqnr is None else {}
-    )
     missed = [
         f"output '{name}' is estimated to keep {db:.1f} dB, and {limits.min_output_sqnr:g} were asked for: "
         "weights of 8 bits do not keep more; name nodes with keep_float, or take mode static or auto"
         for name, db in estimated.items()
         if facts.config.mode in DATA_FREE and db < (limits.min_output_sqnr or 0.0)
     ]
-    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands, moves=moves)
-    return replace(plan, origin=origin, notes=(*missed, *plan.notes, *moved_texts(moves)))
+    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
+    return replace(plan, origin=origin, notes=(*missed, *plan.notes))
 
 
 def _within_noise_budget(

@@ -45,7 +45,6 @@ from ..evaluation.output_shift import Measure, OutputShift, output_shifts
 from ..evaluation.runtimes import open_session
 from ..lowering.lower import lower
 from ..model.saving import save_model
-from ..noise.moved_probability import moved_texts
 from ..noise.output_limits import NoiseLimits
 from ..plan.plan import DESTROYED, Kind, OutputCheck
 from ..plan.provenance import plan_digest
@@ -614,9 +613,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
         )
         for s in shifts
     )
-    expected = set(moved_texts(plan.origin.moves))
-    notes = tuple(note for note in plan.notes if note not in expected)
-    return replace(planned, plan=replace(plan, notes=notes, origin=replace(plan.origin, checks=checks)))
+    return replace(planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
 
 
 def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> PlannedModel:
