@@ -166,8 +166,6 @@ def test_every_command_of_the_benchmarks_that_is_named_starts(runner: ModuleType
     wrong = []
     for name, text in texts():
         for words in commands(text):
-            if words[0] == "STAGE":
-                continue
             try:
                 runner.parser_of(words[0]).parse_intermixed_args(words[1:])
             except ModuleNotFoundError:
@@ -178,18 +176,94 @@ def test_every_command_of_the_benchmarks_that_is_named_starts(runner: ModuleType
     assert not wrong
 
 
-def test_every_page_that_a_stage_writes_has_its_marks_and_names_its_command(runner: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def blocks(runner: ModuleType) -> list[tuple[str, str, str, str]]:
+    """Return the tables of all pages: the page, the name, its digest, and what stands there."""
     frame = importlib.import_module("frame")
-    for name in runner.STAGES:
-        try:
-            stage, _ = runner.load(name)
-        except ModuleNotFoundError:
-            continue
-        for page in (page for page in stage.pages if page.endswith(".md")):
-            text = (FOLDER / page).read_text(encoding="utf-8")
-            block = text.partition(frame.mark(name))[2].partition(frame.END)
-            assert block[1], f"{page} has no marks of {name}"
-            assert name in {words[0] for words in commands(block[0])}, f"{page} names no command of {name}"
+    texts = {page.name: page.read_text(encoding="utf-8") for page in frame.pages()}
+    return [(page, *found.groups()) for page, text in texts.items() for found in frame.BLOCK.finditer(text)]
+
+
+def test_every_table_of_a_page_is_as_it_was_written(blocks: list[tuple[str, str, str, str]]) -> None:
+    digest = importlib.import_module("frame").digest
+    assert blocks
+    edited = [f"{page}: {name}" for page, name, known, text in blocks if known != digest(text)]
+    assert not edited, "tables are written by run.py --write alone"
+
+
+def test_every_table_of_a_page_has_a_stage_that_makes_it(
+    runner: ModuleType, blocks: list[tuple[str, str, str, str]]
+) -> None:
+    made = {name for stage in runner.OF_PAGES for name in runner.load(stage)[0].tables}
+    assert {name for _, name, _, _ in blocks} <= made
+
+
+def test_a_table_is_put_between_its_marks_alone(runner: ModuleType, tmp_path: Path) -> None:
+    frame = importlib.import_module("frame")
+    page, mark = tmp_path / "page.md", "<!-- table {} -->\nold\n<!-- end -->\n"
+    page.write_text(f"before\n{mark.format('one')}between\n{mark.format('other')}after\n", encoding="utf-8")
+    frame.write_block(page, "one", "new")
+    frame.write_block(page, "one", "newer")
+    text = page.read_text(encoding="utf-8")
+    assert [found.groups() for found in frame.BLOCK.finditer(text)] == [
+        ("one", frame.digest("newer"), "\nnewer\n\n"),
+        ("other", None, "old\n"),
+    ]
+    assert text.startswith("before\n<!--")
+    assert "-->\nbetween\n<!--" in text
+    assert text.endswith("-->\nafter\n")
+
+
+@pytest.fixture
+def models_stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("stages.models")
+
+
+def row_of(points: float, ratio: float, predicted: float, peer: float) -> list[dict[str, Any]]:
+    """Return the row of a model that is so many points above float, and above its peer."""
+    ours = {
+        "error": None,
+        "size": 500_000,
+        "steps": [[1.0, 100.0], [2.0, 90.0]],
+        "score": 0.9,
+        "points": {"points": points, "low": points - 0.1, "high": points + 0.1},
+        "sqnr": {"y": 30.0},
+        "bands": {"y": [20.0, 40.0]},
+        "predicted": predicted,
+        "time": {"ms": ratio, "ratio": ratio, "quartiles": [ratio, ratio]},
+    }
+    row = {
+        "kind": "classifier",
+        "source": "here",
+        "task": "share told right",
+        "size": 2_000_000,
+        "score": 0.9,
+        "setting": "minmax-tensor",
+        "float": {"float": {"ms": 1.0}},
+        "inference": 0.5,
+        "beside": {"onnxruntime": {"points": peer}},
+        "variants": {**dict.fromkeys(("qprof", "qprof-data", "onnxruntime"), ours), "nncf": {"error": "no"}},
+    }
+    return [row]
+
+
+def test_sentences_count_what_the_rows_say(models_stage: ModuleType) -> None:
+    figures = {"a": (0.1, 0.5, 0.55, 0.2), "b": (-1.0, 0.5, 0.5, -0.3), "c": (0.0, 0.5, 0.4, 0.0)}
+    rows = {name: row_of(*some) for name, some in figures.items()}
+    said = models_stage.summary(rows)
+    assert "a profile alone 2 of 3 trained models" in said
+    assert "3 models take 0.50 of float's time" in said
+    assert "better score on 1 of 3 models for which there is one, an equal one on 1, a worse one on 1" in said
+    assert models_stage.predictions(rows).startswith("Of 3 models the predicted ratio to float is off by 10%")
+    assert models_stage.bands(rows).startswith("Of 3 outputs 3 have")
+
+
+def test_tables_have_a_cell_for_each_heading(models_stage: ModuleType) -> None:
+    rows = {"a": row_of(0.1, 0.5, 0.55, 0.2)}
+    for name, text_of in models_stage.STAGE.tables.items():
+        widths = {line.count("|") for line in text_of(rows).splitlines() if line.startswith("|")}
+        assert len(widths) <= 1, name
 
 
 @pytest.fixture

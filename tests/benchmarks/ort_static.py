@@ -42,6 +42,10 @@ class Folder(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no
     def __len__(self) -> int:
         return len(self._feeds)
 
+    def shapes(self) -> set[tuple[tuple[int, ...], ...]]:
+        """Return the shapes that feeds have."""
+        return {tuple(array.shape for array in feed.values()) for feed in self._feeds}
+
     def set_range(self, start_index: int, end_index: int) -> None:
         self._rest = iter(self._feeds[start_index:end_index])
 
@@ -67,7 +71,9 @@ def pre_processed(folder: Path, given: argparse.Namespace) -> Path:
 def static(ready: Path, given: argparse.Namespace) -> None:
     """Calibrate and quantize; several samples at a time, since onnxruntime keeps their activations."""
     reader = Folder(given.data)
-    together = max(size for size in range(1, AT_ONCE + 1) if len(reader) % size == 0)
+    together = 1
+    if len(reader.shapes()) == 1:  # histograms want samples that are read together to have one shape
+        together = max(size for size in range(1, AT_ONCE + 1) if len(reader) % size == 0)
     quantize_static(
         str(ready),
         str(given.output),

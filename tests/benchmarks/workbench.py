@@ -10,18 +10,18 @@ import hashlib
 import importlib.util
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import models
-from frame import HERE, WORK, write_atomically
+from frame import HERE, PARTS, WORK, write_atomically
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from record import Feed, Judged, Split, judge, make_data, session
 
@@ -38,6 +38,14 @@ RUNTIME_ERRORS = (  # what onnxruntime says of a model that it cannot load or ru
 )
 QPROF = (sys.executable, "-c", "from qprof_onnx.cli.entry import run; run()")
 FLOAT = "float"
+OF_A_MODEL = {".onnx", ".data", ".xml", ".bin"}
+"""Suffixes of the files of a written model."""
+SAMPLES = 8
+"""Samples of the evaluation split that times are taken on, at most."""
+TURN = 0.02
+"""Seconds that the float model runs in a turn."""
+ROUNDS = 15
+"""Turns of each model, at least."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +70,22 @@ class Variant:
     Attributes:
         label: name of its file.
         attempts: each a list of commands; the first that gives a model which loads is taken. Words may hold
-            {model}, {data}, {tuning}, {out}, {profile} (that of variant "qprof") and {metric}; the word
-            {profiling} stands for the options that the model's own infinities ask for.
+            {model}, {data}, {out} and {profile} (that of variant "qprof"); the word {profiling} stands for
+            the options that the model's own infinities ask for.
         sources: files that decide about the result, beside the samples and the commands.
-        environment: of the commands, beside that of this process.
         runtime: which it is for.
         suffix: of the file.
+        exits: codes that a command may end with.
+        part: of the work that it is.
     """
 
     label: str
     attempts: Sequence[Sequence[Sequence[str]]]
     sources: Sequence[Path]
-    environment: Mapping[str, str] | None = None
     runtime: Runtime = ONNXRUNTIME
     suffix: str = ".onnx"
+    exits: Collection[int] = (0,)
+    part: str = "build"
 
 
 def sources_of_qprof(checkout: Path | None = None) -> list[Path]:
@@ -90,30 +100,44 @@ def sources_of_qprof(checkout: Path | None = None) -> list[Path]:
     return [file for file in files if file.suffix in {".py", ".yaml", ".c"}]
 
 
-def qprof(label: str = "qprof", *options: str) -> Variant:
+def qprof(label: str, *options: str) -> Variant:
     """Return a variant of the installed qprof: the profile of the default and these options of `quantize`."""
-    return Variant(label, [[_quantize("{profile}", *options)]], sources_of_qprof())
+    return Variant(label, [[(*QPROF, *_quantize("{profile}"), *options)]], sources_of_qprof(), exits=(0, 1))
 
 
-def qprof_whole(label: str = "qprof", checkout: Path | None = None, options: Sequence[str] = ()) -> Variant:
+def qprof_whole(label: str = "qprof", checkout: Path | None = None) -> Variant:
     """Return qprof's default with a profile of its own, of the installed version or of another checkout."""
-    environment = {} if checkout is None else {"PYTHONPATH": str(checkout / ".typing")}
-    dump = (*QPROF, "dump-profile", "{model}", "--data", "{data}", "-o", "{out}.yaml", "{profiling}")
-    return Variant(
-        label, [[dump, _quantize("{out}.yaml", *options)]], sources_of_qprof(checkout), environment
-    )
+    program = in_checkout(checkout)
+    dump = (*program, "dump-profile", "{model}", "--data", "{data}", "-o", "{out}.yaml", "{profiling}")
+    commands = [dump, (*program, *_quantize("{out}.yaml"))]
+    return Variant(label, [commands], sources_of_qprof(checkout), exits=(0, 1))
 
 
-def _quantize(profile: str, *options: str) -> tuple[str, ...]:
-    files = ("--profile", profile, "-o", "{out}", "--save-plan", "{out}.plan.yaml")
-    return (*QPROF, "quantize", "{model}", *files, *options)
+def qprof_with_data(label: str, checkout: Path | None = None) -> Variant:
+    """Return qprof's default with the samples at hand: `quantize --data`."""
+    files = ("--data", "{data}", "-o", "{out}", "--save-plan", "{out}.plan.yaml")
+    command = (*in_checkout(checkout), "quantize", "{model}", *files)
+    return Variant(label, [[command]], sources_of_qprof(checkout), exits=(0, 1))
+
+
+def in_checkout(checkout: Path | None) -> tuple[str, ...]:
+    """Return the words that start qprof, the installed one or that of another checkout."""
+    return QPROF if checkout is None else ("env", f"PYTHONPATH={checkout / '.typing'}", *QPROF)
+
+
+def _quantize(profile: str) -> tuple[str, ...]:
+    return ("quantize", "{model}", "--profile", profile, "-o", "{out}", "--save-plan", "{out}.plan.yaml")
 
 
 class Workbench:
-    """A model, its samples and its variants, in a folder of its own in the work folder."""
+    """A model, its samples and its variants, in a folder of its own in the work folder.
 
-    def __init__(self, name: str, work: Path) -> None:
+    Only the given parts of the work are done (`frame.PARTS`); of the others what was kept is given.
+    """
+
+    def __init__(self, name: str, work: Path, parts: Collection[str] = PARTS, *, again: bool = False) -> None:
         self.model, self.work, self.folder = models.load(name), work, work / name
+        self.parts, self.again = parts, again
         os.environ[WORK] = str(work)
         self.data = make_data(self.model, work)
         self.path = self.model.path(self.folder)
@@ -129,11 +153,6 @@ class Workbench:
             raise SystemExit(f"{self.model.name} has no tuning split")
         return split
 
-    def forget(self) -> None:
-        """Drop what was built and timed, so that time and memory are measured again."""
-        for name in ("built", "times"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-
     def file(self, label: str, suffix: str = ".onnx") -> Path:
         """Return where a variant is, or goes; the float model where that is asked for."""
         return self.path if label == FLOAT else self.folder / "built" / f"{label}{suffix}"
@@ -148,7 +167,7 @@ class Workbench:
     def record(self, label: str) -> Record:
         """Return what is known of a variant that was built, or tried; {} of any other."""
         if label == FLOAT:
-            return {"error": None, "file": digest_of(self.path)}
+            return {"error": None, "file": digest_of(self.path), "size": self.path.stat().st_size}
         return read_json(self.folder / "built" / f"{label}.json")
 
     def works(self, label: str) -> bool:
@@ -161,20 +180,17 @@ class Workbench:
 
         Time and memory are those of the attempt that worked, of the last one where none did.
         """
+        kept, known = self.folder / "built" / f"{variant.label}.json", self.record(variant.label)
+        digest = self._digest(variant)
+        if variant.part not in self.parts or known.get("digest") == digest:
+            return known
         out = self.file(variant.label, variant.suffix)
-        kept, digest = self.folder / "built" / f"{variant.label}.json", self._digest(variant)
-        if read_json(kept).get("digest") == digest:
-            return read_json(kept)
         out.parent.mkdir(parents=True, exist_ok=True)
-        before: list[str] = []
         record: Record = {}
         for commands in variant.attempts:
-            out.unlink(missing_ok=True)
-            record = {
-                "digest": digest,
-                **self._attempt(variant, commands, out),
-                "failed_before": list(before),
-            }
+            for old in out.parent.glob(f"{variant.label}.*"):
+                old.unlink()
+            record = {"digest": digest, **self._attempt(variant, commands, out)}
             if not record["error"]:
                 try:
                     variant.runtime.session(out, 1)
@@ -182,26 +198,28 @@ class Workbench:
                     record["error"] = f"does not run: {sentence(str(problem))}"
             if not record["error"]:
                 break
-            before.append(record["error"])
         write_atomically(kept, json.dumps(record, indent=1).encode())
         return record
 
     def _digest(self, variant: Variant) -> str:
         words = repr(
-            [[self._words(variant, command) for command in commands] for commands in variant.attempts]
+            [
+                [
+                    [Path(program).name, *(word.replace(str(HERE), "") for word in rest)]
+                    for program, *rest in commands
+                ]
+                for commands in variant.attempts
+            ]
         )
-        found = digest_of(self.folder / "data.json", *variant.sources)
+        found = digest_of(self.path, self.folder / "data.json", *variant.sources)
         return hashlib.sha256((found + words).encode()).hexdigest()
 
     def _words(self, variant: Variant, command: Sequence[str]) -> list[str]:
-        data, out = self.data, self.file(variant.label, variant.suffix)
         places = {
             "model": str(self.path),
-            "data": str(data.calibration),
-            "tuning": str(data.calibration if data.tuning is None else data.tuning.folder),
-            "out": str(out),
+            "data": str(self.data.calibration),
+            "out": str(self.file(variant.label, variant.suffix)),
             "profile": str(self.profile()) if "{profile}" in command else "",
-            "metric": f"metrics:{self.model.name.replace('-', '_')}",
         }
         whole = (
             self.model.profiling if word == "{profiling}" else (word.format(**places),) for word in command
@@ -209,20 +227,18 @@ class Workbench:
         return [word for words in whole for word in words]
 
     def _attempt(self, variant: Variant, commands: Sequence[Sequence[str]], out: Path) -> Record:
-        record: Record = {"error": None, "seconds": 0.0, "peak_mb": 0.0, "steps": []}
+        record: Record = {"error": None, "steps": []}
         for command in commands:
-            taken = measured(self._words(variant, command), variant.environment)
+            taken = measured(self._words(variant, command))
             record["steps"].append(taken)
-            record["seconds"] += taken["seconds"]
-            record["peak_mb"] = max(record["peak_mb"], taken["peak_mb"])
             if taken["exit"] < 0:
                 return {
                     **record,
                     "error": f"stopped after {taken['seconds']:.0f} s by signal {-taken['exit']}",
                 }
-            if taken["exit"] != 0:
+            if taken["exit"] not in variant.exits:
                 return {**record, "error": sentence(taken["said"].strip() or taken["printed"])}
-        whole = [file for file in out.parent.glob(f"{out.name}*") if ".yaml" not in file.name]
+        whole = [file for file in out.parent.glob(f"{variant.label}.*") if file.suffix in OF_A_MODEL]
         return {**record, "size": sum(file.stat().st_size for file in whole), "file": digest_of(out)}
 
     def judged(
@@ -235,6 +251,8 @@ class Workbench:
         kept = self.folder / "judged" / split.name / f"{label}.json"
         known = read_json(kept)
         if known.get("file") != record["file"]:
+            if "score" not in self.parts:
+                return "was not judged"
             known = {"file": record["file"], "judged": None, "error": None}
             try:
                 files = self.path, self.file(label, suffix)
@@ -245,53 +263,60 @@ class Workbench:
             write_atomically(kept, json.dumps(known).encode())
         return str(known["error"]) if known["error"] else Judged.of_record(known["judged"])
 
-    def times(
-        self,
-        name: str,
-        runs: Mapping[str, tuple[Path, Runtime]],
-        seconds: float,
-        threads: int = 1,
-        again: bool = False,
-    ) -> dict[str, float]:
-        """Return the median milliseconds of each of some models, in turns, unless the same were timed.
+    def times(self, name: str, runs: Mapping[str, tuple[Path, Runtime]], seconds: float) -> dict[str, Record]:
+        """Return what `turns` measures of some models, unless the same files were timed before.
 
         Args:
             name: under which the times are kept.
-            runs: name -> a model's file and its runtime.
+            runs: name -> a model's file and its runtime; the first is that of the float model.
             seconds: how long all of it may take, about.
-            threads: of each runtime.
-            again: time even what was timed.
         """
         kept = self.folder / "times" / f"{name}.json"
+        known, found = read_json(kept), dict[str, Record]()
         files = {label: digest_of(path) for label, (path, _) in runs.items()}
-        known = read_json(kept)
-        if again or known.get("files") != files:
-            opened = {label: runtime.run(path, threads) for label, (path, runtime) in runs.items()}
-            spent = interleaved(opened, next(self.data.evaluation.feeds()), seconds)
-            known = {"files": files, "milliseconds": spent}
+        if known.get("files") != files or ("time" in self.parts and self.again):
+            if "time" not in self.parts:
+                return {}
+            opened = {label: runtime.run(path, 1) for label, (path, runtime) in runs.items()}
+            feeds = list(islice(self.data.evaluation.feeds(), SAMPLES))
+            known = {"files": files, "times": turns(opened, feeds, seconds)}
             write_atomically(kept, json.dumps(known).encode())
-        found: dict[str, float] = known["milliseconds"]
+        found |= known["times"]
         return found
 
 
-def interleaved(runs: Mapping[str, Run], feed: Feed, seconds: float) -> dict[str, float]:
-    """Return the median milliseconds of each of several runs, so that a busy moment hits them alike.
+def turns(runs: Mapping[str, Run], feeds: Sequence[Feed], seconds: float) -> dict[str, Record]:
+    """Return milliseconds of a sample, and the ratio to the first, of models that run in turns.
 
-    Rounds go on for about the given time, at least 9 and at most 400 of them; the order turns by one
-    every round.
+    Time is that of the process's threads, which a busy machine disturbs less than that of the clock. A turn
+    is so many samples, so often, that the first model runs for TURN seconds; the order moves on by one every
+    round. At least ROUNDS rounds are run, then as many as fit into the seconds.
     """
-    names, times = list(runs), {name: list[float]() for name in runs}
-    for run in runs.values():
-        for _ in range(2):
-            run(feed)
-    start, done = time.perf_counter(), 0
-    while done < 9 or (done < 400 and time.perf_counter() - start < seconds):
-        for name in names[done % len(names) :] + names[: done % len(names)]:
-            before = time.perf_counter()
-            runs[name](feed)
-            times[name].append(time.perf_counter() - before)
-        done += 1
-    return {name: statistics.median(values) * 1000 for name, values in times.items()}
+    first, *_ = labels = list(runs)
+
+    def turn(label: str, times: int, some: Sequence[Feed]) -> float:
+        before = time.process_time()
+        for _ in range(times):
+            for feed in some:
+                runs[label](feed)
+        return (time.process_time() - before) / times / len(some)
+
+    for label in labels:
+        turn(label, 1, feeds[:1])
+    one = max(1e-6, turn(first, 2, feeds[:1]))
+    some = feeds[: max(1, min(len(feeds), round(TURN / one)))]
+    repeats = max(1, round(TURN / (one * len(some))))
+    rounds: list[dict[str, float]] = []
+    start = time.perf_counter()
+    while len(rounds) < ROUNDS or time.perf_counter() - start < seconds:
+        place = len(rounds) % len(labels)
+        rounds.append({label: turn(label, repeats, some) for label in labels[place:] + labels[:place]})
+    found = {}
+    for label in labels:
+        low, middle, high = statistics.quantiles([each[label] / each[first] for each in rounds], n=4)
+        spent = statistics.median(each[label] for each in rounds) * 1e3
+        found[label] = {"ms": spent, "ratio": middle, "quartiles": [low, high], "rounds": len(rounds)}
+    return found
 
 
 def thread_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -305,20 +330,28 @@ def thread_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dic
     return spent
 
 
-def measured(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, limit: float = LIMIT
-) -> Record:
+def measured(command: Sequence[str], limit: float = LIMIT) -> Record:
     """Run a command, for so many seconds at most, and return what it took: see measured.py.
 
     `said` is what it wrote to standard error.
     """
     words = [sys.executable, str(HERE / "measured.py"), str(limit), *command]
-    run = subprocess.run(
-        words, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})}
-    )
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"measured.py: {run.stderr}")
     return {**json.loads(run.stdout.splitlines()[-1]), "said": run.stderr}
+
+
+def figures(command: Sequence[str], limit: float = LIMIT) -> Record:
+    """Return what a command took, which may take so many seconds.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    taken = measured(command, limit=limit)
+    if taken["exit"]:
+        raise RuntimeError(f"{' '.join(command)}: exit code {taken['exit']}: {taken['said']}")
+    return {key: taken[key] for key in ("seconds", "processor", "peak_mb", "own_mb")}
 
 
 def sentence(message: str) -> str:

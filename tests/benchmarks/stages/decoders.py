@@ -153,7 +153,7 @@ def times(
 
 
 def rows(name: str, given: Namespace) -> Iterator[Row]:
-    bench = Workbench(name, given.work)
+    bench = Workbench(name, given.work, given.parts, again=given.again)
     split = bench.split(given.on)
     files, failed, rules = {"float": bench.path}, dict[str, str](), dict[str, str]()
 
@@ -260,4 +260,4 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=40, help="of timing")
 
 
-STAGE = Stage(rows, {"LOW_BITS.md": page}, tuple(LAYERS), options)
+STAGE = Stage(rows, {"decoders": page}, tuple(LAYERS), options)

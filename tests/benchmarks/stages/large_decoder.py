@@ -19,15 +19,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 from frame import Row, Rows, Stage, table
 from measured import own_mb
 from onnx import parser
-from workbench import QPROF, digest_of
-
-from stages.large_model import appended, figures
+from workbench import QPROF, digest_of, figures
 
 WIDTH, INNER, TOKENS = 2048, 8192, 32000
 POSITIONS, SAMPLES = 64, 8
@@ -66,6 +65,17 @@ SIZES = {
 }
 LARGEST_OF_PEER = 20
 """Layers of a decoder whose weights onnxruntime's tool, which holds them all, gets."""
+
+
+def appended(data: BinaryIO, name: str, values: np.ndarray) -> onnx.TensorProto:
+    """Write a weight to a file of external data; return the tensor that stands for it."""
+    tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=values.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entries = {"location": Path(data.name).name, "offset": data.tell(), "length": values.nbytes}
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=str(value))
+    data.write(values.data)
+    return tensor
 
 
 def build(folder: Path, layers: int) -> tuple[Path, int]:
@@ -194,4 +204,4 @@ def _part(rows: Sequence[Row]) -> str:
     )
 
 
-STAGE = Stage(rows, {"LARGE_MODEL.md": page}, tuple(SIZES))
+STAGE = Stage(rows, {"large-decoder": page}, ("1 G",))

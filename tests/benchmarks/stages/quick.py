@@ -11,9 +11,7 @@ from pathlib import Path
 
 from frame import Row, Rows, Stage
 from record import Judged, judge
-from workbench import FLOAT, ONNXRUNTIME, Workbench, interleaved
-
-from stages.scores import said
+from workbench import FLOAT, ONNXRUNTIME, Workbench, turns
 
 
 def options(parser: ArgumentParser) -> None:
@@ -32,12 +30,20 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
     if given.seconds > 0:
         files = {"float": bench.path, "int8": given.file}
         runs = {label: ONNXRUNTIME.run(path, 1) for label, path in files.items()}
-        times = interleaved(runs, next(split.feeds()), given.seconds)
-    yield {"name": name, "float": said(plain), "int8": said(found), "ms": times}
+        times = turns(runs, [next(split.feeds())], given.seconds)
+    yield {"name": name, "float": said(plain), "int8": said(found), "times": times}
+
+
+def said(judged: Judged) -> str:
+    """Return score and SQNR in one line."""
+    parts = [] if judged.scores is None else [f"score {judged.scores.value:.4f}"]
+    parts += [] if judged.scores is None else [f"{k} {v:.4f}" for k, v in judged.scores.parts.items()]
+    sqnr = ", ".join(f"{output} {value:.2f} dB" for output, value in judged.sqnr.items())
+    return f"{'; '.join(parts)}; SQNR {judged.worst_sqnr:.2f} dB ({sqnr})"
 
 
 def page(rows: Rows) -> str:
     return "\n".join(f"{key}: {value}" for (row,) in rows.values() for key, value in row.items())
 
 
-STAGE = Stage(rows, {"": page}, (), options)
+STAGE = Stage(rows, {"quick": page}, (), options)

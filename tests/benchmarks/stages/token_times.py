@@ -135,4 +135,4 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--layers", type=int, default=4)
 
 
-STAGE = Stage(rows, {"": page}, (), options)
+STAGE = Stage(rows, {"token-times": page}, (), options)

@@ -1,7 +1,7 @@
 """What qprof tells of a model, against what is true of it on samples that it has not seen.
 
     PYTHONPATH=CHECKOUT/.typing python tests/benchmarks/run.py told --work DIR [pose "random graphs" ...]
-    python tests/benchmarks/run.py told --work DIR --known --write
+    python tests/benchmarks/run.py told --work DIR --known
 
 A model goes three paths with default settings: `profile` (dump-profile, then quantize), `data` (quantize with
 the samples), `imported` (the profile's ranges as onnxruntime's calibration data, quantized from these). Told
@@ -10,7 +10,7 @@ score against float's (`bootstrap.py`), the SQNR of each output, equal answers, 
 that have one value. "networks" are those that `architectures_torch.py` has put into DIR/networks, "random
 graphs" those of tests/fuzz; neither has a score, and as int8 would seldom pay on them they are quantized for
 the target onnx, which has no times. Rows are kept as JSON lines, DIR/told/COMMIT/SUBJECT.jsonl, where COMMIT
-is that of the qprof that ran: the page has all commits, the oldest first.
+is that of the qprof that ran: what is printed has all commits, the oldest first.
 
 A row is a false **good** where the model was graded good, or nothing was said against it (no alarm, exit code
 0, no output run and said to be above its limit), and it surely loses more than half a point, or an output
@@ -29,7 +29,7 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -38,6 +38,7 @@ from typing import Any
 
 import models
 import numpy as np
+import onnx
 from bootstrap import difference
 from frame import HERE, Row, Rows, Stage, number, table, write_atomically
 from record import Data, Feed, Judged, Outputs, RealModel, judge, make_data, session, written_once
@@ -65,6 +66,8 @@ ROUNDING = 1e-5
 """Of the largest value of an output, what another order of float32 sums may change."""
 PROFILED, NEW = 48, 24
 """Samples of a random graph: to profile, and to hold against."""
+OF_NETWORK = 32
+"""Samples of a network to profile; the others are held against."""
 Known = tuple[Row, dict[str, str]]
 """A row and its faults."""
 
@@ -74,7 +77,6 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--networks", type=int, default=30, help="how many networks, the smallest files first"
     )
-    parser.add_argument("--again", action="store_true", help="measure again what was measured")
 
 
 def rows(subject: str, given: Namespace) -> Iterator[Row]:
@@ -135,10 +137,20 @@ def _unscored(
 
 
 def _network(path: Path) -> RealModel:
-    from architectures import PROFILED, samples_of
-
     feeds, name = samples_of(path.parent), f"{SMALL}{NETWORKS}/{path.parent.name}"
-    return _unscored(name, "random weights", lambda _: path, feeds[:PROFILED], feeds[PROFILED:])
+    return _unscored(name, "random weights", lambda _: path, feeds[:OF_NETWORK], feeds[OF_NETWORK:])
+
+
+def samples_of(folder: Path) -> list[Feed]:
+    """Return the samples of a network: of the inputs that its exporter has left in."""
+    inputs = {value.name for value in onnx.load(folder / "model.onnx", load_external_data=False).graph.input}
+    found: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
+    with np.load(folder / "samples.npz") as arrays:
+        for key in arrays.files:
+            number, _, name = key.partition(" ")
+            if name in inputs:
+                found[int(number)][name] = arrays[key]
+    return [found[number] for number in sorted(found)]
 
 
 def _graph(seed: int) -> RealModel | None:
@@ -381,10 +393,31 @@ def told_decibels(output: Row) -> tuple[float, float]:
     return math.inf, -math.inf
 
 
+def counts(rows: Rows) -> str:
+    """Return how often something was told falsely, of the newest commit."""
+    known, commits = judged_rows(rows)
+    return _counts([(row, false) for row, false in known if row["commit"] == commits[-1]])
+
+
 def page(rows: Rows) -> str:
-    """Return the tables: counts of what was told falsely, models one by one, and what it costs."""
+    """Return all tables: counts of what was told falsely, models one by one, and what it costs."""
+    known, commits = judged_rows(rows)
+    latest = [(row, false) for row, false in known if row["commit"] == commits[-1]]
+    parts = [
+        "### Told falsely\n\n" + _counts(known),
+        f"### Models, at {commits[-1]}\n\n" + _models([e for e in latest if e[0]["true"] and _scored(e[0])]),
+        f"### Without a score, what is false at {commits[-1]}\n\n"
+        + _models([e for e in latest if e[1] and not _scored(e[0])]),
+        f"### Refused, at {commits[-1]}\n\n"
+        + table(("model", "path", "said"), [_refusal(row) for row, _ in latest if row["error"]]),
+        "### Processor seconds and bytes\n\n" + _costs([row for row, _ in known], commits),
+    ]
+    return "\n\n".join(parts)
+
+
+def judged_rows(rows: Rows) -> tuple[list[Known], list[str]]:
+    """Return all rows with their faults, the oldest commit first, and the commits."""
     found = sorted((row for some in rows.values() for row in some), key=lambda row: row["time"])
-    commits = list(dict.fromkeys(row["commit"] for row in found))
     wanted = {
         (row["commit"], row["model"]): {
             name: output["wanted"]
@@ -395,17 +428,7 @@ def page(rows: Rows) -> str:
         if row["path"] == "data"
     }
     known = [(row, faults(row, wanted.get((row["commit"], row["model"])))) for row in found]
-    latest = [(row, false) for row, false in known if row["commit"] == commits[-1]]
-    parts = [
-        "### Told falsely\n\n" + _counts(known),
-        f"### Models, at {commits[-1]}\n\n" + _models([e for e in latest if e[0]["true"] and _scored(e[0])]),
-        f"### Without a score, what is false at {commits[-1]}\n\n"
-        + _models([e for e in latest if e[1] and not _scored(e[0])]),
-        f"### Refused, at {commits[-1]}\n\n"
-        + table(("model", "path", "said"), [_refusal(row) for row, _ in latest if row["error"]]),
-        "### Processor seconds and bytes\n\n" + _costs(found, commits),
-    ]
-    return "\n\n".join(parts)
+    return known, list(dict.fromkeys(row["commit"] for row in found))
 
 
 def _scored(row: Row) -> bool:
@@ -527,4 +550,6 @@ def _costs(found: Sequence[Row], commits: Sequence[str]) -> str:
 
 QUICK = tuple(name for name in models.REAL if name not in {"resnet50", "vit-focus"})
 """Without those whose runs take minutes."""
-STAGE = Stage(rows, {"TOLD.md": page}, (*QUICK, *models.SYNTHETIC, NETWORKS, GRAPHS), options)
+STAGE = Stage(
+    rows, {"told": counts, "told-models": page}, (*QUICK, *models.SYNTHETIC, NETWORKS, GRAPHS), options
+)

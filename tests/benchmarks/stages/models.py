@@ -1,0 +1,425 @@
+"""Trained models, float against int8: qprof, onnxruntime's quantizer, NNCF in OpenVINO, beside each other.
+
+    python tests/benchmarks/run.py models --work DIR --peer-python NNCF/bin/python --write
+    python tests/benchmarks/run.py models pose --work DIR --also before=CHECKOUT
+
+A row is a model. Built are: **qprof** (`dump-profile`, `quantize --profile`) and **with data** (`quantize
+--data`), with the defaults; **onnxruntime**: `quant_pre_process` and `quantize_static`, U8S8, QDQ, minmax,
+entropy and percentile, each per tensor and per channel, and of these six the one with the best score on the
+evaluation data, in its favour; **NNCF**: `nncf.quantize` of the model in OpenVINO, told which models are
+transformers; **in OpenVINO**: qprof for target openvino. --peer-python names the Python that has nncf;
+without it what was built before is taken. --also adds another checkout of qprof, which is printed and stands
+on no page.
+
+Scores are of the evaluation split, differences in points (hundredths) with the 95 % interval of a paired
+bootstrap. SQNR is that of the worst output. Times are processor time of one thread, the models of one runtime
+in turns, over float's in that runtime. Seconds are those of the processor, memory is the peak of a process.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import models
+import yaml
+from bootstrap import difference
+from frame import HERE, Row, Rows, Stage, number, table
+from record import Judged, read_feeds, session
+from workbench import (
+    FLOAT,
+    ONNXRUNTIME,
+    Runtime,
+    Variant,
+    Workbench,
+    qprof,
+    qprof_whole,
+    qprof_with_data,
+)
+
+PROFILE, DATA, ORT, NNCF, OPENVINO = "qprof", "qprof-data", "onnxruntime", "nncf", "qprof-openvino"
+IN_ORT, IN_OPENVINO = (PROFILE, DATA, ORT), (NNCF, OPENVINO)
+TITLES = {
+    PROFILE: "qprof",
+    DATA: "qprof, with data",
+    ORT: "onnxruntime",
+    NNCF: "NNCF",
+    OPENVINO: "qprof in OpenVINO",
+}
+TRANSFORMERS = {"minilm", "vit-focus", "encoder"}
+HALF_A_POINT = 0.5
+EQUAL = 0.05
+"""Points that two models may differ by and be called equal: what a table with one digit shows as 0.0."""
+
+
+def onnxruntime_settings() -> Iterator[Variant]:
+    """Yield the six static settings of onnxruntime's quantizer."""
+    # Pre-processing fails on some models, or spoils them: then without symbolic shapes, then without it.
+    fallbacks = ((), ("--skip-symbolic-shape",), ("--no-pre-process",))
+    script = HERE / "ort_static.py"
+    for method in ("minmax", "entropy", "percentile"):
+        for grain, more in (("tensor", ()), ("channel", ("--per-channel",))):
+            # Opset 13 is the first with scales for each channel.
+            words = ("{model}", "--data", "{data}", "-o", "{out}", "--method", method, "--opset", "13", *more)
+            attempts = [[(sys.executable, str(script), *words, *other)] for other in fallbacks]
+            yield Variant(f"ort-{method}-{grain}", attempts, [script], part="peers")
+
+
+SETTINGS = tuple(onnxruntime_settings())
+
+
+def openvino() -> Runtime:
+    """Return OpenVINO, which is loaded now."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from openvino_runs import OPENVINO
+
+    return OPENVINO
+
+
+def options(parser: ArgumentParser) -> None:
+    parser.add_argument("--also", action="append", default=[], help="LABEL=CHECKOUT of another qprof")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of timing in each runtime, for a model")
+
+
+def rows(name: str, given: Namespace) -> Iterator[Row]:
+    """Yield the row of a model."""
+    bench = Workbench(name, given.work, given.parts, again=given.again)
+    also = {label: Path(place).resolve() for label, place in (text.split("=", 1) for text in given.also)}
+    script = HERE / "nncf_int8.py"
+    nncf = [str(given.peer_python or ""), str(script), "{model}", "--data", "{data}", "-o", "{out}"]
+    nncf += ["--transformer"] if name in TRANSFORMERS else []
+    theirs = qprof(OPENVINO, "--target", "openvino")
+    for variant in (
+        *SETTINGS,
+        qprof_whole(PROFILE),
+        qprof_with_data(DATA),
+        replace(theirs, runtime=openvino()),
+        *([Variant(NNCF, [[nncf]], [script], openvino(), ".xml", part="peers")] if given.peer_python else []),
+        *(qprof_whole(f"also-{label}", checkout) for label, checkout in also.items()),
+    ):
+        bench.build(variant)
+    best = best_setting(bench)
+    labels = {PROFILE: PROFILE, DATA: DATA, ORT: best, NNCF: NNCF, OPENVINO: OPENVINO}
+    labels |= {label: f"also-{label}" for label in also}
+    plain, found = bench.judged(FLOAT, bench.data.evaluation), dict[str, Judged]()
+    variants: dict[str, Row] = {}
+    for column, label in labels.items():
+        judged = _judged(bench, label) if label else "none works"
+        variants[column] = {"error": judged if isinstance(judged, str) else None}
+        if isinstance(judged, str):
+            continue
+        found[column] = judged
+        variants[column] |= told(bench, label, judged)
+        if judged.scores and isinstance(plain, Judged):
+            variants[column]["points"] = _gap(bench, judged, plain)
+    times = _times(bench, {column: label for column, label in labels.items() if column in found}, given)
+    for column, spent in times.items():
+        if column in variants:
+            variants[column]["time"] = spent
+    beside = {
+        column: _gap(bench, found[PROFILE], found[column])
+        for column in (ORT, NNCF)
+        if PROFILE in found and column in found and found[column].scores
+    }
+    yield {
+        "kind": bench.model.kind,
+        "source": bench.model.source,
+        "task": bench.model.task,
+        "size": bench.path.stat().st_size,
+        "score": plain.scores.value if isinstance(plain, Judged) and plain.scores else None,
+        "setting": best.removeprefix("ort-") if best else None,
+        "float": {column: times[column] for column in (FLOAT, "float-openvino") if column in times},
+        "beside": beside,
+        "inference": plain_inference(bench),
+        "variants": variants,
+    }
+
+
+def best_setting(bench: Workbench) -> str:
+    """Return the label of onnxruntime's setting with the best score on evaluation data, by SQNR among equals;
+    "" where none works.
+    """
+    judged = {variant.label: _judged(bench, variant.label) for variant in SETTINGS}
+    merits = {
+        label: (found.scores.value if found.scores else 0.0, found.worst_sqnr)
+        for label, found in judged.items()
+        if isinstance(found, Judged)
+    }
+    return max(merits, key=lambda label: merits[label], default="")
+
+
+def _judged(bench: Workbench, label: str) -> Judged | str:
+    runtime = openvino() if label in IN_OPENVINO else ONNXRUNTIME
+    return bench.judged(label, bench.data.evaluation, runtime, _suffix(label))
+
+
+def _suffix(label: str) -> str:
+    return ".xml" if label == NNCF else ".onnx"
+
+
+def _gap(bench: Workbench, one: Judged, other: Judged) -> Row:
+    return asdict(difference(one.units, other.units, lambda sums: bench.model.score(sums).value))
+
+
+def told(bench: Workbench, label: str, judged: Judged) -> Row:
+    """Return what a variant has besides its times: size, cost, score, SQNR, and what its plan says of it."""
+    record = bench.record(label)
+    row: Row = {
+        "size": record["size"],
+        "steps": [[step["processor"], step["peak_mb"]] for step in record["steps"]],
+        "score": judged.scores.value if judged.scores else None,
+        "sqnr": dict(judged.sqnr),
+    }
+    plan = bench.file(label).with_name(f"{label}.onnx.plan.yaml")
+    if plan.exists():
+        with plan.open(encoding="utf-8") as text:
+            read = yaml.load(text, Loader=yaml.CSafeLoader)
+        spent, bands = read["origin"].get("time"), read["origin"].get("sqnr_bands", {})
+        row["predicted"] = spent["planned_us"] / spent["float_us"] if spent else None
+        row["bands"] = dict(bands)
+        row["nodes"] = dict(Counter(node["kind"] for node in read["nodes"].values()))
+    return row
+
+
+def _times(bench: Workbench, labels: Mapping[str, str], given: Namespace) -> dict[str, Row]:
+    """Return the times of all variants, and of float in both runtimes, as far as they were taken."""
+    there = {column: label for column, label in labels.items() if column in IN_OPENVINO}
+    here = {column: label for column, label in labels.items() if column not in there}
+    runs = {FLOAT: (bench.path, ONNXRUNTIME)}
+    runs |= {column: (bench.file(label), ONNXRUNTIME) for column, label in here.items()}
+    times = bench.times("onnxruntime", runs, given.seconds)
+    if there:
+        runs = {"float-openvino": (bench.path, openvino())}
+        runs |= {column: (bench.file(label, _suffix(label)), openvino()) for column, label in there.items()}
+        times |= bench.times("openvino", runs, given.seconds)
+    return times
+
+
+def plain_inference(bench: Workbench) -> float:
+    """Return the seconds of the thread that the float model takes for all calibration samples."""
+    opened, spent = session(bench.path, 1), 0.0
+    for feed in read_feeds(bench.data.calibration):
+        before = time.thread_time()
+        opened.run(None, feed)
+        spent += time.thread_time() - before
+    return spent
+
+
+def _known(rows: Rows) -> dict[str, Row]:
+    return {name: row for name, (row,) in rows.items()}
+
+
+def _of(row: Row, column: str, *keys: str) -> Any:
+    """Return a figure of a variant; None where it has none."""
+    found: Any = row["variants"].get(column, {})
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _ratios(known: Mapping[str, Row], column: str, beside: str = PROFILE) -> list[float]:
+    """Return the ratios of a column, of the models that both columns have."""
+    pairs = [(_of(row, column, "time", "ratio"), _of(row, beside, "time", "ratio")) for row in known.values()]
+    return [one for one, other in pairs if isinstance(one, float) and isinstance(other, float)]
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return number(statistics.geometric_mean(ratios) if ratios else None, 2)
+
+
+def summary(rows: Rows) -> str:
+    """Return the sentences of README.md."""
+    known = _known(rows)
+    parts = []
+    for column, how in (
+        (PROFILE, "With the default settings and a profile alone"),
+        (DATA, "With the data at hand (`quantize --data`)"),
+    ):
+        gaps = [gap for row in known.values() if (gap := _of(row, column, "points"))]
+        near = sum(gap["points"] >= -HALF_A_POINT for gap in gaps)
+        ratios = _ratios(known, column)
+        parts.append(
+            f"{how} {near} of {len(gaps)} trained models with a task score stay within 0.5 points of float, "
+            f"and {len(ratios)} models take {_mean(ratios)} of float's time (geometric mean; slower than "
+            f"float: {sum(ratio > 1.0 for ratio in ratios)})."
+        )
+    for column, what in (
+        (ORT, "the best of six settings of onnxruntime's quantizer, chosen on the evaluation data"),
+        (NNCF, "NNCF in OpenVINO"),
+    ):
+        gaps = [row["beside"][column]["points"] for row in known.values() if column in row["beside"]]
+        if not gaps:
+            continue
+        better, behind = sum(gap > EQUAL for gap in gaps), sum(gap < -EQUAL for gap in gaps)
+        parts.append(
+            f"Beside {what}, qprof's model by profile has the better score on {better} of {len(gaps)} models "
+            f"for which there is one, an equal one on {len(gaps) - better - behind}, a worse one on {behind}."
+        )
+    both = _ratios(known, PROFILE, ORT), _ratios(known, ORT)
+    parts.append(
+        f"Where onnxruntime's quantizer works, its models take {_mean(both[1])} of float's time, "
+        f"qprof's {_mean(both[0])}."
+    )
+    return " ".join(parts)
+
+
+def accuracy(rows: Rows) -> str:
+    """Return scores, points and SQNR."""
+    columns = (PROFILE, DATA, ORT, NNCF)
+    heads = ["model", "kind", "float", *(f"{TITLES[column]}, points" for column in columns), "its setting"]
+    heads += [f"SQNR {TITLES[column]}" for column in columns]
+    heads.insert(6, heads.pop(7))
+    lines = []
+    for name, row in _known(rows).items():
+        points = [_points(row, column) for column in columns]
+        points.insert(3, row["setting"] or "none works")
+        lines.append(
+            [name, row["kind"], number(row["score"], 3), *points, *(_sqnr(row, column) for column in columns)]
+        )
+    return table(heads, lines)
+
+
+def _points(row: Row, column: str) -> str:
+    gap = _of(row, column, "points")
+    if isinstance(gap, dict):
+        return "{points:+.2f} ({low:+.2f} to {high:+.2f})".format(**gap)
+    return "-"
+
+
+def _sqnr(row: Row, column: str) -> str:
+    found = _of(row, column, "sqnr")
+    return f"{min(found.values()):.1f}" if isinstance(found, dict) and found else "-"
+
+
+def times_table(rows: Rows) -> str:
+    """Return the times over float's, and what was predicted."""
+    known = _known(rows)
+    columns = (*IN_ORT, *IN_OPENVINO)
+    heads = ["model", "float ms", "predicted", *(TITLES[column] for column in IN_ORT), "float ms in OpenVINO"]
+    heads += [TITLES[column] for column in IN_OPENVINO]
+    lines = []
+    for name, row in known.items():
+        ratios = [_ratio(row, column) for column in columns]
+        plain = [number(row["float"].get(key, {}).get("ms"), 2) for key in (FLOAT, "float-openvino")]
+        predicted = _of(row, PROFILE, "predicted")
+        told_of = number(predicted, 2)
+        lines.append([name, plain[0], told_of, *ratios[:3], plain[1], *ratios[3:]])
+    means = [_mean(_ratios(known, column, column)) for column in columns]
+    lines.append(["geometric mean", "", "", *means[:3], "", *means[3:]])
+    return table(heads, lines)
+
+
+def _ratio(row: Row, column: str) -> str:
+    spent = row["variants"].get(column, {}).get("time")
+    return "{:.2f} ({:.2f} to {:.2f})".format(spent["ratio"], *spent["quartiles"]) if spent else "-"
+
+
+def cost(rows: Rows) -> str:
+    """Return sizes, and what profiling and quantizing take."""
+    heads = [
+        "model",
+        "float MB",
+        "qprof MB",
+        "onnxruntime MB",
+        "inference of the samples s",
+        "dump-profile s",
+    ]
+    heads += ["quantize s", "quantize --data s", "onnxruntime s", "qprof peak MB", "onnxruntime peak MB"]
+    lines = []
+    for name, row in _known(rows).items():
+        sizes = [row["size"], _of(row, PROFILE, "size"), _of(row, ORT, "size")]
+        steps = {column: _of(row, column, "steps") or [] for column in IN_ORT}
+        profile, data, ort = (steps[column] for column in IN_ORT)
+        seconds = [row["inference"], *(step[0] for step in profile), *([None] * (2 - len(profile)))]
+        seconds += [sum(step[0] for step in some) if some else None for some in (data, ort)]
+        peaks = [max((step[1] for step in some), default=None) for some in (profile, ort)]
+        lines.append(
+            [
+                name,
+                *(number(size and size / 1e6, 2) for size in sizes),
+                *(number(each, 1) for each in seconds),
+                *(number(each, 0) for each in peaks),
+            ]
+        )
+    return table(heads, lines)
+
+
+def tasks(rows: Rows) -> str:
+    """Return what the models are, and what is asked of them."""
+    heads = ("model", "weights from", "task")
+    return table(heads, [(name, row["source"], row["task"]) for name, row in _known(rows).items()])
+
+
+def predictions(rows: Rows) -> str:
+    """Return a sentence on how good predicted times are."""
+    errors = []
+    for name, row in _known(rows).items():
+        predicted, measured = _of(row, PROFILE, "predicted"), _of(row, PROFILE, "time", "ratio")
+        if isinstance(predicted, float) and isinstance(measured, float):
+            errors.append((predicted / measured - 1.0, name))
+    if not errors:
+        return "Nothing was timed."
+    sizes = sorted(abs(error) for error, _ in errors)
+    worst, model = max(errors, key=lambda pair: abs(pair[0]))
+    return (
+        f"Of {len(errors)} models the predicted ratio to float is off by {statistics.median(sizes):.0%} "
+        f"in the median, by at most {sizes[int(0.9 * (len(sizes) - 1))]:.0%} for nine of ten; "
+        f"the worst is {model} ({worst:+.0%})."
+    )
+
+
+def bands(rows: Rows) -> str:
+    """Return a sentence on how many outputs have the SQNR that was expected of them."""
+    held, below, count = 0, 0, 0
+    for row in _known(rows).values():
+        expected, measured = _of(row, PROFILE, "bands") or {}, _of(row, PROFILE, "sqnr") or {}
+        for name, (low, high) in expected.items():
+            if name in measured:
+                count += 1
+                held += low <= measured[name] <= high
+                below += measured[name] < low
+    return f"Of {count} outputs {held} have an SQNR within the estimate's band, {below} one below it."
+
+
+def versions(rows: Rows) -> str:
+    """Return qprof beside other checkouts of it."""
+    known = _known(rows)
+    fixed = {*IN_ORT, *IN_OPENVINO}
+    others = list(dict.fromkeys(c for row in known.values() for c in row["variants"] if c not in fixed))
+    columns = [*others, PROFILE, DATA]
+    heads = ["model", *(f"{what}, {c}" for what in ("time", "points", "SQNR") for c in columns)]
+    lines = [
+        [
+            name,
+            *(_ratio(row, column) for column in columns),
+            *(_points(row, column) for column in columns),
+            *(_sqnr(row, column) for column in columns),
+        ]
+        for name, row in known.items()
+    ]
+    return table(heads, lines) if others else "No --also was given."
+
+
+STAGE = Stage(
+    rows,
+    {
+        "summary": summary,
+        "accuracy": accuracy,
+        "times": times_table,
+        "cost": cost,
+        "tasks": tasks,
+        "predictions": predictions,
+        "bands": bands,
+        "versions": versions,
+    },
+    (*models.REAL, *models.SYNTHETIC),
+    options,
+)
