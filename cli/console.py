@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ..profiles.base.errors import QprofError, escaped
+from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..quantizer.report.content import Report
 
 NOTES = 2
-"""Remarks that a command prints unless it is asked for all: what matters more stands in its result."""
+"""Notes that a command prints unless it is asked for all; graver findings are always printed."""
 
 
 @dataclass
@@ -37,7 +38,7 @@ class CommandRun:
         arguments: words of the command line after the name of the command.
         verbose: whether to print all that the command has to tell.
         results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
-        notes: remarks of this run, each once, printed or not.
+        told: findings of this run, each once, printed or not.
         waiting: those that are printed before the next thing that the command prints, unless it fails.
         models_read, files_read, data_read: what the command reads, see `FilesRead`; kept while the command
             line is parsed, as not every option is a parameter.
@@ -47,8 +48,8 @@ class CommandRun:
     arguments: tuple[str, ...] = ()
     verbose: bool = False
     results_to_stderr: bool = False
-    notes: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)
+    told: list[Finding] = field(default_factory=list)
+    waiting: list[Finding] = field(default_factory=list)
     models_read: list[Path] = field(default_factory=list)
     files_read: list[Path] = field(default_factory=list)
     data_read: list[Path | str] = field(default_factory=list)
@@ -74,7 +75,7 @@ def echo(text: str, *, nl: bool = True) -> None:
     Raises:
         StdoutError: stdout cannot be written. BrokenPipeError: its reader went away.
     """
-    tell_waiting_notes()
+    tell_waiting_findings()
     try:
         click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
     except BrokenPipeError:
@@ -93,44 +94,50 @@ def tell(message: str, *, lines: bool = False) -> None:
         message: what is told.
         lines: whether it has several lines.
     """
-    tell_waiting_notes()
+    tell_waiting_findings()
     try:
         click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
 
 
-def tell_note(text: str, *, waits: bool = False) -> None:
-    """Print a remark on stderr, once; after the first few of a command they are counted, and printed with
-    --verbose.
+def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
+    """Print findings on stderr, each once and the gravest first; after the first few notes of a command these
+    are counted, and printed with --verbose.
 
     Args:
-        text: the remark.
+        findings: what is told.
         waits: see `profiles.base.tool.note`.
     """
     run = current_run()
-    if text not in run.notes:
-        run.notes.append(text)
-        if run.verbose or len(run.notes) <= NOTES:
+    for finding in gravest_first(findings):
+        if finding in run.told:
+            continue
+        run.told.append(finding)
+        if run.verbose or finding.severity is not Severity.NOTE or _notes_of(run) <= NOTES:
             if waits:
-                run.waiting.append(text)
+                run.waiting.append(finding)
             else:
-                tell(f"note: {text}")
+                tell(finding.line)
 
 
-def tell_waiting_notes() -> None:
-    """Print the remarks that wait for what else the command prints."""
+def _notes_of(run: CommandRun) -> int:
+    return len(of_severity(run.told, Severity.NOTE))
+
+
+def tell_waiting_findings() -> None:
+    """Print the findings that wait for what else the command prints."""
     run = current_run()
     waiting, run.waiting = run.waiting, []
-    for text in waiting:
-        tell(f"note: {text}")
+    for finding in waiting:
+        tell(finding.line)
 
 
 def tell_unprinted_notes() -> None:
-    """Say at the end of a command how many remarks were not printed."""
+    """Say at the end of a command how many notes were not printed."""
     run = current_run()
-    if not run.verbose and len(run.notes) > NOTES:
-        tell(f"note: {len(run.notes) - NOTES} more with --verbose")
+    if not run.verbose and _notes_of(run) > NOTES:
+        tell(f"note: {_notes_of(run) - NOTES} more with --verbose")
 
 
 class NotesHandler(logging.Handler):
@@ -143,11 +150,13 @@ class NotesHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a note that was not printed before."""
-        text = record.getMessage()
+        text, finding = record.getMessage(), getattr(record, "finding", None)
         if record.exc_info:
             tell(self.format(record), lines=True)
+        elif finding is not None:
+            tell_findings([finding], waits=getattr(record, "waits", False))
         elif record.levelno < logging.ERROR:
-            tell_note(text, waits=getattr(record, "waits", False))
+            tell(f"note: {text}")
         elif text not in self.left_out:
             self.left_out.append(text)
 
@@ -168,7 +177,7 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
         LOGGER.setLevel(logging.DEBUG)
     try:
         yield
-        tell_waiting_notes()
+        tell_waiting_findings()
     finally:
         current_run().waiting.clear()
         LOGGER.removeHandler(handler)
@@ -237,7 +246,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    tell_waiting_notes()
+    tell_waiting_findings()
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         side: Literal["right", "left"] = "right" if header in right else "left"
@@ -356,16 +365,16 @@ class Stages:
         self._shown = self._open.enter_context(progress(name, unit))
 
         def report(done: int, total: int | None) -> None:
-            if self._shown is None:  # it ended for a remark
+            if self._shown is None:  # it ended for a finding
                 self._shown = self._open.enter_context(progress(name, unit))
             self._shown(done, total)
 
         return report
 
-    def note(self, text: str) -> None:
-        """Print a remark, and not into the bar of a stage."""
+    def note(self, finding: Finding) -> None:
+        """Print a finding, and not into the bar of a stage."""
         self._end()
-        tell_note(text)
+        tell_findings([finding])
 
     def _end(self) -> None:
         self._open.close()

@@ -25,7 +25,7 @@ from ..profiles.base.options import Group, options_of
 from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
-from .console import current_run, echo, tell_note
+from .console import current_run, echo, tell_findings
 
 if TYPE_CHECKING:
     from ..quantizer.targets.target import Recipe
@@ -617,6 +617,6 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
         from ..quantizer.targets.cost_table import read_table
 
         recipe = replace(recipe, measured=read_table(costs))
-    for sentence in recipe.filled_in if current_run().verbose else ():
-        tell_note(sentence)
+    if current_run().verbose:
+        tell_findings(recipe.filled_in)
     return recipe

@@ -171,11 +171,10 @@ class Profiling:
         tensors, samples: how many of them it has; a batch counts as its rows.
         runs: how many times the model ran: once for each sample or batch.
         inputs: what each input of the graph was given.
-        hints: what should be looked at in the data.
         outliers: samples that hold the extremes of unusually many tensors.
         check_samples: how many samples are kept as they are, on which quantize runs a model.
         samples_file: which file holds them; null for none.
-        notes: remarks.
+        findings: what is to be known of the data and of the run.
     """
 
     profile: str
@@ -183,11 +182,10 @@ class Profiling:
     samples: int
     runs: int
     inputs: tuple[InputCheck, ...]
-    hints: tuple[Finding, ...]
     outliers: tuple[Outlier, ...]
     check_samples: int
     samples_file: str | None
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)

@@ -82,28 +82,14 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-FEW = 3
-"""Number of names that are listed where there may be many."""
-
-
 def drift_text(report: DriftReport, worst: int) -> str:
     """Return the report for people: notes, a table of the N worst tensors, and the gates."""
     drift, tensors = report.drift, report.worst(worst)
     lines = [
         f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
         f"{report.old_samples}, calibrator {report.calibrator}",
-        *(f"note: {note}" for note in drift.notes),
+        *(finding.line for finding in report.findings),
     ]
-    for profile, names in (("NEW", drift.appeared), ("OLD", drift.vanished)):
-        if names:
-            few = ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
-            lines.append(f"note: {profile} alone holds {len(names)} tensors: {few}")
-    if non_finite := [tensor for tensor in drift.tensors if tensor.non_finite]:
-        most = max(non_finite, key=lambda tensor: tensor.non_finite)
-        lines.append(
-            f"note: NaN or Inf in {len(non_finite)} tensors of NEW; worst '{most.tensor}': "
-            f"{_share_text(most.non_finite)} of its elements"
-        )
 
     # the table; without the baseline where it is 0 for all
     has_baseline = any(tensor.baseline_clipping for tensor in drift.tensors)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.runner.settings import RunSettings
-from ..console import Stages, current_run, document, echo, tell, tell_note
+from ..console import Stages, current_run, document, echo, tell, tell_findings
 from ..options import (
     NEW,
     FiniteNumber,
@@ -123,14 +124,13 @@ def command(
     from ...quantizer.api.profiling import dump_profile
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
-        tell_note(
-            "the observers count in numpy, five times slower: the compiled kernels were not built; "
-            "install qprof-onnx where a C compiler is present"
-        )
-    notes: list[str] = []
+        sentence = "the observers count in numpy, five times slower: the compiled kernels were not built"
+        remedy = "install qprof-onnx where a C compiler is present"
+        tell_findings([Finding(Code.NUMPY_OBSERVERS, sentence, remedy=remedy)])
+    findings: list[Finding] = []
     with Stages() as stage:
         profile = dump_profile(
-            model, data, output, format=format, stage=stage, note=notes.append, **given_options(options)
+            model, data, output, format=format, stage=stage, note=findings.append, **given_options(options)
         )
     is_kept = bool(profile.held_samples) and samples_file(output).is_file()
     if as_json:
@@ -140,15 +140,14 @@ def command(
             "samples": profile.data.samples,
             "runs": profile.runs,
             "inputs": profile.input_checks(),
-            "hints": profile.hints(),
             "outliers": profile.outliers(),
             "check_samples": len(profile.check_samples),
             "samples_file": str(samples_file(output)) if is_kept else None,
-            "notes": (*notes, *profile.notes),
+            "findings": gravest_first((*findings, *profile.findings)),
         }
         echo(document("profiling", 1, record))
     else:
-        print_profiling(profile, output, notes)
+        print_profiling(profile, output, findings)
         if format == "qprof":
             echo(check_samples_line(len(profile.check_samples) if is_kept else 0, output))
     if (failure := gate_failure(profile, max_non_finite)) is not None:
@@ -168,18 +167,13 @@ def check_samples_line(count: int, output: Path) -> str:
     )
 
 
-def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> None:
-    """Print the size of a profile that was made, a line for each input, and what should be looked at."""
-    for note in (*notes, *profile.notes):
-        tell_note(note)
+def print_profiling(profile: Profile, output: Path, findings: Sequence[Finding]) -> None:
+    """Print the size of a profile that was made, a line for each input, and the findings."""
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
     verbose = current_run().verbose
-    checks, hints = profile.input_checks(), profile.hints()
+    checks = profile.input_checks()
     for check in checks if verbose else checks[:INPUTS]:
         echo(check.sentence)
     if len(checks) > INPUTS and not verbose:
         echo(f"{len(checks) - INPUTS} more inputs: --verbose")
-    for hint in hints if verbose else hints[:1]:
-        tell(hint.line)
-    if len(hints) > 1 and not verbose:
-        tell(f"hint: {len(hints) - 1} more with --verbose, and in the report of the model")
+    tell_findings((*findings, *profile.findings))

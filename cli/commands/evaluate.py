@@ -19,7 +19,7 @@ from ..console import (
     progress,
     save_report,
     table,
-    tell_note,
+    tell_findings,
 )
 from ..options import (
     MODEL,
@@ -101,12 +101,11 @@ def command(
 
 
 def write_report(result: Evaluation, model: Path, quantized: Path, folder: Path) -> None:
-    """Write the report of an evaluation, and tell its remarks as notes."""
+    """Write the report of an evaluation, and tell which files it was made from."""
     from ...quantizer.report.report import evaluation_report
 
-    page, remarks = evaluation_report(result, model, quantized)
-    for remark in remarks:
-        tell_note(remark)
+    page, findings = evaluation_report(result, model, quantized)
+    tell_findings(findings)
     save_report(page, folder)
 
 

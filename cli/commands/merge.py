@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..console import echo, tell, tell_note
+from ..console import echo, tell_findings
 from ..options import EXISTING, NEW, FileCommand
 
 
@@ -28,8 +28,5 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     from ...quantizer.api.profiling import merge
 
     profile = merge(profiles, output, allow_duplicates=allow_duplicates)
-    for note in profile.notes:
-        tell_note(note)
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {len(profiles)} profiles")
-    for hint in profile.hints():
-        tell(hint.line)
+    tell_findings(profile.findings)

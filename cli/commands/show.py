@@ -140,8 +140,8 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
         noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
         noise += f", {len(profile.check_samples)} kept" if profile.check_samples else ""
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
-    for note in profile.data.notes:
-        echo(f"note: {note}")
+    for finding in profile.data.findings:
+        echo(finding.line)
     has_non_finite = any(t.nan or t.inf for t in profile.values())
     with_samples = with_samples and any(t.extremes for t in profile.values())
     ramp = ramp_of_terminal()

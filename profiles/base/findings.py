@@ -54,8 +54,8 @@ class Code(StrEnum):
     PIXELS = (
         "pixels",
         Severity.WARNING,
-        "An input ranges over 0..255 as pixels do, and the model does not begin by scaling it. Samples that "
-        "are not normalised as in training give ranges that are no use.",
+        "An input ranges over 0..255 as pixels do, and the model does not begin by scaling it. Samples "
+        "that are not normalised as in training give ranges that are no use.",
     )
     CHANNELS_LAST = (
         "channels-last",
@@ -73,18 +73,160 @@ class Code(StrEnum):
         "A float input is zero or empty in all samples, as a state is at its start. Ranges of what it "
         "becomes with later steps were not seen.",
     )
-    EQUAL_SAMPLES = ("equal-samples", Severity.WARNING, "All samples are the same one.")
-    FEW_SAMPLES = ("few-samples", Severity.NOTE, "Ranges of so few samples are seldom those of more.")
+    EQUAL_SAMPLES = "equal-samples", Severity.WARNING, "All samples are the same one."
+    FEW_SAMPLES = "few-samples", Severity.NOTE, "Ranges of so few samples are seldom those of more."
     GROWING = (
         "growing",
         Severity.NOTE,
         "The last samples still widened the ranges: more would widen them further.",
     )
-    ONE_SAMPLE = ("one-sample", Severity.NOTE, "A single sample widens the range of a tensor much.")
+    ONE_SAMPLE = "one-sample", Severity.NOTE, "A single sample widens the range of a tensor much."
     OUTLIER = (
         "outlier",
         Severity.NOTE,
         "A sample alone sets unusually many limits of ranges: it may be damaged, or of another kind.",
+    )
+
+    # How samples are read, and what was left out --------------------------------------------------------
+    RANDOM_DATA = (
+        "random-data",
+        Severity.WARNING,
+        "A profile of random values (`random:N`): good for a smoke test, and no more. Gates refuse it.",
+    )
+    NON_FINITE = (
+        "non-finite",
+        Severity.WARNING,
+        "NaN or Inf flowed through the model; they are left out of ranges and histograms.",
+    )
+    COUNTED_TWICE = (
+        "counted-twice",
+        Severity.WARNING,
+        "Profiles that are merged seem to hold the same samples.",
+    )
+    SAMPLES_DRAWN = "samples-drawn", Severity.NOTE, "Some of the samples were drawn, spread over all of them."
+    ROWS_LEFT_OUT = "rows-left-out", Severity.NOTE, "The last rows fill no batch of the model's fixed size."
+    ARRAYS_LEFT_OUT = (
+        "arrays-left-out",
+        Severity.NOTE,
+        "A sample holds arrays that are no inputs of the model.",
+    )
+    READING_ASSUMED = (
+        "reading-assumed",
+        Severity.NOTE,
+        "How the data are read where nobody said it: columns, axes, windows, tokens. A recipe says "
+        "otherwise.",
+    )
+    LINKS_PASSED_OVER = "links-passed-over", Severity.NOTE, "A folder that links lead to again is read once."
+    LINKED_FILES = "linked-files", Severity.NOTE, "A file under several names counts under each."
+    CLASSES_NUMBERED = (
+        "classes-numbered",
+        Severity.NOTE,
+        "Names of classes, of folders or of a column, were given numbers: those of the model must be the "
+        "same.",
+    )
+    LABELS_AT_HAND = "labels-at-hand", Severity.NOTE, "The data has a folder for each class of the model."
+    TRANSPARENT_PICTURE = "transparent-picture", Severity.NOTE, "Hidden colours of a picture are shown."
+    SEVERAL_PAGES = "several-pages", Severity.NOTE, "Of a picture with several pages the first is taken."
+    FILE_PASSED_OVER = (
+        "file-passed-over",
+        Severity.NOTE,
+        "A file beside the model or the data, such as one of settings, cannot be used.",
+    )
+    OTHER_PROVIDER = (
+        "other-provider",
+        Severity.NOTE,
+        "onnxruntime runs some nodes elsewhere than on the execution provider that was asked for.",
+    )
+    NUMPY_OBSERVERS = (
+        "numpy-observers",
+        Severity.NOTE,
+        "The compiled kernels of the observers were not built.",
+    )
+    NOISE_UNMEASURED = (
+        "noise-unmeasured",
+        Severity.NOTE,
+        "How noise travels through the model was not measured: quality is estimated less well.",
+    )
+    UNPROFILED_TENSOR = (
+        "unprofiled-tensor",
+        Severity.NOTE,
+        "A tensor's values cannot be read while the model runs.",
+    )
+    NO_CHECK_SAMPLES = (
+        "no-check-samples",
+        Severity.NOTE,
+        "No samples are kept beside the profile: quality will be estimated and not run.",
+    )
+    CHECK_SAMPLES_KEPT = (
+        "check-samples-kept",
+        Severity.NOTE,
+        "A file holds some of the samples as they are: not to be published where they are private.",
+    )
+    PROFILE_KEPT = "profile-kept", Severity.NOTE, "The file of the profile, and whether it was used again."
+
+    # Two profiles ---------------------------------------------------------------------------------------
+    OTHER_STRUCTURE = (
+        "other-structure",
+        Severity.NOTE,
+        "Two profiles are of models of other structure: tensors are compared by name alone.",
+    )
+    OTHER_WEIGHTS = "other-weights", Severity.NOTE, "Two profiles are of one model with other weights."
+    SAME_DATA = "same-data", Severity.NOTE, "Two profiles are of the same data: their drift is none."
+    TENSORS_OF_ONE_PROFILE = (
+        "tensors-of-one-profile",
+        Severity.NOTE,
+        "Tensors are in one of two profiles alone.",
+    )
+
+    # Files of other tools -------------------------------------------------------------------------------
+    IMPORT_LOSES = (
+        "import-loses",
+        Severity.NOTE,
+        "A format of another tool cannot tell all that qprof would record.",
+    )
+    IMPORT_LEFT_OUT = "import-left-out", Severity.NOTE, "Entries of another tool's file were left out."
+    IMPORT_ASSUMED = "import-assumed", Severity.NOTE, "How another tool's file was read, or completed."
+    EXPORT_LOSES = (
+        "export-loses",
+        Severity.NOTE,
+        "A format of another tool cannot hold all of a profile or plan.",
+    )
+    EXPORT_ASSUMED = "export-assumed", Severity.NOTE, "The header of a written file, as its reader wants it."
+
+    # Reports --------------------------------------------------------------------------------------------
+    REPORT_SOURCES = "report-sources", Severity.NOTE, "Which plan and profile the report was made from."
+    REPORT_WITHOUT_ESTIMATES = (
+        "report-without-estimates",
+        Severity.NOTE,
+        "Plan or profile of the quantized model were not found: the report has no estimates.",
+    )
+
+    # The verdict ----------------------------------------------------------------------------------------
+    FIX_TRIED = "fix-tried", Severity.NOTE, "Other settings are tried, as --fix auto asked for."
+    FIX_UNDONE = "fix-undone", Severity.WARNING, "The fix brought nothing and was undone."
+    FALLBACK_TAKEN = (
+        "fallback-taken",
+        Severity.WARNING,
+        "The model would be neither good nor worth it: weights alone are quantized, or the float model is "
+        "kept.",
+    )
+
+    # Settings -------------------------------------------------------------------------------------------
+    TARGET_ASSUMED = (
+        "target-assumed",
+        Severity.NOTE,
+        "Which target was taken where none was named, or that it is not this machine's.",
+    )
+    SETTING_FOLLOWS = "setting-follows", Severity.NOTE, "A setting that follows from another one."
+    LIMIT_OUT_OF_REACH = (
+        "limit-out-of-reach",
+        Severity.WARNING,
+        "The labels are too few to show that a limit is kept, whatever they show.",
+    )
+    SATURATING_KERNELS = (
+        "saturating-kernels",
+        Severity.WARNING,
+        "The int8 kernels of this processor saturate where those of the target do not: scores differ.",
     )
 
 
@@ -131,6 +273,11 @@ def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return each finding once, the gravest first, otherwise in the order in which they were made."""
     order = list(Severity)
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: order.index(finding.severity)))
+
+
+def listed(findings: Iterable[Finding]) -> tuple[tuple[str, str], ...]:
+    """Return severity and text of each finding, as `Presentation` and tables have it, the gravest first."""
+    return tuple((str(finding.severity), finding.text) for finding in gravest_first(findings))
 
 
 def of_severity(findings: Iterable[Finding], *severities: Severity) -> tuple[Finding, ...]:

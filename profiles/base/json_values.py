@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 from .errors import MalformedError
+from .findings import Code, Finding
 from .tool import note
 
 NOT_IN_JSON = {"json": False}
@@ -98,7 +99,8 @@ def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
         reason = str(problem)
     else:
         return document
-    note(f"{os.fspath(path)}: {reason}; passed over")
+    name = os.fspath(path)
+    note(Finding(Code.FILE_PASSED_OVER, f"{name}: {reason}; passed over", name))
     return {}
 
 

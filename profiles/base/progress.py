@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .tool import Progress, note
+from .tool import LOGGER, Progress
 
 Shown = Progress | bool | None
 """Who is told of progress: a function that is called, True for a bar, False for nobody, None for a bar in a
@@ -51,7 +51,7 @@ class _Bars:
         """Begin a step."""
         self._close()
         if self._make is None:
-            return plain_lines(name, note)
+            return plain_lines(name, LOGGER.warning)
 
         def report(done: int, total: int | None) -> None:
             if self._bar is None:

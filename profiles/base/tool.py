@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from .findings import Finding
+
 
 @cache
 def _version() -> str:
@@ -30,15 +32,15 @@ LOGGER = logging.getLogger("qprof_onnx")
 """Takes the notes: Python prints warnings on stderr unless told otherwise, the command line each once."""
 
 
-def note(text: str, *, waits: bool = False) -> None:
-    """Tell the user what was assumed where nobody said it, as "where: what; how to choose otherwise".
+def note(finding: Finding, *, waits: bool = False) -> None:
+    """Tell the user of what was assumed where nobody said it, as "where: what; how to choose otherwise".
 
     Args:
-        text: the note.
+        finding: what is told.
         waits: whether the command line prints it only before the next thing that it prints, and not at all
             where that is an error: so for what concerns the settings, before anything was done with them.
     """
-    LOGGER.warning("%s", text, extra={"waits": waits})
+    LOGGER.warning("%s", finding, extra={"finding": finding, "waits": waits})
 
 
 @contextmanager

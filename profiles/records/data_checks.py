@@ -24,25 +24,25 @@ FEW_SAMPLES = 8
 """Fewer samples are few: a profile of 8 can be made in seconds, and of fewer nothing can be told."""
 
 
-def hints_of(profile: Profile) -> tuple[Finding, ...]:
+def data_findings(profile: Profile) -> tuple[Finding, ...]:
     """Return what should be looked at in the data of a profile; nothing where it has no record of runs."""
     if not profile.runs:
         return ()
-    hints = []
+    findings = []
 
     # Inputs that do not look as the model expects them.
     for name, record in profile.inputs.items():
         if looks_like_pixels(record):
             sentence = f"input '{name}' looks like pixels 0..255, and the model does not begin by scaling it"
-            hints.append(Finding(Code.PIXELS, sentence, name, remedy="did you forget to normalise?"))
+            findings.append(Finding(Code.PIXELS, sentence, name, remedy="did you forget to normalise?"))
         if looks_channels_last(record):
             sentence = f"input '{name}' looks like NHWC, and the model does not begin by moving its axes"
-            hints.append(Finding(Code.CHANNELS_LAST, sentence, name, remedy="should it be NCHW?"))
+            findings.append(Finding(Code.CHANNELS_LAST, sentence, name, remedy="should it be NCHW?"))
         if is_constant_input(record, profile.runs, len(profile.inputs) == 1):
             value = record.tensor.minimum
             sentence = f"input '{name}' is {value:.6g} everywhere, in every sample"
             remedy = "will the model be given that?"
-            hints.append(Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy))
+            findings.append(Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy))
     zero = [name for name, record in profile.inputs.items() if is_unused_state(record, profile.runs)]
     if zero and len(zero) < len(profile.inputs):
         more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
@@ -51,20 +51,20 @@ def hints_of(profile: Profile) -> tuple[Finding, ...]:
             "if it is a state that the model gives back, feed it back, with the line "
             f"'state: {{OUTPUT: {zero[0]}}}' in a recipe"
         )
-        hints.append(Finding(Code.ZERO_STATE, sentence, zero[0], {"inputs": len(zero)}, remedy))
+        findings.append(Finding(Code.ZERO_STATE, sentence, zero[0], {"inputs": len(zero)}, remedy))
 
     # Samples that are equal, or few.
     equal = equal_runs(profile)
     if equal:
         sentence = f"all {equal} samples are equal"
         remedy = "give samples that differ, as real data do"
-        hints.append(Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": equal}, remedy))
+        findings.append(Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": equal}, remedy))
     elif profile.data.samples < FEW_SAMPLES:
         count = profile.data.samples
         sentence = (
             f"{count} sample{' is' if count == 1 else 's are'} few: ranges of so few are seldom those of more"
         )
-        hints.append(Finding(Code.FEW_SAMPLES, sentence, "", {"samples": count}, "give at least 32"))
+        findings.append(Finding(Code.FEW_SAMPLES, sentence, "", {"samples": count}, "give at least 32"))
 
     # Ranges that more samples would widen, and samples that stand out, each of which is named once.
     unusual = outliers(profile, profile.runs)
@@ -77,7 +77,7 @@ def hints_of(profile: Profile) -> tuple[Finding, ...]:
                 f"{100 * share:.2g} %"
             )
             figures = {"samples": more_samples, "growth": share}
-            hints.append(Finding(Code.GROWING, sentence, "", figures, "add samples"))
+            findings.append(Finding(Code.GROWING, sentence, "", figures, "add samples"))
         single = [widening(name, tensor.extremes) for name, tensor in profile.items()]
         wide = [one for one in single if one is not None and one.share >= ONE_SAMPLE_WIDENING]
         worst = max(wide, key=lambda one: one.share, default=None)
@@ -88,13 +88,13 @@ def hints_of(profile: Profile) -> tuple[Finding, ...]:
             also = f"; {others} more are widened by other single samples" if others else ""
             sentence = f"sample {worst.sample} alone widens {several}{worst.text}{also}"
             figures = {"tensors": own, "widening": worst.share, "others": others}
-            hints.append(Finding(Code.ONE_SAMPLE, sentence, worst.sample, figures, "add samples"))
+            findings.append(Finding(Code.ONE_SAMPLE, sentence, worst.sample, figures, "add samples"))
     for outlier in unusual:
         figures = {"limits": outlier.ends, "of": outlier.of}
-        hints.append(
+        findings.append(
             Finding(Code.OUTLIER, outlier.sentence, outlier.sample, figures, "check it, or leave it out")
         )
-    return tuple(hints)
+    return tuple(findings)
 
 
 def equal_runs(profile: Profile) -> int:

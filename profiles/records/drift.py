@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ProfileError
+from ..base.findings import Code, Finding
 from .histogram import Histogram, bin_exponent
 from .profile import Profile, TensorProfile, describe, is_exact, source_of
 
@@ -84,19 +85,17 @@ class Drift:
         tensors: those that are in both profiles, in OLD's order.
         appeared: names that only NEW has, in its order.
         vanished: names that only OLD has, in its order.
-        notes: further remarks, such as weights that differ.
     """
 
     tensors: tuple[TensorDrift, ...]
     appeared: tuple[str, ...] = ()
     vanished: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def check_comparable(
     old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
-) -> tuple[str, ...]:
-    """Return remarks about the pair: other weights, another structure, the same data.
+) -> tuple[Finding, ...]:
+    """Return what is to be known of the pair: other weights, another structure, the same data.
 
     Args:
         old, new: the profiles.
@@ -114,7 +113,7 @@ def check_comparable(
                 f"{where}: comes from {source_of(profile)}, which has no exact histograms to compare; "
                 "make both profiles with 'qprof dump-profile'"
             )
-    notes = []
+    findings = []
     pair = f"{describe(old.model)} and {describe(new.model)}"
     if (old.model.structure, old.model.opset) != (new.model.structure, new.model.opset):
         if not allow_different:
@@ -122,29 +121,28 @@ def check_comparable(
                 f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model, or "
                 "--allow-different to compare tensors of the same name"
             )
-        notes.append(f"the models differ in structure, tensors are compared by name alone: {pair}")
+        sentence = f"the models differ in structure, tensors are compared by name alone: {pair}"
+        findings.append(Finding(Code.OTHER_STRUCTURE, sentence))
     elif old.model.weights != new.model.weights:
-        notes.append("the models have the same structure and different weights")
+        sentence = "the models have the same structure and different weights"
+        findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
     if old.data == new.data and old.data.samples:
-        notes.append("both profiles are of the same data")
+        findings.append(Finding(Code.SAME_DATA, "both profiles are of the same data"))
     if not set(old) & set(new):
         raise ProfileError(
             f"{names[1]}: has no tensor that {names[0]} has; give profiles of models whose "
             "tensors have the same names"
         )
-    return tuple(notes)
+    return tuple(findings)
 
 
-def compare(
-    old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None, notes: tuple[str, ...] = ()
-) -> Drift:
+def compare(old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None) -> Drift:
     """Return how `new` differs from `old`; both have passed `check_comparable`.
 
     Args:
         old, new: profiles with exact histograms.
         covers: for each tensor the range that OLD's parameters represent without saturating; None for the
             tensor's range, extended to 0.
-        notes: remarks to be added to the result.
     """
     tensors = tuple(
         tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
@@ -152,7 +150,7 @@ def compare(
         if name in new
     )
     appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
-    return Drift(tensors, appeared, vanished, notes)
+    return Drift(tensors, appeared, vanished)
 
 
 def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..base.errors import ProfileError
+from ..base.findings import Code, Finding
 from .profile import DataId, Profile, describe, is_exact, source_of
 
 MAX_COUNT = (1 << 63) - 1
@@ -17,7 +18,7 @@ MAX_COUNT = (1 << 63) - 1
 
 def merge_profiles(
     named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False
-) -> tuple[Profile, tuple[str, ...]]:
+) -> tuple[Profile, tuple[Finding, ...]]:
     """Return the profile of all the data of several profiles.
 
     The result does not depend on their order or grouping, to the byte of its file: where names of model files
@@ -28,7 +29,7 @@ def merge_profiles(
         allow_duplicates: accept data that seems to be counted twice, with a warning.
 
     Returns:
-        The profile of all the data; and, where duplicates are allowed, a sentence on each case of samples
+        The profile of all the data; and, where duplicates are allowed, a finding on each case of samples
         that seem to be counted twice.
 
     Raises:
@@ -38,12 +39,12 @@ def merge_profiles(
     """
     sources: dict[DataId, str] = {}
     files, first = 0, ""
-    warnings: list[str] = []
+    warnings: list[Finding] = []
 
-    def notice(sentence: str) -> None:
+    def notice(where: str, sentence: str) -> None:
         if not allow_duplicates:
             raise ProfileError(f"{sentence}; leave one out, or give --allow-duplicates to count them twice")
-        warnings.append(sentence)
+        warnings.append(Finding(Code.COUNTED_TWICE, sentence, where))
 
     total: Profile | None = None
     for where, profile in named:
@@ -54,7 +55,7 @@ def merge_profiles(
             )
         if profile.data in sources and profile.data.samples:
             other = sources[profile.data]
-            notice(f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
+            notice(where, f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
         sources.setdefault(profile.data, where)
         first = first or where
         total = profile if total is None else _pair(total, profile, first, where)
@@ -64,7 +65,7 @@ def merge_profiles(
     if not warnings and files > 1:
         for data, where in sources.items():
             if data.samples and data.merged(data) == total.data:
-                notice(f"{where}: seems to hold the same {_samples(data)} as all the others together")
+                notice(where, f"{where}: seems to hold the same {_samples(data)} as all the others together")
     return total, tuple(warnings)
 
 

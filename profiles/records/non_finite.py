@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from ..base.findings import Code, Figure, Finding
 from .profile import FirstNonFinite, NonFinite, Profile
 
 
-def non_finite_note(profile: Profile) -> str | None:
-    """Return a sentence on a profile's NaN and Inf; None where there are none.
+def non_finite_finding(profile: Profile) -> Finding | None:
+    """Return the finding on a profile's NaN and Inf; None where there are none.
 
     It names the first tensor that held some, and where the run is known the samples and the node.
     """
@@ -35,7 +36,9 @@ def non_finite_note(profile: Profile) -> str | None:
     worst, share = _worst_tensor(profile)
     if worst:
         clauses.append(f"most in tensor '{worst}': {100 * share:.3g} % of its elements")
-    return f"{head}, left out of ranges and histograms; {'; '.join(clauses)}"
+    sentence = f"{head}, left out of ranges and histograms; {'; '.join(clauses)}"
+    figures: dict[str, Figure] = {"tensors": len(names), "worst": worst, "share": share}
+    return Finding(Code.NON_FINITE, sentence, names[0], figures)
 
 
 def gate_failure(profile: Profile, limit: float) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.conversion import Count, Digest
 from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
+from ..base.findings import Code, Finding, listed
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
@@ -23,7 +24,6 @@ from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
 
 if TYPE_CHECKING:
-    from ..base.findings import Finding
     from .data_checks import InputCheck, Outlier
 
 Dim = Count | None
@@ -73,14 +73,15 @@ class DataId:
         return DataId(self.samples + other.samples, f"{total:032x}", self.random or other.random)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """A warning where some of the data are random values; else nothing."""
         if not self.random:
             return ()
-        return (
+        sentence = (
             "the profile is of random values: good for a smoke test, but ranges, and quality estimated from "
-            "them, say nothing about real data; profile the model on samples",
+            "them, say nothing about real data"
         )
+        return (Finding(Code.RANDOM_DATA, sentence, remedy="profile the model on samples"),)
 
 
 def check_data_not_random(data: DataId, name: str, use: str) -> None:
@@ -486,24 +487,20 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on random samples, and on NaN and Inf, which are left out of the profile."""
-        from .non_finite import non_finite_note
+    def findings(self) -> tuple[Finding, ...]:
+        """What is to be known of the data: random samples, NaN and Inf, pixels that were not scaled, few
+        samples, outliers."""
+        from .data_checks import data_findings
+        from .non_finite import non_finite_finding
 
-        note = non_finite_note(self)
-        return self.data.notes if note is None else (*self.data.notes, note)
+        non_finite = non_finite_finding(self)
+        return (*self.data.findings, *(() if non_finite is None else (non_finite,)), *data_findings(self))
 
     def input_checks(self) -> tuple[InputCheck, ...]:
         """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
         from .data_checks import check_input
 
         return tuple(check_input(name, record) for name, record in self.inputs.items())
-
-    def hints(self) -> tuple[Finding, ...]:
-        """Return what should be looked at in the data: pixels that were not scaled, few samples, outliers."""
-        from .data_checks import hints_of
-
-        return hints_of(self)
 
     def outliers(self) -> tuple[Outlier, ...]:
         """Return the samples that hold the extremes of unusually many tensors, the worst first."""
@@ -542,19 +539,18 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
         facts = (
             *(("input", check.sentence.removeprefix("input ")) for check in self.input_checks()),
-            *(("note", sentence) for sentence in self.notes),
-            *(("hint", hint.text) for hint in self.hints()),
+            *listed(self.findings),
         )
         return Presentation(facts, (Table(header, tuple(rows), left=4),))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was profiled, how much data, the checks of the inputs, hints, and for each tensor what
+        """Return what was profiled, how much data, checks of the inputs, findings, and for each tensor what
         `TensorProfile.to_dict` has."""
         return {
             "model": self.model.file,
             "samples": self.data.samples,
             "inputs": to_jsonable(self.input_checks()),
-            "hints": to_jsonable(self.hints()),
+            "findings": to_jsonable(self.findings),
             "outliers": to_jsonable(self.outliers()),
             "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
         }

@@ -32,7 +32,7 @@ class RunSettings:
         tensors: or names of tensors.
         channels: the figures of a channel are range, mean and power. Or the axis of the channels of each
             tensor whose channels are recorded, by name.
-        non_finite: what is left out is noted with the first sample and node (`Profile.notes`).
+        non_finite: what is left out is noted with the first sample and node (`Profile.findings`).
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
         by_row: kernels whose last bits depend on the batch size then give the same profile.
         noise_samples: those with the smallest digests, after all samples were counted.

@@ -21,6 +21,7 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from ..base.errors import ConfigError, nearest
+from ..base.findings import Code, Finding
 from ..base.tool import note, tool_name
 
 # Cores that this process may use, and the memory that it uses.
@@ -232,18 +233,19 @@ def _not_started(provider: str, cause: str) -> ConfigError:
     )
 
 
-def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> str:
-    """Return a sentence on the nodes that another provider runs; "" where none are, or nobody can tell."""
+def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None:
+    """Return the finding on the nodes that another provider runs; None where none are, or nobody can tell."""
     try:
         assignments = session.get_provider_graph_assignment_info()
     except (AttributeError, RuntimeError):  # before onnxruntime 1.24, or not asked for
-        return ""
+        return None
     nodes = [(part.ep_name, node.op_type) for part in assignments for node in part.get_nodes()]
     others = Counter(op_type for provider, op_type in nodes if provider != name)
     if not others:
-        return ""
+        return None
     most = ", ".join(sorted(others, key=lambda op_type: (-others[op_type], op_type))[:5])
-    return f"{name}: {others.total()} of {len(nodes)} nodes run on the CPU ({most})"
+    sentence = f"{name}: {others.total()} of {len(nodes)} nodes run on the CPU ({most})"
+    return Finding(Code.OTHER_PROVIDER, sentence, name, {"nodes": others.total(), "of": len(nodes)})
 
 
 def profiled_by(provider: str) -> str:

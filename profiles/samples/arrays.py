@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ..base.errors import DataError, natural_key, nearest_path
+from ..base.findings import Code, Finding
 from ..records.check_samples import SUFFIX, is_samples_file
 from .batches import fixed_batch, in_batches
 from .preprocessing import Preprocessing, recipe_of
@@ -456,17 +457,21 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         total, iterate = _rows_as_samples(files, specs, content)
         size = fixed_batch(specs) if content is Content.ROWS else 1
         each = "each row is a sample" if size == 1 else f"{size} rows are a sample, as the model takes them"
-        samples = Samples(shown, total, iterate, place, (f"{named}: {each}",))
-        return in_batches(samples, specs) if size > 1 else samples
-    notes: tuple[str, ...] = ()
-    if content is Content.ROW:
-        notes = (f"{named}: each file is one row, and gets the axis of rows",)
-    elif is_file(source) and recipe.rows is None and free_rows > 1:
-        notes = (
-            f"{named}: the file is one sample, as the model's leading dimension is not named as a batch; if "
-            "its rows are samples, give a recipe with reader: array, rows: split",
+        samples = Samples(
+            shown, total, iterate, place, (Finding(Code.READING_ASSUMED, f"{named}: {each}", shown),)
         )
-    return Samples(shown, len(files), lambda part: (_read(f, specs) for f in files[part]), place, notes)
+        return in_batches(samples, specs) if size > 1 else samples
+    findings: tuple[Finding, ...] = ()
+    if content is Content.ROW:
+        sentence = f"{named}: each file is one row, and gets the axis of rows"
+        findings = (Finding(Code.READING_ASSUMED, sentence, shown),)
+    elif is_file(source) and recipe.rows is None and free_rows > 1:
+        sentence = (
+            f"{named}: the file is one sample, as the model's leading dimension is not named as a batch"
+        )
+        remedy = "if its rows are samples, give a recipe with reader: array, rows: split"
+        findings = (Finding(Code.READING_ASSUMED, sentence, shown, remedy=remedy),)
+    return Samples(shown, len(files), lambda part: (_read(f, specs) for f in files[part]), place, findings)
 
 
 def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:

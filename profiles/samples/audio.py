@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError
 from ..base.extras import install_command, library
+from ..base.findings import Code, Finding
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .preprocessing import RECIPE, Preprocessing, recipe_of
@@ -177,7 +178,7 @@ class AudioEncoder:
         window: samples of the signal in one sample; None for the whole recording.
         hop: samples from window to window.
         constants: of the other inputs.
-        notes: what was assumed.
+        findings: what was assumed.
     """
 
     recipe: AudioRecipe
@@ -187,7 +188,7 @@ class AudioEncoder:
     window: int | None
     hop: int | None
     constants: Mapping[str, npt.NDArray[Any]]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def arrays(self, where: str, content: bytes) -> Iterator[dict[str, npt.NDArray[Any]]]:
         """Yield the arrays of each window of a recording.
@@ -265,11 +266,12 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     if fixed is not None and window != fixed:
         raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
     hop = None if recipe.hop is None else _in_samples(f"{where}: hop", recipe.hop, recipe.rate)
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     if recipe.window is None:
         cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
-        notes = (f"{where}: {cut}; window and hop in the recipe cut otherwise",)
-    return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, notes)
+        remedy = "window and hop in the recipe cut otherwise"
+        findings = (Finding(Code.READING_ASSUMED, f"{where}: {cut}", where, remedy=remedy),)
+    return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, findings)
 
 
 def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
@@ -383,5 +385,5 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         return (Sample(file.name, next(encoder.arrays(str(file), file.read()))) for file in files[part])
 
     total = None if encoder.window is not None else len(files)
-    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.notes)
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples

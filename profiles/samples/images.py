@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError
 from ..base.extras import library
+from ..base.findings import Code, Finding
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
@@ -331,10 +332,11 @@ class ImageEncoder:
         drops_alpha = recipe.background is None and self.color != "rgba"
         if drops_alpha and not self._transparency_noted and _is_transparent(image):
             self._transparency_noted = True
-            note(
-                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it; "
-                "write background: 255 into a recipe to have such pictures on white"
+            sentence = (
+                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it"
             )
+            remedy = "write background: 255 into a recipe to have such pictures on white"
+            note(Finding(Code.TRANSPARENT_PICTURE, sentence, where, remedy=remedy))
         try:
             fitting = _fitted(_upright(image, self.color, recipe.background), recipe, self.size)
         except (
@@ -574,7 +576,8 @@ def _loaded(file: IO[bytes], where: str) -> Image:
             "bits, or give samples as FILE.py:FUNCTION"
         )
     if pages > 1:
-        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
+        sentence = f"{where}: has {pages} pages or frames, of which the first is taken"
+        note(Finding(Code.SEVERAL_PAGES, sentence, where, {"pages": pages}, "save others as files"))
     return image
 
 
@@ -732,8 +735,9 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         for file in files[part]:
             yield Sample(file.name, encoder.arrays(io.BytesIO(file.read()), str(file)))
 
-    noted = f"{shown}: {len(files)} pictures, each as {encoder.description()}"
+    sentence = f"{shown}: {len(files)} pictures, each as {encoder.description()}"
     if others:
-        noted += f"; {others} other {'file' if others == 1 else 'files'} passed over"
-    samples = Samples(shown, len(files), iterate, place_of(source), (noted,))
+        sentence += f"; {others} other {'file' if others == 1 else 'files'} passed over"
+    assumed = Finding(Code.READING_ASSUMED, sentence, shown)
+    samples = Samples(shown, len(files), iterate, place_of(source), (assumed,))
     return in_batches(samples, inputs) if encoder.has_batch else samples

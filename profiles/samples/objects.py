@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError
+from ..base.findings import Code, Finding
 from ..base.tool import note
 from .functions import items_of, load_function, user_code
 from .storage import shown_location
@@ -199,9 +200,9 @@ def _samples_of_items(
         numbered = zip(numbers, islice(items(), limit))  # noqa: B905
         for number, item in islice(numbered, part.start, part.stop, part.step):
             name = f"{source}[{number}]"
-            arrays, notes = item_arrays(name, item, transform, specs)
-            for text in notes if not number else ():
-                note(f"{source}: {text}")
+            arrays, findings = item_arrays(name, item, transform, specs, source)
+            for finding in findings if not number else ():
+                note(finding)
             yield Sample(name, arrays, position=None if positions is None else number)
 
     return Samples(source, total, iterate)
@@ -211,8 +212,8 @@ def _samples_of_items(
 
 
 def item_arrays(
-    where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec]
-) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec], source: str
+) -> tuple[dict[str, npt.NDArray[Any]], list[Finding]]:
     """Return the arrays of an item, checked against the inputs, and what was assumed.
 
     Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
@@ -224,6 +225,7 @@ def item_arrays(
         item: what the user's code gave.
         transform: makes a sample of it; None where it is one.
         specs: of the model's inputs.
+        source: of all items, for findings.
 
     Raises:
         DataError: the transform raises, or the arrays do not fit.
@@ -231,20 +233,24 @@ def item_arrays(
     if transform is not None:
         with user_code(f"{where}: transform", "repair the transform"):
             item = transform(item)
-    names, notes = [spec.name for spec in specs], []
+    names, findings = [spec.name for spec in specs], []
     arrays = dict(_arrays_by_input(where, item, names))
     if all(name in arrays for name in names):
         others = [f"'{name}'" for name in arrays if name not in names]
         if others:
-            notes.append(f"{', '.join(others)} of the samples: no input of the model, left out")
+            sentence = f"{source}: {', '.join(others)} of the samples: no input of the model, left out"
+            findings.append(Finding(Code.ARRAYS_LEFT_OUT, sentence, source, {"arrays": len(others)}))
         arrays = {name: arrays[name] for name in names}
         for spec in specs:
             array = arrays[spec.name]
             shape = (1, *array.shape) if isinstance(array, np.ndarray) else ()
             if shape and spec.shape is not None and fits(shape, spec.shape):
                 arrays[spec.name] = array[None]
-                notes.append(f"input '{spec.name}': the samples have no batch axis, each is a batch of one")
-    return checked_arrays(where, arrays, specs), notes
+                sentence = (
+                    f"{source}: input '{spec.name}': the samples have no batch axis, each is a batch of one"
+                )
+                findings.append(Finding(Code.READING_ASSUMED, sentence, source))
+    return checked_arrays(where, arrays, specs), findings
 
 
 def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:

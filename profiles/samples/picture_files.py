@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..base import strict_yaml
 from ..base.errors import DataError, MalformedError, natural_key, nearest
+from ..base.findings import Code, Finding
 from ..base.output_files import read_text
 from ..base.tool import note
 from .objects import DataLike, PreprocessedData
@@ -101,11 +102,13 @@ def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
     classes = folder_classes(source)
     named = [f"{number} '{name}'" for number, name in enumerate(classes.names) if name]
     more = f" and {len(named) - MAX_NOTED_CLASSES} more" if len(named) > MAX_NOTED_CLASSES else ""
-    note(
-        f"{shown_location(os.fspath(source))}: the folders are {len(named)} classes, numbered "
-        f"{classes.rule}: {', '.join(named[:MAX_NOTED_CLASSES])}{more}; if the model has others, write them "
-        f"into {CLASS_NAMES} in that folder"
+    where = shown_location(os.fspath(source))
+    sentence = (
+        f"{where}: the folders are {len(named)} classes, numbered {classes.rule}: "
+        f"{', '.join(named[:MAX_NOTED_CLASSES])}{more}"
     )
+    remedy = f"if the model has others, write them into {CLASS_NAMES} in that folder"
+    note(Finding(Code.CLASSES_NUMBERED, sentence, where, {"classes": len(named)}, remedy))
     return classes
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError
+from ..base.findings import Code, Finding
 from .constants import Constants, constant_arrays
 from .preprocessing import Preprocessing, recipe_of
 from .values import InputSpec, Sample, Samples
@@ -98,8 +99,10 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             drawn = {spec.name: random_array(spec, shapes[spec.name], generator, limits) for spec in random}
             yield Sample(f"{source}[{number}]", {**drawn, **constants})
 
-    note = f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
-    return Samples(source, total, iterate, source, (note,))
+    sentence = (
+        f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
+    )
+    return Samples(source, total, iterate, source, (Finding(Code.RANDOM_DATA, sentence, source),))
 
 
 def random_array(

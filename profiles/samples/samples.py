@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..base.errors import DataError
+from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
 from .functions import is_function
@@ -320,24 +321,24 @@ def open_samples(
     if preprocess is None and (beside := _tokenizer_beside(files.source, specs, model)) is not None:
         preprocess = str(beside)
         if notes:
-            note(
-                f"{beside}: makes tokens of the text, as it lies beside the model; --preprocess names another"
-            )
+            sentence = f"{beside}: makes tokens of the text, as it lies beside the model"
+            remedy = "--preprocess names another"
+            note(Finding(Code.READING_ASSUMED, sentence, preprocess, remedy=remedy))
     preprocessing = load_preprocessing(preprocess)
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         own_preprocessing, own_inputs = without_state(preprocessing, inputs, feedback)
         steps = open_source(files.source, own_inputs, own_preprocessing)
         samples = with_states(steps, feedback, inputs, model)
-        for text in samples.notes if notes else ():
-            note(text)
+        for finding in samples.findings if notes else ():
+            note(finding)
         if limit is None:
             return samples
         return samples.chosen(drawn_steps(steps, limit, notes=notes), drawn=True)
     samples = open_source(files.source, specs, preprocessing)
     read = samples if limit is None else samples.drawn(limit, notes=notes)
-    for text in samples.notes if notes else ():
-        note(text)
+    for finding in samples.findings if notes else ():
+        note(finding)
     folder = read.source if os.path.isdir(read.source) else ""
 
     def checked(part: slice) -> Iterator[Sample]:
@@ -376,9 +377,9 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
 
     def iterate(part: slice) -> Iterator[Sample]:
         for number, (name, item) in list(enumerate(items))[part]:
-            arrays, notes = item_arrays(name, item(), transform, specs)
-            for text in notes if not number else ():
-                note(f"{shown_location(source)}: {text}")
+            arrays, findings = item_arrays(name, item(), transform, specs, shown_location(source))
+            for finding in findings if not number else ():
+                note(finding)
             yield Sample(name, arrays)
 
     return Samples(shown_location(source), len(items), iterate, place_of(source))

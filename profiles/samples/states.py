@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ConfigError, DataError, nearest
+from ..base.findings import Code, Finding
 from ..base.json_values import settings_beside
 from ..base.tool import note
 from .batches import fixed_batch
@@ -342,5 +343,7 @@ def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
         skipped = 0 if is_text else (lengths[at] - share) * sequences.index(at) // max(len(sequences) - 1, 1)
         positions += range(starts[at] + skipped, starts[at] + skipped + share)
     if notes:
-        note(f"{steps.source}: {limit} of {total} steps, of {len(sequences)} of {len(starts)} sequences")
+        drawn = f"{limit} of {total} steps, of {len(sequences)} of {len(starts)} sequences"
+        figures = {"steps": limit, "of": total, "sequences": len(sequences)}
+        note(Finding(Code.SAMPLES_DRAWN, f"{steps.source}: {drawn}", steps.source, figures))
     return tuple(sorted(positions))

@@ -17,6 +17,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from ..base.errors import DataError, NaturalKey, natural_key
+from ..base.findings import Code, Finding
 from ..base.tool import note
 from . import remote_storage as remote
 
@@ -294,19 +295,19 @@ MAX_NAMED_LINKS = 3
 
 def _note_links(source: str, passed: list[str], files: tuple[DataFile, ...]) -> None:
     """Note folders that were read under another name, and files that are read under several."""
+    where = shown_location(source)
     if passed:
         passed.sort(key=_order)
         more = f" and {len(passed) - MAX_NAMED_LINKS} more" if len(passed) > MAX_NAMED_LINKS else ""
         named = ", ".join(f"'{name}'" for name in passed[:MAX_NAMED_LINKS])
-        note(f"{shown_location(source)}: {named}{more}: links to folders that are read already; passed over")
+        sentence = f"{where}: {named}{more}: links to folders that are read already; passed over"
+        note(Finding(Code.LINKS_PASSED_OVER, sentence, where, {"links": len(passed)}))
     if any(os.path.islink(file.location) for file in files):
         counts = Counter(os.path.realpath(file.location) for file in files)
         twice = sum(count - 1 for count in counts.values())
         if twice:
-            note(
-                f"{shown_location(source)}: {twice} of {len(files)} files are links to others of them; each "
-                "name counts"
-            )
+            sentence = f"{where}: {twice} of {len(files)} files are links to others of them; each name counts"
+            note(Finding(Code.LINKED_FILES, sentence, where, {"links": twice, "files": len(files)}))
 
 
 @contextmanager

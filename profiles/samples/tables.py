@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError, nearest
 from ..base.extras import library
+from ..base.findings import Code, Finding
 from .arrays import read_npy, read_npz
 from .audio import SUFFIXES as AUDIO_SUFFIXES
 from .audio import audio_encoder
@@ -549,12 +550,12 @@ class RowEncoder:
     Attributes:
         arrays: yields the arrays of each sample of a row.
         single: whether every row is one sample.
-        notes: what was assumed.
+        findings: what was assumed.
     """
 
     arrays: Callable[[Row], Iterator[Arrays]]
     single: bool = True
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def _table_encoder(
@@ -610,7 +611,7 @@ def _table_encoder(
     def arrays(row: Row) -> Iterator[Arrays]:
         yield {**{spec.name: array(row, spec) for spec in specs}, **constants}
 
-    return RowEncoder(arrays, notes=_notes(source, assumed))
+    return RowEncoder(arrays, findings=_assumptions(source, assumed))
 
 
 def _usual_columns(
@@ -678,22 +679,25 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
     return dict(zip(columns, numbers, strict=True))
 
 
-def _notes(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[str, ...]:
-    """Return what was assumed of columns, those that are called like their input in one note."""
+def _assumptions(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[Finding, ...]:
+    """Return what was assumed of columns, those that are called like their input in one finding."""
     by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
-    notes = []
+    sentences = []
     for spec, columns in assumed.items():
         if spec not in by_name:
             names = _as_list(columns)
             go = f"columns {', '.join(names)} go" if len(names) > 1 else f"column {names[0]} goes"
             if len(names) > MAX_NOTED_COLUMNS:
                 go = f"{len(names)} columns, {names[0]} to {names[-1]}, go"
-            notes.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}")
+            sentences.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}")
     if by_name:
         types = sorted({type_text(spec.dtype) for spec in by_name})
         listed = _listed([spec.name for spec in by_name])
-        notes.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
-    return tuple(f"{source}: {text}; columns in a recipe choose others" for text in notes)
+        sentences.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
+    remedy = "columns in a recipe choose others"
+    return tuple(
+        Finding(Code.READING_ASSUMED, f"{source}: {text}", source, remedy=remedy) for text in sentences
+    )
 
 
 def _as_list(columns: str | list[str]) -> list[str]:
@@ -818,22 +822,25 @@ def _row_encoder(
             fields = [field] if isinstance(field, str) else field
             yield text.arrays(row.where, *[_text_field(row, name) for name in fields])
 
-        return RowEncoder(tokens, notes=text.notes)
+        return RowEncoder(tokens, findings=text.findings)
     if preprocessing.reader == "audio":
         audio = audio_encoder(preprocessing, inputs)
         column = _file_column("audio", audio.recipe.column, rows, names, first)
         return RowEncoder(
-            lambda row: audio.arrays(row.where, _file_content(row, column)), audio.window is None, audio.notes
+            lambda row: audio.arrays(row.where, _file_content(row, column)),
+            audio.window is None,
+            audio.findings,
         )
     if preprocessing.reader == "image":
         images = image_encoder(preprocessing, inputs)
         column = _file_column("image", images.recipe.column, rows, names, first)
-        note = f"{rows.source}: column '{column}', each picture as {images.description()}"
+        sentence = f"{rows.source}: column '{column}', each picture as {images.description()}"
+        assumed = Finding(Code.READING_ASSUMED, sentence, rows.source)
 
         def pixels(row: Row) -> Iterator[Arrays]:
             yield images.arrays(io.BytesIO(_file_content(row, column)), row.where)
 
-        return RowEncoder(pixels, notes=(note,))
+        return RowEncoder(pixels, findings=(assumed,))
     return _table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
 
 
@@ -934,7 +941,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             yield Sample(batch_rows[0].name, stacked)
 
     total = -(-rows.total // batch) if encoder.single and rows.total is not None else None
-    samples = Samples(rows.source, total, iterate, place_of(source), encoder.notes)
+    samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings)
     return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
 
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from ..base.errors import ConfigError, DataError
 from ..base.extras import library
+from ..base.findings import Code, Finding
 from .batches import has_batch, in_batches
 from .constants import Constants, checked_names, constant_arrays
 from .preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
@@ -126,7 +127,7 @@ class TextEncoder:
         specs: of the inputs that take something of a text.
         constants: of the other inputs.
         tokenizer: of the library `tokenizers`; None for models that take text itself.
-        notes: what was assumed.
+        findings: what was assumed.
     """
 
     recipe: TextRecipe
@@ -134,7 +135,7 @@ class TextEncoder:
     specs: tuple[InputSpec, ...]
     constants: Mapping[str, npt.NDArray[Any]]
     tokenizer: Any
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
@@ -243,7 +244,7 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
         return TextEncoder(recipe, roles, specs, constants, None)
     path, tokenizer = _tokenizer(where, preprocessing, recipe)
     fixed = None if state else _fixed_length(specs, roles)
-    notes = _set_length(where, tokenizer, recipe, fixed, state=bool(state))
+    findings = _set_length(where, path, tokenizer, recipe, fixed, state=bool(state))
     tokens = [name for name in state.values() if roles.get(name) == "ids"]
     if recipe.answer and not tokens:
         raise ConfigError(
@@ -257,13 +258,13 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
         first = "tokens" if recipe.prompt is None else f"{recipe.prompt}"
         then = [f"{recipe.decoded} tokens of the text one by one"] if recipe.decoded else []
         then += [f"{recipe.answer} that the float model answers"] if recipe.answer else []
-        notes.append(
-            f"'{output}' goes to '{name}' from step to step{more}; of a text the first {first} are run "
-            f"together, then {' and '.join(then) or 'nothing'}; prompt, decode and answer in a recipe say "
-            "otherwise"
+        sentence = (
+            f"{path}: '{output}' goes to '{name}' from step to step{more}; of a text the first {first} are "
+            f"run together, then {' and '.join(then) or 'nothing'}"
         )
-    named_notes = tuple(f"{path}: {text}" for text in notes)
-    return TextEncoder(recipe, roles, specs, constants, tokenizer, named_notes)
+        remedy = "prompt, decode and answer in a recipe say otherwise"
+        findings.append(Finding(Code.READING_ASSUMED, sentence, str(path), remedy=remedy))
+    return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(findings))
 
 
 def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
@@ -333,12 +334,13 @@ def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int 
 
 
 def _set_length(
-    where: str, tokenizer: Any, recipe: TextRecipe, fixed: int | None, *, state: bool = False
-) -> list[str]:
+    where: str, path: Any, tokenizer: Any, recipe: TextRecipe, fixed: int | None, *, state: bool = False
+) -> list[Finding]:
     """Set up cutting and padding; return what was assumed.
 
     Args:
         where: the recipe, for messages.
+        path: file of the tokenizer, for findings.
         tokenizer: of the library `tokenizers`; what it says of itself holds where nobody says otherwise.
         recipe: how texts are cut and padded.
         fixed: tokens that the model takes; None for any number.
@@ -348,7 +350,12 @@ def _set_length(
         ConfigError: the recipe contradicts the model, or the token for padding is not known.
     """
     truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
-    notes = []
+    findings = []
+
+    def assume(sentence: str, remedy: str = "") -> None:
+        sentence = f"{path}: {sentence}"
+        findings.append(Finding(Code.READING_ASSUMED, sentence, str(path), remedy=remedy))
+
     if recipe.max_length is not None and fixed is not None and recipe.max_length > fixed:
         raise ConfigError(
             f"{where}: max_length: is {recipe.max_length}, and the model takes {fixed}; give no more"
@@ -360,9 +367,7 @@ def _set_length(
         tokenizer.enable_truncation(length, **settings)
         if recipe.max_length is None:
             source = "the model fixes" if length == fixed else "it says"
-            notes.append(
-                f"texts are cut at {length} tokens, as {source}; max_length in a recipe cuts elsewhere"
-            )
+            assume(f"texts are cut at {length} tokens, as {source}", "max_length in a recipe cuts elsewhere")
     padded = {"model": fixed, "max_length": length, "none": None}[recipe.padding]
     if recipe.padding == "max_length" and padded is None:
         raise ConfigError(f"{where}: padding: max_length needs max_length; give it")
@@ -381,10 +386,10 @@ def _set_length(
             direction=direction, pad_id=tokenizer.token_to_id(token), pad_token=token, length=padded,
             pad_type_id=padding.get("pad_type_id", 0),
         )  # fmt: skip
-        notes.append(f"texts are padded to {padded} tokens with '{token}'")
+        assume(f"texts are padded to {padded} tokens with '{token}'")
     elif padding and fixed is None and recipe.padding == "model" and not state:
-        notes.append("texts are not padded, as the model takes any length; padding: max_length does")
-    return notes
+        assume("texts are not padded, as the model takes any length", "padding: max_length does")
+    return findings
 
 
 def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDArray[Any]]:
@@ -443,7 +448,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             where = f"{file}: line {number}"
             yield Sample(f"{file.name}:{number}", encoder.arrays(where, *_texts(where, line, encoder)))
 
-    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.notes)
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 

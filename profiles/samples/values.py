@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError, nearest
+from ..base.findings import Code, Finding
 from ..base.tool import note
 
 
@@ -105,7 +106,7 @@ class Samples:
         iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
             a function is called all the same, and an object iterated.
         place: absolute path of the folder, without links; "" for what is not a folder.
-        notes: what was assumed to read them, as "where: what; how to choose otherwise".
+        findings: what was assumed to read them, as "where: what; how to choose otherwise".
         state: the inputs that take an output of the step before, with the names of the outputs.
         pick: gives the samples of some numbers, in order, where that is cheaper than one after the other.
     """
@@ -114,7 +115,7 @@ class Samples:
     total: int | None
     iterate: Callable[[slice], Iterator[Sample]]
     place: str = ""
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     state: Mapping[str, str] = field(default_factory=dict)
     pick: Callable[[frozenset[int]], Iterator[Sample]] | None = None
 
@@ -191,7 +192,9 @@ class Samples:
         if total is None or total <= limit:
             return self.part(0, limit)
         if notes:
-            note(f"{self.source}: {limit} of {total} samples, spread over all of them")
+            sentence = f"{self.source}: {limit} of {total} samples, spread over all of them"
+            figures = {"samples": limit, "of": total}
+            note(Finding(Code.SAMPLES_DRAWN, sentence, self.source, figures))
         return self.chosen(drawn_positions(total, limit), drawn=True)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.findings import Code, Finding, gravest_first, listed
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
@@ -43,6 +44,9 @@ MEASURES = {
 }
 """Each limit, and the attribute of `TensorDrift` that it bounds."""
 
+FEW = 3
+"""Names that are listed where there may be many."""
+
 SHAPE_ELEMENTS = 8
 """Most elements of a tensor of rank 0 or 1 that is taken for shape arithmetic: shapes have few dimensions."""
 
@@ -62,6 +66,7 @@ class DriftReport(Presented):
             plan can need, which no limit applies to. Without: those that look like shape arithmetic (see
             `is_shape_arithmetic`) and exceed no limit.
         model: name of the model file; None without a model.
+        findings: what is to be known of the pair: other weights, tensors of one of them, NaN and Inf of NEW.
     """
 
     old_profile: str
@@ -74,6 +79,7 @@ class DriftReport(Presented):
     failures: tuple[GateFailure, ...]
     left_out: tuple[TensorDrift, ...] = ()
     model: str | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -105,7 +111,7 @@ class DriftReport(Presented):
         )
         header = ("tensor", "range growth", "clipping rate", "JS distance", "limits")
         facts = [("samples", f"{self.new_samples} against {self.old_samples}")]
-        facts += [("note", note) for note in self.drift.notes]
+        facts += listed(self.findings)
         return Presentation(tuple(facts), (Table(header, rows),))
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,8 +203,8 @@ def compare_profiles(
     if limits != DriftLimits():
         check_data_not_random(before.data, names[0], "a gate")
         check_data_not_random(after.data, names[1], "a gate")
-    notes = check_comparable(before, after, names, allow_different=allow_different)
-    every = drift = compare(before, after, covers_of(before, config), notes)
+    of_pair = check_comparable(before, after, names, allow_different=allow_different)
+    every = drift = compare(before, after, covers_of(before, config))
     if model_path is not None:
         prepared = open_prepared(Path(model_path))
         check_model(before.model, prepared.identity, names[0], True)
@@ -220,7 +226,25 @@ def compare_profiles(
         failures=failures,
         left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
+        findings=gravest_first([*of_pair, *_of_tensors(drift)]),
     )
+
+
+def _of_tensors(drift: Drift) -> Iterator[Finding]:
+    """Yield which tensors only one profile has, and that NEW has NaN or Inf."""
+    for profile, names in (("NEW", drift.appeared), ("OLD", drift.vanished)):
+        if names:
+            few = ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
+            sentence = f"{profile} alone holds {len(names)} tensors: {few}"
+            yield Finding(Code.TENSORS_OF_ONE_PROFILE, sentence, profile, {"tensors": len(names)})
+    if non_finite := [tensor for tensor in drift.tensors if tensor.non_finite]:
+        most = max(non_finite, key=lambda tensor: tensor.non_finite)
+        sentence = (
+            f"NaN or Inf in {len(non_finite)} tensors of NEW; worst '{most.tensor}': "
+            f"{100 * most.non_finite:.3g} % of its elements"
+        )
+        figures = {"tensors": len(non_finite), "share": most.non_finite}
+        yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
 
 
 def _drift_of(drift: Drift, names: Collection[str]) -> Drift:

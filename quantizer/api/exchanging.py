@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_bytes, write_atomically
 from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
@@ -17,7 +18,7 @@ from ..exchange.exporting import file_content, losses
 from ..exchange.formats import format_named
 from ..exchange.importing import plan_of_file
 from ..exchange.join import Joined
-from ..exchange.profiles import bind, format_in, missing_notes, profile_in, read_document, read_profile
+from ..exchange.profiles import bind, format_in, missing_tensors, profile_in, read_document, read_profile
 from ..exchange.split import PartFile
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
@@ -67,9 +68,9 @@ def import_profile(
         prepared = open_prepared(path)
         profile = profile_in(data, where, chosen_ranges=chosen_ranges)
         profile = bind(profile, prepared.model, prepared.identity, where)
-        for text in missing_notes(profile, prepared.graph, where):
-            note(text)
-        note(f"{where}: holds {entry.lost_reading}")
+        for finding in missing_tensors(profile, prepared.graph, where):
+            note(finding)
+        note(Finding(Code.IMPORT_LOSES, f"{where}: holds {entry.lost_reading}", where))
     if output is not None:
         save_profile(profile, output)
     return profile
@@ -112,9 +113,10 @@ def import_plan(
     with notes_once():
         plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
         for text in plan.notes:
-            note(text)
+            note(Finding(Code.IMPORT_ASSUMED, text))
         if target is None:
-            note(f"the plan is for target {plan.config.target}; another one: --target")
+            sentence = f"the plan is for target {plan.config.target}"
+            note(Finding(Code.TARGET_ASSUMED, sentence, plan.config.target, remedy="another one: --target"))
     if output is not None:
         save_plan(plan, output)
     return plan
@@ -157,7 +159,7 @@ def export(
             check_model(document.model, prepared.identity, where, False)
         content = file_content(document, prepared.model, format)
         for text in losses(entry, document, prepared.model):
-            note(f"{format}: {text}")
+            note(Finding(Code.EXPORT_LOSES, f"{format}: {text}", format))
     if output is not None:
         write_atomically(output, content)
     return content
@@ -194,7 +196,7 @@ def join(
     with notes_once():
         result = joining.join(tuple(models), output, functions=tuple(functions), connect=connect)
         for text in result.notes:
-            note(text)
+            note(Finding(Code.IMPORT_ASSUMED, text))
     return result
 
 
@@ -221,5 +223,5 @@ def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> t
         parts = splitting.split(path, plan, folder)
         for part in parts:
             for text in part.notes:
-                note(f"part {part.part}: {text}")
+                note(Finding(Code.IMPORT_ASSUMED, f"part {part.part}: {text}", part.part))
     return parts

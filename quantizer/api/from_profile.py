@@ -28,7 +28,7 @@ from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
-from ..exchange.profiles import missing_notes, read_profile
+from ..exchange.profiles import missing_tensors, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.loading import read_model
@@ -136,7 +136,7 @@ def write_quantized(
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
         if check is None and check_outputs:
             check, joined, not_run = _check_samples(measured, profile, prepared, config)
-        notes = missing_notes(measured, prepared.graph, Path(profile_name(profile)).name)
+        notes = tuple(map(str, missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)))
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
     elif config.mode in DATA_FREE:

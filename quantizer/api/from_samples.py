@@ -21,7 +21,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ProfileError
-from ...profiles.base.findings import Finding
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
@@ -86,7 +86,13 @@ TOO_LARGE_TO_TIME = (
 )
 """Note on a model whose float weights are read from their file while it is judged."""
 
-HINTS_ON_SAMPLES = ("pixels", "channels-last", "equal-samples", "constant-input", "zero-state")
+ON_SAMPLES = (
+    Code.PIXELS,
+    Code.CHANNELS_LAST,
+    Code.EQUAL_SAMPLES,
+    Code.CONSTANT_INPUT,
+    Code.ZERO_STATE,
+)
 """Hints that the samples may not be those that the model will see."""
 
 
@@ -97,13 +103,13 @@ class KeptProfile:
     Attributes:
         file: None for nowhere.
         is_reused: whether it was there, of the same model and data.
-        hints: what may be wrong with its data.
+        findings: what is to be known of its data.
     """
 
     profile: Profile
     file: Path | None
     is_reused: bool
-    hints: Sequence[Finding]
+    findings: Sequence[Finding]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +124,7 @@ class _Task:
         labels: of the held-out samples.
         measuring: how models are compared on these.
         output, plan_file: what is written.
-        stage, note: called when a stage begins, and with remarks.
+        stage, note: called when a stage begins, and with findings.
     """
 
     model: Path
@@ -131,7 +137,7 @@ class _Task:
     plan_file: Path | None
     options: QuantizeOptions
     stage: Stage
-    note: Callable[[str], None]
+    note: Callable[[Finding], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +192,7 @@ def quantize_from_samples(
     recipe = recipe or load_recipe()
     config, is_given = recipe.config, profile is not None
     stage = options.stage or stages(options.progress)
-    remark = options.note or (lambda text: None)
+    tell = options.note or (lambda finding: None)
     others = options.holdout_data
     holdout = None if others is None else samples_of(others, options.transform, options.preprocess)
     with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
@@ -231,7 +237,7 @@ def quantize_from_samples(
             if options.gate.has_limit:
                 check_data_not_random(loaded.data, profile_name(profile), "a limit")
             file = None if isinstance(profile, Profile) else Path(profile_name(profile))
-            kept = KeptProfile(loaded, file, True, _hints(loaded))
+            kept = KeptProfile(loaded, file, True, _findings(loaded))
 
         # The samples are read once, and split.
         assert not isinstance(data, ChosenSamples)
@@ -264,7 +270,7 @@ def quantize_from_samples(
                 has_channels=has_channels,
                 options=options,
                 stage=stage,
-                remark=remark,
+                tell=tell,
             )
 
         measuring = EvaluationOptions(
@@ -277,7 +283,7 @@ def quantize_from_samples(
             provider=options.provider,
         )
         files = output, plan_file
-        task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, remark)
+        task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
         return replace(_judge_and_fix(task), read=read)
 
 
@@ -321,12 +327,14 @@ def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Mode
         return
     if folders == declared_class_count(model, options.scored_output, options.class_axis):
         folder = os.fspath(source)
-        note(f"{folder}: has a folder for each of the {folders} classes; as --labels too it scores accuracy")
+        sentence = f"{folder}: has a folder for each of the {folders} classes"
+        remedy = "as --labels too it scores accuracy"
+        note(Finding(Code.LABELS_AT_HAND, sentence, folder, {"classes": folders}, remedy))
 
 
-def _hints(profile: Profile) -> Sequence[Finding]:
-    with improvement("hints about the profile"):
-        return profile.hints()
+def _findings(profile: Profile) -> Sequence[Finding]:
+    with improvement("findings about the profile"):
+        return profile.findings
     return ()
 
 
@@ -339,7 +347,7 @@ def _own_profile(
     has_channels: bool,
     options: QuantizeOptions,
     stage: Stage,
-    remark: Callable[[str], None],
+    tell: Callable[[Finding], None],
 ) -> KeptProfile:
     """Return the profile that lies beside the output, where it is of this model and data; else make it.
 
@@ -349,7 +357,7 @@ def _own_profile(
         file: where the profile is kept; None for nowhere.
         identity: of the model.
         has_channels: whether the model has channels to record.
-        options, stage, remark: as in `_Task`.
+        options, stage, tell: as in `_Task`.
 
     Raises:
         ConfigError: the file is there and is no profile.
@@ -379,16 +387,17 @@ def _own_profile(
         profile = profile_model(model, samples.profiled, file, settings, stage=stage, note=options.note)
     name = "profile" if file is None else str(file)
     counts = f"{len(profile)} tensors, {profile.data.samples} samples"
-    remark(f"{name}: {'used again, model and data are the same' if is_reused else counts}")
+    used = "used again, model and data are the same" if is_reused else counts
+    tell(Finding(Code.PROFILE_KEPT, f"{name}: {used}", name))
     if file is not None and profile.check_samples:
-        remark(
-            f"{samples_file(file)}: {len(profile.check_samples)} of the samples as they are, to run models "
-            "on; do not publish the file (--keep-samples 0: none)"
-        )
-    hints = _hints(profile)
-    for text in (*profile.notes, *(hint.text for hint in hints)):
-        remark(text)
-    return KeptProfile(profile, file, is_reused, hints)
+        count, kept = len(profile.check_samples), str(samples_file(file))
+        sentence = f"{kept}: {count} of the samples as they are, to run models on"
+        remedy = "do not publish the file (--keep-samples 0: none)"
+        tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
+    findings = _findings(profile)
+    for finding in findings:
+        tell(finding)
+    return KeptProfile(profile, file, is_reused, findings)
 
 
 def _judge_and_fix(task: _Task) -> QuantizeResult:
@@ -417,14 +426,14 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     if fix is None:
         return _with_verdict(*_worth_writing(task, first, verdict), task.profile)
     name = f"fix: {' '.join(fix.options)}"
-    task.note(name)
+    task.note(Finding(Code.FIX_TRIED, name, " ".join(fix.options)))
     fixed = None
     with improvement(f"fix {' '.join(fix.options)}"):
         fixed_recipe = with_settings(task.recipe, fix.settings, "fix")
         fixed = _attempt(task, fixed_recipe, check_speed=check_speed or fix.check_speed)
     if fixed is None or is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
         why = "it cannot be made" if fixed is None else "it leaves nothing that is better than float"
-        task.note(f"{name} is undone: {why}")
+        task.note(Finding(Code.FIX_UNDONE, f"{name} is undone: {why}", " ".join(fix.options)))
         again = _attempt(task, task.recipe, check_speed=check_speed)
         others = [other for other in fixes if other.options != fix.options]
         return _with_verdict(again, with_fixes(again.verdict, cause, others), task.profile)
@@ -447,7 +456,7 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
         if chosen.model == "float":
             floats = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
             weights = _attempt(task, floats, check_speed=False)
-        task.note(chosen.reason)
+        task.note(Finding(Code.FALLBACK_TAKEN, chosen.reason))
         remarks = tuple(dict.fromkeys((chosen.reason, *weights.verdict.remarks)))
         return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, remarks=remarks)
     return _attempt(task, task.recipe, check_speed=False), verdict
@@ -558,14 +567,14 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> str:
     fits = labelled and not truth_doubts(verdict.accuracy, verdict.score, counts_rows=False)
     if profile is None or verdict.grade == "good" or fits:
         return ""
-    return next((hint.text for hint in profile.hints if hint.code == "pixels"), "")
+    return next((one.text for one in profile.findings if one.code is Code.PIXELS), "")
 
 
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
     """Return the result of an attempt with its verdict, to which hints at wrong samples are added."""
     if profile is None:
         return replace(attempt.result, judged=Judged(verdict, attempt.evaluation))
-    hints = [hint.text for hint in profile.hints if hint.code in HINTS_ON_SAMPLES]
+    hints = [one.text for one in profile.findings if one.code in ON_SAMPLES]
     hints = [text for text in hints if text != verdict.cause]
     # The first remark is always printed; of a model that is not good another one matters more.
     both = (hints, verdict.remarks) if verdict.grade == "good" else (verdict.remarks, hints)

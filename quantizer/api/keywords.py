@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.findings import Finding
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .setting_keywords import MetricName, Settings
@@ -141,7 +142,7 @@ class QuantizeKeywords(Settings, LayerKeywords, total=False):
     accept_retrained: bool
     speed: SpeedCheckOptions | None
     stage: Stage | None
-    note: Callable[[str], None] | None
+    note: Callable[[Finding], None] | None
 
 
 class SensitivityKeywords(Settings, LayerKeywords, total=False):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
+from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
@@ -191,7 +192,7 @@ class QuantizeOptions(EvaluationOptions):
         latency: how speed is measured where the result is judged; None leaves it out.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample.
         stage: called when a stage begins, with its name; returns what is called after each of its units.
-        note: called with remarks on what is done.
+        note: called with findings on what is done.
 
     Raises:
         ConfigError: a number that makes no sense.
@@ -299,7 +300,7 @@ class QuantizeOptions(EvaluationOptions):
     speed: SpeedCheckOptions | None = None
     progress: Shown = None
     stage: Stage | None = None
-    note: Callable[[str], None] | None = None
+    note: Callable[[Finding], None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, QprofError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.progress import Shown, Stage, asked_for, stages
@@ -81,8 +82,8 @@ def profile(
         run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
     Returns:
-        The profile: a mapping from tensor name to `TensorProfile`; its `notes` tell of NaN and Inf that were
-        left out.
+        The profile: a mapping from tensor name to `TensorProfile`; its `findings` tell of NaN and Inf that
+        were left out.
 
     Raises:
         ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
@@ -105,7 +106,7 @@ def dump_profile(
     progress: Shown = None,
     format: str = "qprof",
     stage: Stage | None = None,
-    note: Callable[[str], None] | None = None,
+    note: Callable[[Finding], None] | None = None,
     **run: Unpack[RunOptions],
 ) -> Profile:
     """Write the profile of a model to a file, as the command does; see `profile`.
@@ -115,7 +116,7 @@ def dump_profile(
         output: where to write the profile.
         format: "qprof", or "glow" for Glow's YAML.
         stage: in place of `progress`: called when a pass begins, with its name.
-        note: called with remarks: which tensors cannot be profiled, why noise is not measured.
+        note: called with findings: which tensors cannot be profiled, why noise is not measured.
     """
     settings = RunSettings(**checked_keywords("dump_profile", run, RunOptions))
     samples = samples_of(data, transform, preprocess)
@@ -140,7 +141,7 @@ def profile_model(
     format: str = "qprof",
     progress: Progress | None = None,
     stage: Stage | None = None,
-    note: Callable[[str], None] | None = None,
+    note: Callable[[Finding], None] | None = None,
 ) -> Profile:
     """Run a model on samples and record statistics of its activations.
 
@@ -153,7 +154,7 @@ def profile_model(
         progress: called after each sample, or each shard; of those of the second pass, on which noise is
             measured, it goes on counting.
         stage: in place of `progress`: called when a pass begins, with its name.
-        note: called with remarks for the user: before the first sample, which tensors cannot be profiled;
+        note: called with findings: before the first sample, which tensors cannot be profiled;
             after the last, why noise is not measured.
 
     Returns:
@@ -178,7 +179,7 @@ def profile_model(
     hidden = hidden_tensors(prepared.model)
     tell = note or (lambda _: None)
     for name, reason in hidden.items():
-        tell(f"tensor '{name}' is not profiled: {reason}")
+        tell(Finding(Code.UNPROFILED_TENSOR, f"tensor '{name}' is not profiled: {reason}", name))
     settings = settings_for(prepared.graph, settings, hidden)
     model, identity = prepared.model, prepared.identity
     passes = 2 if settings.noise_samples and format != "glow" and not unmeasurable(model) else 1
@@ -203,10 +204,11 @@ def profile_model(
         sizes = [place.size.bytes for place in smallest.places()]
         needed = used_bytes() + sum(sizes) + 3 * max(sizes, default=0)  # each is read, and packed
         if needed > settings.memory_limit:
-            tell(
+            sentence = (
                 f"no samples are kept beside the profile: it would need {needed >> 20} MiB, more than the "
                 "memory limit"
             )
+            tell(Finding(Code.NO_CHECK_SAMPLES, sentence, figures={"bytes": needed}))
             keep = 0
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
@@ -285,7 +287,7 @@ def _with_noise(
     *,
     batches: bool,
     progress: Callable[[int], Callable[[int], None]],
-    note: Callable[[str], None],
+    note: Callable[[Finding], None],
 ) -> Profile:
     """Return a profile with the noise that is measured on the samples with the smallest digests.
 
@@ -298,25 +300,26 @@ def _with_noise(
         settings: of the run.
         batches: whether some of these samples are rows of batches.
         progress: begins the pass, with the number of samples; returns what is called with how many are done.
-        note: called with a remark.
+        note: called with a finding.
     """
     count = settings.noise_samples
     if not count:
         return profile
     if reason := unmeasurable(model) or _too_large(profile, model, settings.memory_limit):
-        note(f"how noise travels is not measured: {reason}")
+        note(Finding(Code.NOISE_UNMEASURED, f"how noise travels is not measured: {reason}"))
         return profile
     at_once = max(1, settings.samples_at_once // 2, HELD_AT_ONCE // max(1, 2 * sum(_sizes(profile).values())))
     threads = 1 if settings.memory_limit is not None else min(settings.samples_at_once, at_once)
     further = progress(min(count, profile.data.samples))
     try:
         if batches and rows_differ_together(model, set(profile), noise_samples):
-            note("how noise travels is not measured: rows of a batch depend on each other")
+            sentence = "how noise travels is not measured: rows of a batch depend on each other"
+            note(Finding(Code.NOISE_UNMEASURED, sentence))
             return profile
         provider = settings.provider
         noise = measure_noise(model, set(profile), noise_samples(), threads, further, provider=provider)
     except QprofError as error:
-        note(f"how noise travels is not measured: {error}")
+        note(Finding(Code.NOISE_UNMEASURED, f"how noise travels is not measured: {error}"))
         return profile
     except Exception as error:
         leave_out("measurement of how noise travels", error)
@@ -371,7 +374,8 @@ def merge(
                 continue
             profile, missing = with_samples_of_file(read_at(source), source)
             if missing:
-                note_to_user(f"the merged profile has no check samples: {missing}")
+                sentence = f"the merged profile has no check samples: {missing}"
+                note_to_user(Finding(Code.NO_CHECK_SAMPLES, sentence, os.fspath(source)))
             yield os.fspath(source), profile
 
     merged, warnings = merge_profiles(read(), allow_duplicates=allow_duplicates)

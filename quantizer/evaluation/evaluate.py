@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.progress import Shown, stages
@@ -555,10 +556,10 @@ def _note_too_few(rows: int, limit: float) -> None:
     needed = rows_to_show(0.0, 0.0, 100.0, limit)
     if needed is not None and rows < needed:
         possible = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
-        note(
-            f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs; give "
-            f"{needed}, or a limit of {possible:g}"
-        )
+        sentence = f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs"
+        figures = {"limit": limit, "labels": rows, "needed": needed, "possible": possible}
+        remedy = f"give {needed}, or a limit of {possible:g}"
+        note(Finding(Code.LIMIT_OUT_OF_REACH, sentence, "max_accuracy_drop", figures, remedy))
 
 
 def measured_sqnr(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...profiles.base.errors import MalformedError
+from ...profiles.base.findings import Code, Figure, Finding
 from ...profiles.records.histogram import EqualBins
 from ..numerics.affine import QuantParams
 from ..numerics.schemas import FLOAT32_MAX
@@ -22,14 +23,14 @@ class ForeignRanges:
         ranges: smallest and largest value by tensor name of the float model, per tensor; finite, low <= high.
             Of Glow they are by Glow's names.
         tool: who wrote it, for people: "TensorRT 10.3 (EntropyCalibration2)".
-        notes: what was assumed or left out, one sentence each.
+        findings: what was assumed or left out.
         histograms: those that the file holds; usually none. Their ends are those of the values that were
             seen, and may differ from the range, which the calibrator chose.
     """
 
     ranges: Mapping[str, tuple[float, float]]
     tool: str
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     histograms: Mapping[str, EqualBins] = field(default_factory=dict)
 
 
@@ -49,6 +50,16 @@ class ForeignParams:
     tool: str
     notes: tuple[str, ...] = ()
     axis_unknown: frozenset[str] = frozenset()
+
+
+def assumption(sentence: str, subject: str = "", remedy: str = "", **figures: Figure) -> Finding:
+    """Return the finding on how a file was read, or completed."""
+    return Finding(Code.IMPORT_ASSUMED, sentence, subject, figures, remedy)
+
+
+def omission(sentence: str, subject: str = "", remedy: str = "", **figures: Figure) -> Finding:
+    """Return the finding on entries of a file that were left out."""
+    return Finding(Code.IMPORT_LEFT_OUT, sentence, subject, figures, remedy)
 
 
 def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import MalformedError, ProfileError
 from ...profiles.base.output_files import text_of
 from ...profiles.records.profile import Profile
-from .foreign import ForeignRanges, some_of, symmetric_ranges, unique
+from .foreign import ForeignRanges, assumption, omission, some_of, symmetric_ranges, unique
 
 TOOL = "onnxruntime (calibration table)"
 LINE = re.compile(r"(.*[^:\s]) ([-+]?(?:[0-9.]+(?:e[-+]?[0-9]+)?|inf|nan))")
@@ -49,15 +49,16 @@ def ranges_of(limits: Mapping[str, float]) -> ForeignRanges:
         MalformedError: a number is not finite.
     """
     below = [name for name, limit in limits.items() if limit <= 0.0]
-    notes = [
+    sentence = (
         "the table has one number for each tensor, the larger end of its range: ranges are taken to be "
-        "symmetric, and are too small for tensors that reach further below 0 than above; calibration.json, "
-        "beside it, has both ends"
-    ]
+        "symmetric, and are too small for tensors that reach further below 0 than above"
+    )
+    findings = [assumption(sentence, remedy="calibration.json, beside it, has both ends")]
     if below:
-        notes.append(f"left out {len(below)} tensors whose larger end is not above 0: {some_of(below)}")
+        sentence = f"left out {len(below)} tensors whose larger end is not above 0: {some_of(below)}"
+        findings.append(omission(sentence, tensors=len(below)))
     kept = {name: limit for name, limit in limits.items() if not limit <= 0.0}
-    return ForeignRanges(symmetric_ranges(kept), TOOL, tuple(notes))
+    return ForeignRanges(symmetric_ranges(kept), TOOL, tuple(findings))
 
 
 def number_at(text: str, where: str) -> float:

@@ -20,7 +20,7 @@ from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import text_of
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile
-from .foreign import ForeignRanges, checked_range, some_of
+from .foreign import ForeignRanges, assumption, checked_range, some_of
 
 ADVICE = "give the file as onnxruntime.quantization wrote it, or calibrate again"
 UNEVEN = 1e-3
@@ -72,17 +72,18 @@ def read(data: bytes, where: str) -> ForeignRanges:
         bins = None if isinstance(value, list) else _bins(value)
         if bins is not None:
             histograms[name] = bins
-    notes = []
+    findings = []
     if several:
         what = f"{len(several)} tensors have a range for each channel, of which the whole is taken"
-        notes.append(f"{what}: {some_of(several)}")
+        findings.append(assumption(f"{what}: {some_of(several)}", tensors=len(several)))
     if histograms:
-        notes.append(
+        sentence = (
             f"the histograms of {len(histograms)} tensors are taken, not the ranges that {method or 'it'} "
             "chose: the calibrator of qprof chooses ranges from them"
         )
+        findings.append(assumption(sentence, tensors=len(histograms)))
     tool = f"onnxruntime ({method})" if method else "onnxruntime"
-    return ForeignRanges(ranges, tool, tuple(notes), histograms)
+    return ForeignRanges(ranges, tool, tuple(findings), histograms)
 
 
 def _ends(value: object, where: str) -> tuple[Floats, Floats]:

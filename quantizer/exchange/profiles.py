@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.instrumentation.observations import observations
@@ -89,8 +90,8 @@ def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profi
     assert isinstance(content, ForeignRanges)
     if chosen_ranges and content.histograms:
         content = ForeignRanges(content.ranges, content.tool)
-    for text in content.notes:
-        note(f"{where}: {text}")
+    for finding in content.findings:
+        note(replace(finding, sentence=f"{where}: {finding.sentence}"))
     # By the names of the file; types are taken to be float, and model and data are unknown.
     tensors = {}
     for name, (low, high) in content.ranges.items():
@@ -135,14 +136,15 @@ def read_profile(
     return profile
 
 
-def missing_notes(profile: Profile, graph: Graph, where: str) -> tuple[str, ...]:
-    """Return a note when a profile, which may be another tool's, lacks activations that a plan needs."""
+def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding, ...]:
+    """Return a finding when a profile, which may be another tool's, lacks activations that a plan needs."""
     profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
     names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()
-    return (f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+    sentence = f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float"
+    return (Finding(Code.IMPORT_LOSES, sentence, lacking[0], {"activations": len(lacking)}),)
 
 
 def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
@@ -218,19 +220,22 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     others = [name for name in profile if name not in model_names]
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
-        note(f"{where}: {left_out}: {some_of(others)}")
+        sentence = f"{where}: {left_out}: {some_of(others)}"
+        note(Finding(Code.IMPORT_LEFT_OUT, sentence, where, {"entries": len(others)}))
     samples = DataId(_sample_count(tensors))
 
     narrower = _cut_to_possible(tensors, graph) if entry.is_symmetric else {}
     if narrower:
         of = f"the ranges of {len(narrower)} of {len(tensors)} tensors"
-        note(f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}")
+        sentence = f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}"
+        note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(narrower)}))
         tensors |= narrower
     ranges_only = all(isinstance(tensor.histogram, UnknownBins) for tensor in tensors.values())
     added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
     if added:
         what = f"{len(added)} tensors without an entry have the range that follows from those of others"
-        note(f"{where}: {what}: {some_of(list(added))}")
+        sentence = f"{where}: {what}: {some_of(list(added))}"
+        note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(added)}))
         tensors |= {name: _with_type_of(tensor, activations[name]) for name, tensor in added.items()}
     ordered = {name: tensors[name] for name in activations if name in tensors}
     return replace(profile, model=identity, data=samples, tensors=ordered)

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ...profiles.base.errors import MalformedError, ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import text_of
 from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
-from .foreign import ForeignRanges, some_of, symmetric_ranges, unique
+from .foreign import ForeignRanges, assumption, omission, some_of, symmetric_ranges, unique
 
 MAX_LEVEL = 127
 """The largest quantized value, which stands for the largest magnitude."""
@@ -52,16 +53,21 @@ def read(data: bytes, where: str) -> ForeignRanges:
     unnamed = [name for name in scales if name.startswith(UNNAMED)]
     named = {name: scale for name, scale in scales.items() if not name.startswith(UNNAMED)}
     empty = [name for name, scale in named.items() if scale == 0.0]
-    notes = [
-        "ranges are symmetric: half of one is unused where a tensor is never negative and no operator says so"
+    findings = [
+        assumption(
+            "ranges are symmetric: half of one is unused where a tensor is never negative and no operator "
+            "says so"
+        )
     ]
     if unnamed:
-        notes.append(f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}")
+        sentence = f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}"
+        findings.append(omission(sentence, entries=len(unnamed)))
     if empty:
-        notes.append(f"left out {len(empty)} tensors whose scale is 0: {some_of(empty)}")
+        sentence = f"left out {len(empty)} tensors whose scale is 0: {some_of(empty)}"
+        findings.append(omission(sentence, tensors=len(empty)))
     limits = {name: scale * MAX_LEVEL for name, scale in named.items() if scale != 0.0}
     tool = f"TensorRT {version_text(header[1])} ({header[2]})"
-    return ForeignRanges(symmetric_ranges(limits), tool, tuple(notes))
+    return ForeignRanges(symmetric_ranges(limits), tool, tuple(findings))
 
 
 def version_text(digits: str) -> str:
@@ -103,9 +109,10 @@ def write(profile: Profile, model: ir.Model) -> str:
         else:
             lines.append(f"{name}: {digits}")
     if empty:
-        note(f"left out {len(empty)} tensors that are always 0: {some_of(empty)}")
-    note(
-        f"the first line is {FIRST_LINE}: TensorRT takes a cache of its own version and calibrator only, so "
-        "set there what you use (8.6.1 is TRT-8601)"
+        sentence = f"left out {len(empty)} tensors that are always 0: {some_of(empty)}"
+        note(Finding(Code.EXPORT_LOSES, sentence, figures={"tensors": len(empty)}))
+    sentence = (
+        f"the first line is {FIRST_LINE}: TensorRT takes a cache of its own version and calibrator only"
     )
+    note(Finding(Code.EXPORT_ASSUMED, sentence, remedy="set there what you use (8.6.1 is TRT-8601)"))
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import settings_beside
 from ...profiles.base.tool import note
 
@@ -58,14 +59,17 @@ def _named_by_settings(folder: Path) -> str | None:
         value = value.get(key) if isinstance(value, dict) else None
     if value is None:
         return None
+    settings = str(folder / SETTINGS)
     if not isinstance(value, str) or "\0" in value:
-        note(f"{folder / SETTINGS}: filename {value!r:.60} is no name of a file; passed over")
+        sentence = f"{settings}: filename {value!r:.60} is no name of a file; passed over"
+        note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
         return None
     real = os.path.realpath(folder / value)
     stores = (os.path.realpath(folder), os.path.dirname(os.path.realpath(folder / SETTINGS)))
     is_inside = is_within(os.path.abspath(folder / value), os.path.abspath(folder))
     if not is_inside or not any(is_within(real, store) for store in stores):
-        note(f"{folder / SETTINGS}: names a file that is not in the folder; passed over")
+        sentence = f"{settings}: names a file that is not in the folder; passed over"
+        note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
         return None
     return value
 

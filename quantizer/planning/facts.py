@@ -383,7 +383,7 @@ def planning_facts(
             *prepared.notes,
             *filter(None, [recipe.chosen]),
             *notes,
-            *profile.data.notes,
+            *map(str, profile.data.findings),
             *notes_on_ranges,
         ),
         chains={},

@@ -387,7 +387,7 @@ def _drift_record(report: DriftReport) -> DriftRecord:
             TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
             for t in report.worst(MOST_DRIFT)
         ),
-        notes=report.drift.notes,
+        notes=tuple(map(str, report.findings)),
     )
 
 

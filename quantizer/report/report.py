@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ...profiles.base.errors import ConfigError, QprofError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_bytes
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.providers import check_provider
@@ -191,16 +192,16 @@ def quantization_report(
 
 def evaluation_report(
     evaluation: Evaluation, model: str | Path, quantized: str | Path
-) -> tuple[Report, tuple[str, ...]]:
-    """Return the report of an evaluation, and remarks about the files that it was made with.
+) -> tuple[Report, tuple[Finding, ...]]:
+    """Return the report of an evaluation, and findings on the files that it was made with.
 
     Plan and profile are searched among the YAML files beside the quantized model, by the digests that it
     holds; without them the report has no estimates.
     """
-    plan, profile, remarks = _files_beside(Path(quantized), model)
+    plan, profile, findings = _files_beside(Path(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
     names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
-    return make_report(analysis, Results(evaluation=evaluation), names), remarks
+    return make_report(analysis, Results(evaluation=evaluation), names), findings
 
 
 def tuning_report(
@@ -220,12 +221,12 @@ def drift_report(result: DriftReport) -> Report:
     return make_report(None, Results(drift=(result,)), FileNames())
 
 
-def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[str, ...]]:
-    """Return the plan and the profile of a quantized model from the YAML files beside it, and remarks."""
+def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
+    """Return the plan and the profile of a quantized model from the YAML files beside it, with findings."""
     provenance = read_provenance(load_model(quantized))
     if provenance is None:
-        remark = "the quantized model does not say what it was made from: no estimates in the report"
-        return None, None, (remark,)
+        sentence = "the quantized model does not say what it was made from: no estimates in the report"
+        return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
     prepared = open_prepared(model)
     plan = profile = None
     for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
@@ -239,11 +240,17 @@ def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path
         except QprofError:  # of another model, or no file that can be read
             continue
     files = {"plan": plan, "profile": profile}
-    remarks = [f"report: {what} {path}, by its digest" for what, path in files.items() if path]
+    findings = [
+        Finding(Code.REPORT_SOURCES, f"report: {what} {path}, by its digest", str(path))
+        for what, path in files.items()
+        if path
+    ]
     lacking = [what for what, path in files.items() if path is None]
     if lacking:
-        remarks.append(
+        sentence = (
             f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
-            "estimates; qprof report takes them wherever they are"
+            "estimates"
         )
-    return plan, profile, tuple(remarks)
+        remedy = "qprof report takes them wherever they are"
+        findings.append(Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized), remedy=remedy))
+    return plan, profile, tuple(findings)

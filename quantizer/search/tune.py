@@ -16,6 +16,7 @@ import onnx_ir
 import onnxruntime
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import read_bytes, replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -113,7 +114,7 @@ def tune(
     run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
     bases = bases_of(recipe, profile)
     if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
-        note(alarm)
+        note(Finding(Code.SATURATING_KERNELS, alarm))
         if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
             bases += (Base("weight_type int7", {"weight_type": "int7"}),)
     search = PlanSearch(run, target.max_drop, target.objective == "latency")

@@ -31,6 +31,7 @@ from typing import Any
 
 from ...profiles.base.conversion import read_fields, read_record
 from ...profiles.base.errors import ConfigError, MalformedError, not_one_of, unknown_key
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_text
 from ...profiles.base.strict_yaml import parse
 from ...profiles.base.tool import note
@@ -148,7 +149,7 @@ def load_recipe(
     if source is None and processor().kind not in target.processors:
         remark = default_doubt(target.name, _processors(), processor())
     if remark:
-        note(remark, waits=True)
+        note(Finding(Code.TARGET_ASSUMED, remark, target.name), waits=True)
     return Recipe(config, target, filled_in, why, given=frozenset(given))
 
 
@@ -262,26 +263,29 @@ def _target(file: ConfigFile) -> Target:
 
 def resolved(
     settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]
-) -> tuple[QuantConfig, tuple[str, ...]]:
-    """Return the settings with those that others decide filled in, and a sentence for each of these.
+) -> tuple[QuantConfig, tuple[Finding, ...]]:
+    """Return the settings with those that others decide filled in, and a finding on each of these.
 
     Args:
         settings: what file and options say.
         target: the runtime.
         chosen: what the options say: a setting of a file may give way to them, one of theirs never does.
     """
-    config, filled_in = QuantConfig(**settings), []
+    config, filled_in = QuantConfig(**settings), list[Finding]()
     signed = [name for name in target.activation_types if TYPES[name].signed]
     wants_signed = config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed
     if wants_signed and signed and "activation_type" not in chosen:
         config = replace(config, activation_type=signed[0])
-        filled_in.append(f"activation_type is {signed[0]}: schema {config.schema} needs a signed type")
+        sentence = f"activation_type is {signed[0]}: schema {config.schema} needs a signed type"
+        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "activation_type"))
     if config.weight_type in FEW_BITS and "block_size" not in settings:
         config = replace(config, block_size=USUAL_BLOCK)
-        filled_in.append(f"block_size is {USUAL_BLOCK}: weights have 4 bits")
+        sentence = f"block_size is {USUAL_BLOCK}: weights have 4 bits"
+        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "block_size"))
     if config.weight_type in FEW_BITS and config.block_size and "weight_schema" not in settings:
         config = replace(config, weight_schema="asymmetric")
-        filled_in.append("weight_schema is asymmetric: blocks of 4 bits have zero points")
+        sentence = "weight_schema is asymmetric: blocks of 4 bits have zero points"
+        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "weight_schema"))
     return config, tuple(filled_in)
 
 

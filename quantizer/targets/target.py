@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
+from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import ActivationType, QuantConfig, WeightType
@@ -289,7 +290,7 @@ class Recipe:
     Attributes:
         config: the settings, all filled in.
         target: the runtime.
-        filled_in: a sentence for each setting that another one decided.
+        filled_in: the finding on each setting that another one decided.
         chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
         given: names of the settings that the user gave: these are kept or refused.
@@ -299,7 +300,7 @@ class Recipe:
 
     config: QuantConfig
     target: Target
-    filled_in: tuple[str, ...] = field(default=(), compare=False)
+    filled_in: tuple[Finding, ...] = field(default=(), compare=False)
     chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
     given: frozenset[str] = field(default=frozenset(), compare=False)

@@ -9,8 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.evaluate import evaluation_text
-from qprof_onnx.cli.console import NOTES, tell_note
+from qprof_onnx.cli.console import NOTES, tell_findings, tell_unprinted_notes
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.compare import Difference
 from qprof_onnx.quantizer.evaluation.latency import Latency
 
@@ -96,15 +97,34 @@ def test_a_speed_that_cannot_be_told_is_unclear(low: float, high: float, told: s
     assert latency.text(2.0).startswith(told)
 
 
-def test_few_remarks_are_printed_and_the_others_are_counted() -> None:
+def test_few_notes_are_printed_and_the_others_are_counted() -> None:
+    first, *others = (Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(5))
+
     @click.command("noting")
     def command() -> None:
-        for number in range(5):
-            tell_note(f"remark {number}")
-            tell_note("remark 0")
+        for finding in others:
+            tell_findings([first, finding])
+        tell_unprinted_notes()
 
     result = CliRunner().invoke(command)
-    assert result.stderr.count("note: ") == NOTES
+    assert result.stderr.splitlines() == ["note: note 0", "note: note 1", "note: 3 more with --verbose"]
+    assert NOTES == 2
+
+
+def test_what_is_graver_than_a_note_is_always_printed_and_first() -> None:
+    notes = [Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(5)]
+    warnings = [Finding(Code.PIXELS, f"warning {number}", remedy="look") for number in range(3)]
+
+    @click.command("noting")
+    def command() -> None:
+        tell_findings([*notes, *warnings])
+
+    lines = CliRunner().invoke(command).stderr.splitlines()
+    assert lines == [
+        *(f"warning: warning {number}; look" for number in range(3)),
+        "note: note 0",
+        "note: note 1",
+    ]
 
 
 def test_of_many_outputs_those_with_the_most_noise_are_listed() -> None:

@@ -174,7 +174,7 @@ def test_notes_name_other_weights_other_tensors_and_non_finite_values(nights: Pa
     assert "note: the models have the same structure and different weights" in lines
     assert any(line.startswith("note: NEW alone holds 7 tensors: new/") for line in lines)
     assert any(line.startswith("note: OLD alone holds 7 tensors: ") for line in lines)
-    assert "note: NaN or Inf in 1 tensors of NEW; worst 'image': 0.5000 of its elements" in lines
+    assert "warning: NaN or Inf in 1 tensors of NEW; worst 'image': 50 % of its elements" in lines
 
 
 def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: Path) -> None:

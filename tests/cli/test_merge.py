@@ -64,7 +64,7 @@ def test_data_that_is_counted_twice_on_request_is_warned_of(shards: Path, tmp_pa
     twice = [shards / "0.yaml"] * 2
     result = qprof("merge", *twice, "-o", tmp_path / "m.yaml", "--allow-duplicates")
     assert result.exit_code == 0
-    assert result.stderr.startswith("note: ")
+    assert result.stderr.startswith("warning: ")
     assert "48 samples" in result.stdout
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, QprofError
 from ....profiles.base.extras import library
+from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tool import note
 from ....profiles.samples.picture_files import noted_classes
 from ....profiles.samples.tables import column_of
@@ -145,12 +146,13 @@ def _classes_in_column(where: str, values: Sequence[object]) -> npt.NDArray[np.i
             f"{where}: holds {len(names)} different values in {len(texts)} rows, such as '{names[0][:40]}': "
             "no classes; name another column"
         )
-    note(
+    sentence = (
         f"{where}: {len(names)} classes, numbered in alphabetical order: "
         + ", ".join(f"{number} '{name}'" for number, name in enumerate(names[:12]))
         + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        + "; if the model has others, write a column of numbers"
     )
+    remedy = "if the model has others, write a column of numbers"
+    note(Finding(Code.CLASSES_NUMBERED, sentence, where, {"classes": len(names)}, remedy))
     return np.array([names.index(text) for text in texts], np.int64)
 
 

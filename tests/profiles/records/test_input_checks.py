@@ -106,12 +106,12 @@ def hinted(samples: Array, body: str, shape: str = "N, 3, H, W", **more: Any) ->
 
 
 def codes(profile: Profile) -> list[str]:
-    return [hint.code for hint in profile.hints()]
+    return [hint.code for hint in profile.findings]
 
 
 @pytest.mark.parametrize("array", [PIXELS, PIXELS * np.float32(0.99), np.round(PIXELS / 3)], ids=str)
 def test_pixels_that_were_not_scaled_are_noticed(array: Array) -> None:
-    (hint,) = [hint for hint in hinted(array, CONV).hints() if hint.code == "pixels"]
+    (hint,) = [hint for hint in hinted(array, CONV).findings if hint.code == "pixels"]
     assert hint.text == (
         "input 'x' looks like pixels 0..255, and the model does not begin by scaling it; did you forget to "
         "normalise?"
@@ -188,7 +188,7 @@ def test_a_state_that_is_zero_or_empty_in_all_samples_is_noticed(length: int) ->
         rows = (rng.normal(size=(1, 4)).astype(np.float32) for _ in range(9))
         samples = [Sample(str(i), {"x": row, "past": past}) for i, row in enumerate(rows)]
         profile = calibrate(model, samples, ModelId("s", "w", 17))
-        return [hint.text for hint in profile.hints() if hint.code == "zero-state"]
+        return [hint.text for hint in profile.findings if hint.code == "zero-state"]
 
     (found,) = hints(np.zeros((1, length, 4), np.float32))
     assert found.startswith("input 'past': zero or empty in all samples")
@@ -199,7 +199,7 @@ def test_a_state_that_is_zero_or_empty_in_all_samples_is_noticed(length: int) ->
 @pytest.mark.parametrize("by_row", [False, True])
 def test_equal_samples_are_noticed(by_row: bool) -> None:
     equal = np.repeat(PIXELS[:1] / np.float32(255.0), 9, axis=0)
-    found = [hint.text for hint in hinted(equal, CONV, by_row=by_row).hints()]
+    found = [hint.text for hint in hinted(equal, CONV, by_row=by_row).findings]
     assert found == ["all 9 samples are equal; give samples that differ, as real data do"]
 
 
@@ -208,7 +208,7 @@ def test_one_batch_is_not_taken_for_equal_samples() -> None:
 
 
 def test_few_samples_are_noticed() -> None:
-    assert [hint.text for hint in hinted(PIXELS[:1] / np.float32(255.0), CONV).hints()] == [
+    assert [hint.text for hint in hinted(PIXELS[:1] / np.float32(255.0), CONV).findings] == [
         "1 sample is few: ranges of so few are seldom those of more; give at least 32"
     ]
     assert "few-samples" not in codes(hinted(PIXELS[:8] / np.float32(255.0), CONV))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
+from qprof_onnx.profiles.base.findings import Finding
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import EqualBins
 from qprof_onnx.profiles.records.merge import MAX_COUNT, merge_profiles
@@ -40,7 +41,7 @@ def profiled(samples: Arrays) -> Profile:
     return Profile(MODEL, data, {"x": x.profile(), "y": y.profile()}, tool="qprof 0.1.0")
 
 
-def merged_with_warnings(*profiles: Profile, allow: bool = False) -> tuple[Profile, tuple[str, ...]]:
+def merged_with_warnings(*profiles: Profile, allow: bool = False) -> tuple[Profile, tuple[Finding, ...]]:
     return merge_profiles(((f"{i}.yaml", p) for i, p in enumerate(profiles)), allow_duplicates=allow)
 
 
@@ -195,7 +196,7 @@ def test_the_same_samples_in_two_shards_are_refused() -> None:
 def test_the_same_samples_are_counted_twice_on_request_with_a_warning() -> None:
     profile, warnings = merged_with_warnings(A, B, A, allow=True)
     assert profile["x"].count == 9
-    assert warnings == ("2.yaml: seems to hold the same sample as 0.yaml",)
+    assert [warning.text for warning in warnings] == ["2.yaml: seems to hold the same sample as 0.yaml"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -10,7 +10,8 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.records.non_finite import gate_failure, non_finite_note
+from qprof_onnx.profiles.base.findings import Code
+from qprof_onnx.profiles.records.non_finite import gate_failure, non_finite_finding
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
@@ -41,18 +42,23 @@ def profiled(values: dict[str, Sequence[float]], **settings: object) -> Profile:
     return calibrate(ir.from_proto(onnx.parser.parse_model(NET)), samples(values), ID, run)
 
 
+def told(profile: Profile) -> tuple[str, ...]:
+    """Return what is said of NaN and Inf."""
+    return tuple(finding.text for finding in profile.findings if finding.code is Code.NON_FINITE)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_first_sample_in_natural_order_and_its_first_node_are_named(threads: int) -> None:
-    assert profiled(VALUES, threads=threads).notes == (SENTENCE,)
+    assert told(profiled(VALUES, threads=threads)) == (SENTENCE,)
 
 
 def test_the_order_of_the_samples_does_not_matter() -> None:
-    assert profiled(dict(reversed(VALUES.items()))).notes == (SENTENCE,)
+    assert told(profiled(dict(reversed(VALUES.items())))) == (SENTENCE,)
 
 
 def test_finite_values_need_no_report() -> None:
     found = profiled({"a1": [1, 2, 3, 4]})
-    assert (found.notes, gate_failure(found, 0.0)) == ((), None)
+    assert (told(found), gate_failure(found, 0.0)) == ((), None)
 
 
 def test_the_report_is_in_what_a_profile_shows() -> None:
@@ -63,11 +69,11 @@ def test_shards_tell_what_they_remember() -> None:
     half = [dict(list(VALUES.items())[part]) for part in (slice(2), slice(2, None))]
     texts = [dumps_shard(profiled(values), []) for values in half]
     merged, _ = loads_shard(merged_texts(*texts))
-    assert merged.notes == (SENTENCE,)
+    assert told(merged) == (SENTENCE,)
 
 
 def test_a_profile_from_a_file_tells_tensors_alone() -> None:
-    (note,) = loads(dumps(profiled(VALUES))).notes
+    (note,) = told(loads(dumps(profiled(VALUES))))
     assert note == (
         "NaN or Inf in 2 tensors, left out of ranges and histograms; the first is 'y'; "
         "most in tensor 'y': 18.8 % of its elements"
@@ -89,7 +95,7 @@ def test_a_checkpoint_keeps_the_first_sample(tmp_path: Path) -> None:
     with pytest.raises(InterruptedError):
         runner.calibrate(model, samples(VALUES), ID, settings, kill)
     assert (tmp_path / "c").exists()
-    assert runner.calibrate(model, samples(VALUES), ID, settings).notes == (SENTENCE,)
+    assert told(runner.calibrate(model, samples(VALUES), ID, settings)) == (SENTENCE,)
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(0.1875, False), (0.18, True), (1.0, False), (0.0, True)])
@@ -101,10 +107,10 @@ def test_the_gate_compares_the_share_of_the_worst_tensor(limit: float, fails: bo
 
 def test_a_tensor_of_nothing_but_infinity_is_a_filler_and_passes_the_gate() -> None:
     found = profiled({"a": [0, 0, 0, 0]})
-    note = non_finite_note(found)
+    note = non_finite_finding(found)
     assert note is not None
-    assert note.startswith("NaN or Inf from 1 sample in 2 tensors, left out")
-    assert "most in tensor" not in note
+    assert note.sentence.startswith("NaN or Inf from 1 sample in 2 tensors, left out")
+    assert "most in tensor" not in note.sentence
     assert gate_failure(found, 0.0) is None
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.records.data_checks import (
     KINDS,
     binomial_tail,
+    data_findings,
     growth,
-    hints_of,
     median_growth,
     outliers,
     widening,
@@ -92,8 +92,8 @@ def test_ranges_that_grow_are_noticed_and_ranges_that_do_not_are_not() -> None:
     growing = {f"t{i}": tensor_of(-rng.pareto(1.5, 16), rng.pareto(1.5, 16)) for i in range(60)}
     steady = {f"t{i}": tensor_of(-rng.normal(9, 0.2, 16), rng.normal(9, 0.2, 16)) for i in range(60)}
     assert median_growth(steady) < 0.05 < median_growth(growing)
-    assert [hint.code for hint in hints_of(profile_of(growing, 16))] == ["growing", "one-sample"]
-    assert hints_of(profile_of(steady, 16)) == ()
+    assert [hint.code for hint in data_findings(profile_of(growing, 16))] == ["growing", "one-sample"]
+    assert data_findings(profile_of(steady, 16)) == ()
 
 
 @given(st.integers(0, 30), st.floats(0.01, 0.9), st.integers(-1, 31))
@@ -123,7 +123,7 @@ def test_a_sample_that_is_out_of_the_ordinary_is_named_with_an_example() -> None
     assert found.example.share == max(w.share for n, t in tensors.items() if (w := widening(n, t.extremes)))
     start = f"sample s15 is unusual: it alone sets {found.ends} of 200 limits of ranges, where about 12 would"
     assert found.sentence.startswith(start)
-    assert [hint.code for hint in profile_of(tensors, 16).hints()][-1] == "outlier"
+    assert [hint.code for hint in profile_of(tensors, 16).findings][-1] == "outlier"
 
 
 def test_ends_that_several_samples_share_are_not_counted() -> None:
@@ -132,7 +132,7 @@ def test_ends_that_several_samples_share_are_not_counted() -> None:
 
 
 def test_of_a_profile_without_runs_nothing_is_said() -> None:
-    assert hints_of(profile_of(tensors_of(16, 9, 0, loud=9.0), 0)) == ()
+    assert data_findings(profile_of(tensors_of(16, 9, 0, loud=9.0), 0)) == ()
 
 
 def counted(values: Any) -> TensorProfile:

@@ -160,7 +160,7 @@ def test_the_tokenizer_alone_is_enough_where_inputs_have_the_usual_names(
 ) -> None:
     samples = texts(folder, decoder)
     assert [sample.step for sample in samples] == [0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 3]
-    assert "'present.0.key' goes to 'past_key_values.0.key' from step to step" in samples.notes[0]
+    assert "'present.0.key' goes to 'past_key_values.0.key' from step to step" in str(samples.findings[0])
     assert samples.state == {"past_key_values.0.key": "present.0.key"}
 
 

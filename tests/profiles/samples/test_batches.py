@@ -49,7 +49,7 @@ def test_rows_are_stacked_and_the_rest_is_left_out_with_a_note(
     samples = in_batches(rows(7, known=known), [spec(3, 2)])
     with caplog.at_level(logging.WARNING):
         assert firsts(samples) == [[0, 1, 2], [3, 4, 5]]
-    noted = [*samples.notes, *caplog.messages]
+    noted = [*map(str, samples.findings), *caplog.messages]
     assert noted == ["data: the last 1 of 7 rows fill no batch of 3, the model's, and are left out"]
     assert samples.total == (2 if known else None)
 

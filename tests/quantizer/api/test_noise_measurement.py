@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import parser, save
 from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.profiles.base.findings import Finding
 from qprof_onnx.profiles.records.merge import merge_profiles
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import dumps, load_profile, save_profile
@@ -105,9 +106,9 @@ def test_what_goes_wrong_is_noted_and_the_profile_is_written(
         raise ModelError("onnxruntime refuses; go on")
 
     monkeypatch.setattr(noise_measurement, "measure_noise", refuse)
-    notes: list[str] = []
+    notes: list[Finding] = []
     profile = profile_model(MODEL, batches, tmp_path / "p.yaml", note=notes.append)
-    assert notes == ["how noise travels is not measured: onnxruntime refuses; go on"]
+    assert [note.text for note in notes] == ["how noise travels is not measured: onnxruntime refuses; go on"]
     assert (profile.noise, profile.noise_samples) == ((), 0)
     assert load_profile(tmp_path / "p.yaml") == profile
 
@@ -115,11 +116,11 @@ def test_what_goes_wrong_is_noted_and_the_profile_is_written(
 def test_a_model_with_random_numbers_has_a_profile_without_noise(tmp_path: Path) -> None:
     net = "n (float[k, 2] x) => (float[k, 2] y) { r = RandomNormalLike(x) y = Add(x, r) }"
     save(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {net}'), tmp_path / "m.onnx")
-    notes: list[str] = []
+    notes: list[Finding] = []
     data = [np.ones((1, 2), np.float32)]
     profile = profile_model(tmp_path / "m.onnx", data, note=notes.append)
     assert profile.noise == ()
-    assert "RandomNormalLike" in notes[0]
+    assert "RandomNormalLike" in notes[0].text
 
 
 def test_progress_goes_on_to_the_samples_that_are_measured(
@@ -133,7 +134,7 @@ def test_progress_goes_on_to_the_samples_that_are_measured(
 
 def test_nothing_is_measured_where_a_memory_limit_would_be_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_measurement, "expected_bytes", lambda *_: 5 << 30)
-    notes: list[str] = []
+    notes: list[Finding] = []
     run = RunSettings(limit=6, memory_limit=4 << 30)
     assert profile_model(MODEL, str(DATA), None, run, note=notes.append).noise == ()
-    assert "more than the memory limit" in notes[0]
+    assert "more than the memory limit" in notes[0].text

@@ -38,7 +38,7 @@ def test_the_rows_of_a_file_are_samples_of_a_model_that_takes_one(tmp_path: Path
     assert [sample.name for sample in samples] == [f"0.npy[{row}]" for row in range(5)]
     assert np.array_equal(np.concatenate([s.arrays["x"] for s in samples]), numbers(5, 3))
     assert {sample.step for sample in samples} == {None}  # without a state they are no steps
-    assert samples.notes == (
+    assert tuple(map(str, samples.findings)) == (
         f"{tmp_path}/0.npy: arrays of shape (5, 3) for 'x' (1, 3): each row is a sample",
     )
 
@@ -54,7 +54,7 @@ def test_rows_are_put_together_to_the_batch_of_the_model_across_files(tmp_path: 
     samples = open_samples(saved(tmp_path, numbers(5, 3), numbers(6, 3)), (spec(4, 3),))
     assert shapes(samples) == [(4, 3)] * 2
     assert [sample.name for sample in samples] == ["0.npy[0] to 0.npy[3]", "0.npy[4] to 1.npy[2]"]
-    assert samples.notes[1].endswith(
+    assert str(samples.findings[1]).endswith(
         "the last 3 of 11 rows fill no batch of 4, the model's, and are left out"
     )
 
@@ -62,7 +62,7 @@ def test_rows_are_put_together_to_the_batch_of_the_model_across_files(tmp_path: 
 def test_a_file_with_the_batch_of_the_model_is_one_sample(tmp_path: Path) -> None:
     samples = open_samples(saved(tmp_path, numbers(4, 3)), (spec(4, 3),))
     assert shapes(samples) == [(4, 3)]
-    assert not samples.notes
+    assert not samples.findings
 
 
 @pytest.mark.parametrize("name", ["N", "batch", "batch_size", "unk_batch"])
@@ -73,7 +73,7 @@ def test_the_rows_of_one_file_are_samples_where_the_dimension_is_a_batch(tmp_pat
 def test_another_free_dimension_is_not_split_but_noted(tmp_path: Path) -> None:
     samples = open_samples(saved(tmp_path, numbers(5, 3)), (spec("time", 3),))
     assert shapes(samples) == [(5, 3)]
-    assert "not named as a batch" in samples.notes[0]
+    assert "not named as a batch" in str(samples.findings[0])
 
 
 def test_the_files_of_a_folder_are_samples_as_they_are(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_recipe_says_what_rows_are(tmp_path: Path, rows: str, expected: list[t
     data = PreprocessedData(source, str(tmp_path / "recipe.yaml"))
     samples = open_samples(data, (spec("time" if rows == "split" else "N", 3),))
     assert shapes(samples) == expected
-    assert rows == "split" or not samples.notes
+    assert rows == "split" or not samples.findings
 
 
 def test_a_recipe_for_arrays_has_one_key(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_recipe_for_arrays_has_one_key(tmp_path: Path) -> None:
 def test_arrays_without_an_axis_of_rows_get_it_and_it_is_noted(tmp_path: Path, leading: int | str) -> None:
     samples = open_samples(saved(tmp_path, numbers(3, 4, 4), numbers(3, 4, 4)), (spec(leading, 3, 4, 4),))
     assert shapes(samples) == [(1, 3, 4, 4)] * 2
-    assert "each file is one row, and gets the axis of rows" in samples.notes[0]
+    assert "each file is one row, and gets the axis of rows" in str(samples.findings[0])
 
 
 def test_an_input_of_several_may_lack_the_axis_of_rows(tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def test_the_number_of_pictures_is_known_and_a_part_of_a_part_is_the_right_one(p
 
 
 def test_other_files_are_passed_over_and_counted(photos: Path) -> None:
-    assert not opened(photos, "raw").notes[0].endswith("passed over")
+    assert not str(opened(photos, "raw").findings[0]).endswith("passed over")
     for name in ("list.csv", "classes.txt", ".hidden", "readme"):
         (photos / name).touch()
-    assert opened(photos, "raw").notes[0].endswith("; 2 other files passed over")
+    assert str(opened(photos, "raw").findings[0]).endswith("; 2 other files passed over")
 
 
 def test_pictures_without_a_recipe_are_refused_with_the_choices(photos: Path) -> None:
