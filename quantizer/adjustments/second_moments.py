@@ -296,7 +296,7 @@ MEMORY = 128 << 20
 
 ROWS = 1 << 14
 """Rows of a tensor that all samples give together, unless there are more samples (see `im2col_rows`). Four
-times as many gained nothing on two models (waifu2x, silero), and an eighth lost 0.3 and 1.4 dB."""
+times as many gained nothing on two models, and an eighth lost 0.3 and 1.4 dB."""
 
 
 def collect_moments(

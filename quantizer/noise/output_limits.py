@@ -78,8 +78,8 @@ def _is_input(graph: Graph, name: str) -> bool:
 
 DECISION_DB = 15.0
 """SQNR of an output that is a decision or an embedding, over its power. Estimates from measured noise are a
-little too careful, by 3 dB in the median; of models that lose nothing the nearest are estimated 14 to 19 dB
-(silero, minilm, ppocr-rec, parts of captcha-det), and measured 19 to 25."""
+little too careful, by 3 dB in the median; of models that lose nothing the nearest are estimated 14 to 19 dB,
+and measured 19 to 25."""
 
 VALUES_DB = 20.0
 """Over what varies, of boxes beside scores too: noise of 1 % of it takes half a point of correlation

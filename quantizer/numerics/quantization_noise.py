@@ -21,8 +21,7 @@ from .density import Density, clipped, density
 
 ONE_SIDED = 4.0
 """Weight of the errors of saturated values after a function. Of 1, 4, 16 and 100 this was best for the
-outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB of the
-best for the third."""
+outputs of two of three models and within 0.1 dB of the best for the third."""
 
 ROWS = 8
 """Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""

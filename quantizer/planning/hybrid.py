@@ -11,7 +11,7 @@ What the selection left in float is looked at once more, in this order:
    largest value of all samples, leaves `MIN_DYNAMIC_SQNR_DB`: one sample spans no more than all do, so this
    is the worst. A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone. An
    LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
-   and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
+   and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
    `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below
    `min_output_sqnr` otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose
@@ -64,7 +64,7 @@ KERNELS_OF_A_TABLE = 3
 """Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
 MAX_TABLE_TIME_SHARE = 0.02
 """Part of float's time that these may take: an embedding with an MLP of 64 to 256 took 1.2 to 1.3 times as
-long as float with them, all else in float; of minilm they take 0.2 % (DECISIONS.md, 29)."""
+long as float with them, all else in float; of a sentence encoder they take 0.2 % (DECISIONS.md, 29)."""
 MIN_ELEMENTS_PER_SCALE = 8
 """Fewest elements for each scale of an embedding table or of the weight of a float node: with fewer the
 scales are a noticeable part of the size."""

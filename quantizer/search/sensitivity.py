@@ -17,7 +17,7 @@ for each node and sample. Alternatives: a switch at every tensor of one session 
 input) runs the whole model each time, without fusion, and with both forms of every tensor; adding up noise
 that was measured node by node in one run does not show what becomes of it downstream. Compared with a session
 for each variant it took 0.4 to 0.6 of the time (89 and 79 nodes, 2 to 8 samples), and 0.08 of a model with
-90 MB of weights (MiniLM, 49 nodes). The two agree up to noise: where a sum lies midway between two integers,
+90 MB of weights (49 nodes). The two agree up to noise: where a sum lies midway between two integers,
 its last bit decides, and in a plan with all other nodes quantized such a step is another draw of the same
 noise.
 
