@@ -32,8 +32,8 @@ def command(source: Path, model: Path, target: str | None, form: str | None, out
       qprof import-plan model.int8.onnx --float model.onnx -o plan.yaml
       qprof import-plan model.encodings --float model.onnx --target openvino -o plan.yaml
     """
-    from ...quantizer.api.exchanging import import_plan
     from ...quantizer.api.results import summarize
+    from ...quantizer.exchange.exchanging import import_plan
 
     plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
     echo(f"{output}: {plan.headline()}")

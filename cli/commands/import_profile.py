@@ -31,7 +31,7 @@ def command(file: Path, model: Path, output: Path, chosen_ranges: bool) -> None:
       qprof import-profile calibration.json --model model.onnx -o profile.yaml
       qprof import-profile model.cache --model model.onnx -o profile.yaml
     """
-    from ...quantizer.api.exchanging import import_profile
+    from ...quantizer.exchange.exchanging import import_profile
 
     profile = import_profile(file, model, output, chosen_ranges=chosen_ranges)
     bins = sum(bool(tensor.histogram.total) for tensor in profile.values())

@@ -42,7 +42,7 @@ def command(
       qprof join encoder.onnx decoder.onnx --connect decoder:h=encoder:last_hidden_state -o whole.onnx
       qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
-    from ...quantizer.api.exchanging import join
+    from ...quantizer.exchange.exchanging import join
 
     joined = join(models, output, functions=functions, connect=connect)
     counts = [f"{len(joined.parts)} parts"] if joined.parts else []

@@ -51,7 +51,7 @@ def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool)
     from ...profiles.base.strict_yaml import parse
     from ...profiles.records.data_checks import KINDS
     from ...profiles.records.profile import Profile
-    from ...quantizer.exchange.profiles import read_document
+    from ...quantizer.plan.documents import read_document
     from ...quantizer.plan.store import dumps
 
     shown = read_document(file)

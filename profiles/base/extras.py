@@ -1,15 +1,66 @@
-"""Libraries that an installation may lack: the error names a command that installs what is missing."""
+"""Modules that an installation may lack: libraries, which extras install, and siblings of the core.
+
+A sibling is a room of qprof that the core does without, such as the report. Only a table names it: a table of
+the core has an `OptionalModule` for each entry that a sibling serves, and imports it when it is asked for.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from .errors import ConfigError
 
 DISTRIBUTION = "qprof-onnx"
+
+ROOT = __name__.rsplit(".", 3)[0]
+"""The package that all rooms are below."""
+
+
+@dataclass(frozen=True)
+class OptionalModule:
+    """A module of a sibling, as a table of the core names it.
+
+    Attributes:
+        name: of the entry, for messages, as in "reader 'audio'".
+        module: its path below the root, as in "quantizer.report.report".
+    """
+
+    name: str
+    module: str
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the module can be found; packages above it are imported, itself not."""
+        return _is_there(f"{ROOT}.{self.module}")
+
+    def load(self, where: str = "") -> ModuleType:
+        """Return the module.
+
+        Args:
+            where: the file or option that needs it, for the message.
+
+        Raises:
+            ConfigError: it is not installed; the message names the entry.
+        """
+        if not self.is_installed:
+            begin = f"{where}: needs " if where else ""
+            raise ConfigError(f"{begin}{self.name}, which is not installed; install all of {DISTRIBUTION}")
+        return importlib.import_module(f"{ROOT}.{self.module}")
+
+
+@cache
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
 
 
 def library(module: str, where: str, extra: str) -> Any:

@@ -21,12 +21,12 @@ from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
 from ..evaluation.gates import GateFailure, limit_failures
-from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import calibrate
 from ..numerics.schemas import SCHEMAS, choose_params
+from ..plan.documents import read_at
 from ..planning.needed_tensors import needed_tensors
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..targets.config import QuantConfig

@@ -21,8 +21,8 @@ from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
-from ..exchange.profiles import read_profile
 from ..model.files import ModelLike, load_model, model_file
+from ..plan.documents import read_profile
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import check_without_samples, model_facts, open_plan
 from ..prepare.prepare import ProfileLike, open_prepared

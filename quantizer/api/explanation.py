@@ -17,13 +17,13 @@ from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_profile
-from ..exchange.profiles import read_profile
 from ..model.files import ModelLike, model_file
 from ..noise.activation_ranges import effective_range, following_function
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph
+from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.provenance import profile_digest
 from ..plan.store import PlanLike, plan_name, read_plan

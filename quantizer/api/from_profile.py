@@ -28,7 +28,6 @@ from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
-from ..exchange.profiles import missing_tensors, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.loading import read_model
@@ -37,10 +36,12 @@ from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..noise.output_limits import noise_limits
+from ..plan.documents import read_profile
 from ..plan.plan import Kind
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
+from ..planning.needed_tensors import missing_tensors
 from ..planning.plan_model import (
     PlannedModel,
     model_facts,

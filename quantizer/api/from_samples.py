@@ -44,10 +44,10 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions
 from ..evaluation.written_model import NOT_RUN
-from ..exchange.profiles import read_profile
 from ..model.external_data import float_weight_bytes
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
+from ..plan.documents import read_profile
 from ..plan.plan import Kind
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name
 from ..search.engine import with_settings

@@ -40,13 +40,12 @@ from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
-from ..exchange.exporting import file_content
-from ..exchange.profiles import read_at
 from ..model.files import ModelLike, model_file
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
 from ..operators.graph import Graph
+from ..plan.documents import WRITING, read_at
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared
@@ -167,7 +166,7 @@ def profile_model(
     settings = (run or RunSettings()).checked()
     read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
     check_outputs([output, settings.checkpoint], read)
-    if output is not None and format != "glow":
+    if output is not None and format == "qprof":
         check_samples_place(output)
     load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
@@ -182,7 +181,7 @@ def profile_model(
         tell(Finding(Code.UNPROFILED_TENSOR, f"tensor '{name}' is not profiled: {reason}", name))
     settings = settings_for(prepared.graph, settings, hidden)
     model, identity = prepared.model, prepared.identity
-    passes = 2 if settings.noise_samples and format != "glow" and not unmeasurable(model) else 1
+    passes = 2 if settings.noise_samples and format == "qprof" and not unmeasurable(model) else 1
     if stage is not None:
         progress = stage("profiling, pass 1 of 2 (ranges)" if passes > 1 else "profiling")
     specs, reported = input_specs(model), _ProgressSoFar(progress)
@@ -213,7 +212,7 @@ def profile_model(
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)
-    if format != "glow":
+    if format == "qprof":
         shown = reported.further if stage is None else partial(_second_pass, stage)
         profile = _with_noise(
             profile,
@@ -225,10 +224,11 @@ def profile_model(
             note=tell,
         )
     if output is not None:
-        if format == "glow":
-            write_atomically(output, file_content(profile, model, format))
-        else:
+        if format == "qprof":
             save_profile(profile, output)
+        else:
+            content = WRITING.load(f"format '{format}'").file_content(profile, model, format)
+            write_atomically(output, content)
     if settings.checkpoint is not None:
         remove_progress(Path(settings.checkpoint))
     return profile

@@ -1,26 +1,20 @@
-"""Profiles from files, of qprof or of another tool, bound to a model; files that hold a profile or a plan."""
+"""Profiles from files of other tools, bound to a model."""
 
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
 from ...profiles.instrumentation.observations import observations
 from ...profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
 from ...profiles.records.histogram import UnknownBins
-from ...profiles.records.profile import DataId, ModelId, Profile, TensorProfile, is_bound
-from ...profiles.records.store import loads
-from ..model.identity import check_model
+from ...profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from ..noise.activation_ranges import (
     ANY,
     Interval,
@@ -30,57 +24,34 @@ from ..noise.activation_ranges import (
     joint_interval,
     passes_values_on,
     possible_values,
-    with_clip_profiles,
 )
 from ..numerics.calibrators import Range
 from ..operators.graph import Graph, Node, index
 from ..operators.table import is_clip
-from ..plan.plan import QuantPlan
-from ..plan.store import loads as loads_plan
-from ..planning.needed_tensors import one_with_others
-from ..prepare.prepare import ProfileLike, profile_name
 from .foreign import ForeignRanges, some_of
 from .formats import ExchangeFormat, format_named, read_as, recognised
 
 Tensors = Mapping[str, TensorProfile]
 
 
-OWN = b"format: qprof-"
-"""Begins the files of qprof itself, which are large: no other format is looked for in them."""
+def foreign_profile(data: bytes, where: str) -> Profile | None:
+    """Return the profile of another tool that a file holds, see `ranges_profile`; None for any other file."""
+    entry = recognised(data)
+    return None if entry is None else ranges_profile(entry, data, where)
 
 
-def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile: of qprof, or a file of another tool that holds ranges, recognised by its content.
-
-    The latter has the names of its file for keys until it is bound to a model, as by `quantize`; its `origin`
-    is the name of the format.
-
-    Raises:
-        ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
-            file and tensor.
-    """
-    return profile_in(read_bytes(path, ProfileError), os.path.basename(path))
-
-
-def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
-    """Return the profile that a file holds, see `load_profile`.
+def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
+    """Return the ranges that a file of another tool holds, by the names of the file.
 
     Args:
+        entry: the format of the file.
         data: the whole file.
         where: its name, for messages.
-        chosen_ranges: of another tool's file take the ranges that its calibrator chose, and no histograms.
+        chosen_ranges: take the ranges that the other tool's calibrator chose, and no histograms.
 
     Raises:
-        ProfileError: the file is malformed, or contradicts itself.
+        ProfileError: the file is malformed, or holds parameters.
     """
-    if where.endswith(".onnx"):
-        raise ProfileError(
-            f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
-            "model with 'qprof import-plan'"
-        )
-    entry = format_in(data)
-    if entry is None:
-        return loads(text_of(data, where, ProfileError), where)
     if entry.holds != "ranges":
         raise ProfileError(
             f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
@@ -107,73 +78,6 @@ def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profi
 def _range_profile(low: float, high: float) -> TensorProfile:
     """Return the record of a tensor of which only the range is known."""
     return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
-
-
-def read_at(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile as `load_profile` does; messages name the whole path."""
-    return profile_in(read_bytes(path, ProfileError), os.fspath(path))
-
-
-def format_in(data: bytes) -> ExchangeFormat | None:
-    """Return which format of other tools a file is of; None for a file of qprof, and for any other."""
-    return None if data.startswith(OWN) else recognised(data)
-
-
-def read_profile(
-    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
-) -> Profile:
-    """Return a profile, which may be in a file, bound to a prepared model.
-
-    Raises:
-        ProfileError: it cannot be read, or belongs to another model.
-    """
-    profile = source if isinstance(source, Profile) else load_profile(source)
-    where = profile_name(source)
-    if not is_bound(profile):
-        profile = bind(profile, model, identity, where)
-    else:
-        check_model(profile.model, identity, where, accept_retrained)
-    return profile
-
-
-def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding, ...]:
-    """Return a finding when a profile, which may be another tool's, lacks activations that a plan needs."""
-    profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
-    names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
-    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
-    if not lacking:
-        return ()
-    sentence = f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float"
-    return (Finding(Code.IMPORT_LOSES, sentence, lacking[0], {"activations": len(lacking)}),)
-
-
-def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
-    """Return the profile or plan of a file, by what it says about itself: it may be a pipe, and is read once.
-
-    A file of ranges of another tool is a profile, by the names of that file.
-
-    Raises:
-        ConfigError: neither; the message says what can be read.
-        ProfileError, PlanError: it is one of them, and malformed.
-    """
-    path = Path(path)
-    advice = (
-        "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
-    )
-    if path.suffix == ".onnx":
-        raise ConfigError(f"{path}: is a model, not a profile or a plan; {advice}")
-    data = read_bytes(path, ConfigError)
-    if format_in(data) is not None:
-        return profile_in(data, path.name)
-    document = text_of(data, str(path), ConfigError)
-    said = re.search(r"""^["']?format["']?\s*:\s*["']?([^\s"'#]*)""", document, re.MULTILINE)
-    family = said[1].partition("/")[0] if said else ""
-    if family == "qprof-profile":
-        return profile_in(data, path.name)
-    if family == "qprof-plan":
-        return loads_plan(document, path.name)
-    problem = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
-    raise ConfigError(f"{path}: {problem}; {advice}")
 
 
 # A profile by the names of another tool's file, bound to a model ------------------------------------------

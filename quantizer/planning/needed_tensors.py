@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..noise.activation_ranges import clip_outputs
+from ...profiles.base.findings import Code, Finding
+from ...profiles.records.profile import Profile
+from ..noise.activation_ranges import clip_outputs, with_clip_profiles
 from ..operators.caches import PLACES, has_own_cache, new_entries
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
@@ -49,6 +51,17 @@ def one_with_others(graph: Graph) -> frozenset[str]:
         if not any(planned_separately(chain, target) for target in packaged_targets())
     ]
     return frozenset(inner_tensors(chains))
+
+
+def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding, ...]:
+    """Return a finding when a profile, which may be another tool's, lacks activations that a plan needs."""
+    profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
+    names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
+    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
+    if not lacking:
+        return ()
+    sentence = f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float"
+    return (Finding(Code.IMPORT_LOSES, sentence, lacking[0], {"activations": len(lacking)}),)
 
 
 def weighted_channels(graph: Graph) -> dict[str, int]:

@@ -19,7 +19,6 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_name, equalized_profile
 from ..costs.predicted import CostModel, Costs, price_of, total_microseconds
 from ..evaluation.layers import LayerReport
-from ..exchange.profiles import read_profile
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.mask_fillers import with_fillers_apart
@@ -30,6 +29,7 @@ from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph
+from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode
 from ..plan.store import PlanLike, plan_name, read_plan

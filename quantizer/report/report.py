@@ -25,10 +25,10 @@ from ..evaluation.layers import compare_layers
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK, EvaluationOptions, Gate
-from ..exchange.profiles import read_profile
 from ..lowering.lower import lower
 from ..model.files import ModelLike, load_model, model_file
 from ..model.saving import save_model
+from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest, profile_digest, read_provenance
 from ..plan.store import PlanLike, load_plan

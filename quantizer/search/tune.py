@@ -29,11 +29,11 @@ from ...profiles.samples.random_samples import check_not_random
 from ..evaluation.gates import truth_doubts
 from ..evaluation.metrics.score import Score
 from ..evaluation.runtimes import open_session
-from ..exchange.profiles import read_profile
 from ..model.files import model_bytes
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..numerics.calibrators import CALIBRATORS
+from ..plan.documents import read_profile
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.prepare import ProfileLike, open_prepared, profile_name

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.exchange.profiles import load_profile
+from qprof_onnx.quantizer.plan.documents import load_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"

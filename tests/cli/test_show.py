@@ -17,7 +17,7 @@ from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogr
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import Extreme, Extremes, Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
-from qprof_onnx.quantizer.exchange.profiles import read_document
+from qprof_onnx.quantizer.plan.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 
 DATA = Path(__file__).parents[1] / "data"

@@ -32,9 +32,9 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import summarize
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.evaluation.written_model import smoke_run
-from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.plan.documents import read_profile
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.conformance import check_conformity

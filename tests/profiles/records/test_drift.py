@@ -26,7 +26,7 @@ from qprof_onnx.profiles.records.drift import (
 )
 from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from qprof_onnx.quantizer.exchange.profiles import load_profile
+from qprof_onnx.quantizer.plan.documents import load_profile
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"

@@ -13,7 +13,7 @@ from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.records.histogram import UnknownBins
 from qprof_onnx.quantizer.exchange.exporting import losses
 from qprof_onnx.quantizer.exchange.formats import FORMATS, format_named
-from qprof_onnx.quantizer.exchange.profiles import load_profile
+from qprof_onnx.quantizer.plan.documents import load_profile
 from qprof_onnx.quantizer.plan.plan import NO_ADJUSTMENTS, Kind
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 

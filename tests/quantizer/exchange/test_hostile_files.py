@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.quantizer.exchange.importing import plan_of_file
-from qprof_onnx.quantizer.exchange.profiles import profile_in
+from qprof_onnx.quantizer.plan.documents import profile_in
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

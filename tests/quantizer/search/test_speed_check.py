@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.costs import float_regions
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.node_times import node_times
-from qprof_onnx.quantizer.exchange.profiles import read_profile
+from qprof_onnx.quantizer.plan.documents import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.facts import PlanningFacts

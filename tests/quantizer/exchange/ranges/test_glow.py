@@ -17,7 +17,8 @@ from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, Tensor
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.exchange.exporting import file_content
 from qprof_onnx.quantizer.exchange.glow import dumps_glow, dumps_profile, loads_glow, names_in_file
-from qprof_onnx.quantizer.exchange.profiles import bind, load_profile, profile_in
+from qprof_onnx.quantizer.exchange.profiles import bind
+from qprof_onnx.quantizer.plan.documents import load_profile, profile_in
 
 TESTS = Path(__file__).parents[3]
 VERSION = "2024-05-11 (05dd99b97) (standalone)"

@@ -17,7 +17,8 @@ from qprof_onnx.profiles.records.histogram import BINS, EqualBins, UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.exchange.formats import FORMATS
 from qprof_onnx.quantizer.exchange.onnxruntime_json import join_bins
-from qprof_onnx.quantizer.exchange.profiles import load_profile, profile_in
+from qprof_onnx.quantizer.exchange.profiles import ranges_profile
+from qprof_onnx.quantizer.plan.documents import load_profile, profile_in
 
 DATA = Path(__file__).parent / "data"
 MODEL = ir.Model(ir.Graph((), (), nodes=()), ir_version=8)
@@ -76,7 +77,7 @@ def test_histograms_of_entropy_become_equal_bins_without_empty_ends() -> None:
 
 def test_chosen_ranges_are_those_of_the_file() -> None:
     data = (DATA / "digits-entropy.json").read_bytes()
-    found = profile_in(data, "c.json", chosen_ranges=True)
+    found = ranges_profile(FORMATS["onnxruntime"], data, "c.json", chosen_ranges=True)
     lowest = json.loads(data)["data"]["block.add.out"]["lowest"]
     assert found["block.add.out"].minimum == lowest
     assert all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())

@@ -11,9 +11,9 @@ from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.histogram import UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.exchange import tensorrt as tensorrt_cache
-from qprof_onnx.quantizer.exchange.profiles import profile_in
 from qprof_onnx.quantizer.numerics.affine import INT8
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
+from qprof_onnx.quantizer.plan.documents import profile_in
 
 MNIST = Path(__file__).parent / "data" / "mnist.cache"
 HEAD = "TRT-8601-EntropyCalibration2\n"

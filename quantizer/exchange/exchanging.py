@@ -12,23 +12,25 @@ from ...profiles.base.output_files import read_bytes, write_atomically
 from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
-from ..exchange import join as joining
-from ..exchange import split as splitting
-from ..exchange.exporting import file_content, losses
-from ..exchange.formats import format_named
-from ..exchange.importing import plan_of_file
-from ..exchange.join import Joined
-from ..exchange.profiles import bind, format_in, missing_tensors, profile_in, read_document, read_profile
-from ..exchange.split import PartFile
+from ..api.setting_keywords import FormName
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..model.output_paths import FilesRead, check_outputs
+from ..plan.documents import OWN, read_document, read_profile
 from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, save_plan
+from ..planning.needed_tensors import missing_tensors
 from ..prepare.prepare import ProfileLike, open_prepared
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .setting_keywords import FormName
+from . import join as joining
+from . import split as splitting
+from .exporting import file_content, losses
+from .formats import format_named, recognised
+from .importing import plan_of_file
+from .join import Joined
+from .profiles import bind, ranges_profile
+from .split import PartFile
 
 
 def import_profile(
@@ -58,7 +60,7 @@ def import_profile(
     """
     check_outputs([output], FilesRead((model,), (file,)))
     data, where = read_bytes(file, ProfileError), os.fspath(file)
-    entry = format_in(data)
+    entry = None if data.startswith(OWN) else recognised(data)
     if entry is None:
         raise ProfileError(
             f"{where}: is of no format that is read as ranges; give a file of onnxruntime, TensorRT or Glow "
@@ -66,7 +68,7 @@ def import_profile(
         )
     with notes_once(), model_file(model) as path:
         prepared = open_prepared(path)
-        profile = profile_in(data, where, chosen_ranges=chosen_ranges)
+        profile = ranges_profile(entry, data, where, chosen_ranges=chosen_ranges)
         profile = bind(profile, prepared.model, prepared.identity, where)
         for finding in missing_tensors(profile, prepared.graph, where):
             note(finding)

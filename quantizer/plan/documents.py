@@ -1,0 +1,128 @@
+"""Profiles and plans from files, by what a file says of itself.
+
+Files of qprof are read here. Those of other tools are read and written by a sibling, which `READING` and
+`WRITING` name: without it they are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.extras import OptionalModule
+from ...profiles.base.output_files import read_bytes, text_of
+from ...profiles.records.profile import ModelId, Profile, is_bound
+from ...profiles.records.store import loads
+from ..model.identity import check_model
+from ..prepare.prepare import ProfileLike, profile_name
+from .plan import QuantPlan
+from .store import loads as loads_plan
+
+READING = OptionalModule("the reader of other tools' files", "quantizer.exchange.profiles")
+"""Has `foreign_profile` and `bind`."""
+
+WRITING = OptionalModule("the writer of other tools' files", "quantizer.exchange.exporting")
+"""Has `file_content`."""
+
+OWN = b"format: qprof-"
+"""Begins the files of qprof itself, which are large: no other format is looked for in them."""
+
+
+def load_profile(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile: of qprof, or a file of another tool that holds ranges, recognised by its content.
+
+    The latter has the names of its file for keys until it is bound to a model, as by `quantize`; its `origin`
+    is the name of the format.
+
+    Raises:
+        ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
+            file and tensor.
+    """
+    return profile_in(read_bytes(path, ProfileError), os.path.basename(path))
+
+
+def profile_in(data: bytes, where: str) -> Profile:
+    """Return the profile that a file holds, see `load_profile`.
+
+    Args:
+        data: the whole file.
+        where: its name, for messages.
+
+    Raises:
+        ProfileError: the file is malformed, or contradicts itself.
+    """
+    if where.endswith(".onnx"):
+        raise ProfileError(
+            f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
+            "model with 'qprof import-plan'"
+        )
+    profile = _foreign_profile(data, where)
+    return loads(text_of(data, where, ProfileError), where) if profile is None else profile
+
+
+def _foreign_profile(data: bytes, where: str) -> Profile | None:
+    """Return the ranges of another tool that a file holds; None for a file of qprof, and for any other.
+
+    Raises:
+        ProfileError: the file is malformed, or is that of another tool and holds no ranges.
+        ConfigError: the file is not of qprof, and there is no reader of others.
+    """
+    if data.startswith(OWN) or (not READING.is_installed and b"qprof-" in data[:4096]):
+        return None
+    found: Profile | None = READING.load(where).foreign_profile(data, where)
+    return found
+
+
+def read_at(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile as `load_profile` does; messages name the whole path."""
+    return profile_in(read_bytes(path, ProfileError), os.fspath(path))
+
+
+def read_profile(
+    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
+) -> Profile:
+    """Return a profile, which may be in a file, bound to a prepared model.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile = source if isinstance(source, Profile) else load_profile(source)
+    where = profile_name(source)
+    if not is_bound(profile):
+        profile = READING.load(where).bind(profile, model, identity, where)
+    else:
+        check_model(profile.model, identity, where, accept_retrained)
+    return profile
+
+
+def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
+    """Return the profile or plan of a file, by what it says about itself: it may be a pipe, and is read once.
+
+    A file of ranges of another tool is a profile, by the names of that file.
+
+    Raises:
+        ConfigError: neither; the message says what can be read.
+        ProfileError, PlanError: it is one of them, and malformed.
+    """
+    path = Path(path)
+    advice = (
+        "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
+    )
+    if path.suffix == ".onnx":
+        raise ConfigError(f"{path}: is a model, not a profile or a plan; {advice}")
+    data = read_bytes(path, ConfigError)
+    if (foreign := _foreign_profile(data, path.name)) is not None:
+        return foreign
+    document = text_of(data, str(path), ConfigError)
+    said = re.search(r"""^["']?format["']?\s*:\s*["']?([^\s"'#]*)""", document, re.MULTILINE)
+    family = said[1].partition("/")[0] if said else ""
+    if family == "qprof-profile":
+        return profile_in(data, path.name)
+    if family == "qprof-plan":
+        return loads_plan(document, path.name)
+    problem = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
+    raise ConfigError(f"{path}: {problem}; {advice}")
