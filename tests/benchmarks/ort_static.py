@@ -1,7 +1,6 @@
-"""onnxruntime's own quantization as one command: pre-process, calibrate, quantize (U8S8, QDQ); or dynamic.
+"""onnxruntime's own static quantization as one command: pre-process, calibrate, quantize (U8S8, QDQ).
 
 python ort_static.py MODEL.onnx --data DIR -o OUT.onnx [--method entropy] [--per-channel] [--opset 13] ...
-python ort_static.py MODEL.onnx --dynamic -o OUT.onnx
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from onnxruntime.quantization import (
     CalibrationMethod,
     QuantFormat,
     QuantType,
-    quantize_dynamic,
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -84,6 +82,7 @@ def static(ready: Path, given: argparse.Namespace) -> None:
         per_channel=given.per_channel,
         calibrate_method=METHODS[given.method],
         extra_options={"CalibStridedMinMax": together},  # the name is old: every method reads by this stride
+        calibration_cache_path=given.ranges,
     )
 
 
@@ -94,20 +93,16 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--dynamic", action="store_true", help="weights only; ranges are found at run time")
-    parser.add_argument("--weights", choices=("QInt8", "QUInt8"), default="QInt8", help="of --dynamic")
     parser.add_argument("--method", choices=tuple(METHODS), default="minmax")
     parser.add_argument("--per-channel", action="store_true")
+    parser.add_argument("--ranges", type=Path, help="file of ranges: written, or read where it is there")
     parser.add_argument("--opset", type=int, default=0, help="raise the model to this opset first")
     parser.add_argument("--skip-symbolic-shape", action="store_true", help="where symbolic shapes fail")
     parser.add_argument("--no-pre-process", dest="pre_process", action="store_false", help="where it fails")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ready = pre_processed(Path(folder), given)
-        if given.dynamic:
-            quantize_dynamic(str(ready), str(given.output), weight_type=QuantType[given.weights])
-        else:
-            static(ready, given)
+        static(ready, given)
 
 
 if __name__ == "__main__":

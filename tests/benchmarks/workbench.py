@@ -70,8 +70,8 @@ class Variant:
     Attributes:
         label: name of its file.
         attempts: each a list of commands; the first that gives a model which loads is taken. Words may hold
-            {model}, {data}, {out} and {profile} (that of variant "qprof"); the word {profiling} stands for
-            the options that the model's own infinities ask for.
+            {model}, {data}, {out}, {folder} (that of built models) and {profile} (that of variant "qprof");
+            the word {profiling} stands for the options that the model's own infinities ask for.
         sources: files that decide about the result, beside the samples and the commands.
         runtime: which it is for.
         suffix: of the file.
@@ -219,6 +219,7 @@ class Workbench:
             "model": str(self.path),
             "data": str(self.data.calibration),
             "out": str(self.file(variant.label, variant.suffix)),
+            "folder": str(self.folder / "built"),
             "profile": str(self.profile()) if "{profile}" in command else "",
         }
         whole = (
