@@ -83,15 +83,17 @@ def command(
       qprof card model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o model.card.json
     """
     from ...quantizer.api.card import card
+    from ...quantizer.prepare.prepare import file_of
 
+    files = file_of(model), file_of(quantized)
     gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
-        result = card(model, quantized, data, gate=gate, progress=shown, **asked)
+        result = card(*files, data, gate=gate, progress=shown, **asked)
     write_atomically(output, document("card", 1, result.to_dict()) + "\n")
     if markdown is not None:
         write_atomically(markdown, result.to_markdown())
     if report is not None:
-        write_report(result.evaluation, model, quantized, report)
+        write_report(result.evaluation, *files, report)
     if as_json:
         echo(document("card", 1, result.to_dict()))
     else:

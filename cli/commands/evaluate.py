@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,18 +90,22 @@ def command(
       qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
     from ...quantizer.api.evaluate import evaluate
+    from ...quantizer.prepare.prepare import file_of
 
+    files = file_of(model), file_of(quantized)
     gate, asked = Gate(**take_limits(options)), given_options(options)
     with progress("evaluating") as shown:
-        result = evaluate(model, quantized, data, gate=gate, progress=shown, **asked)
+        result = evaluate(*files, data, gate=gate, progress=shown, **asked)
     if report is not None:
-        write_report(result, model, quantized, report)
+        write_report(result, *files, report)
     echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))
     if not result.passed:
         raise click.exceptions.Exit(1)
 
 
-def write_report(result: Evaluation, model: Path, quantized: Path, folder: Path) -> None:
+def write_report(
+    result: Evaluation, model: os.PathLike[str], quantized: os.PathLike[str], folder: Path
+) -> None:
     """Write the report of an evaluation, and tell which files it was made from."""
     from ...quantizer.report.report import evaluation_report
 

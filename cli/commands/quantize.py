@@ -103,6 +103,7 @@ def command(
       qprof quantize model.onnx --as weight-only-4 -o model.int4.onnx
     """
     from ...quantizer.api.quantize import quantize
+    from ...quantizer.prepare.prepare import file_of
     from ...quantizer.search.options import SpeedCheckOptions
 
     is_mixed = options["precision"] == MIXED
@@ -123,14 +124,15 @@ def command(
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
         asked["speed"] = speed
+    file = file_of(model)
     with Stages() as stage:
         if is_judged:
             asked |= {"stage": stage, "note": stage.note}
-        result = quantize(model, profile, output, target=recipe, plan=plan, data=data, **asked)
+        result = quantize(file, profile, output, target=recipe, plan=plan, data=data, **asked)
     if report is not None:
         from ...quantizer.report.report import quantization_report
 
-        page = quantization_report(result, model, profile, recipe, command_line=shown_arguments())
+        page = quantization_report(result, file, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
     if as_json:
         from ..schemas import quantization_of

@@ -97,9 +97,10 @@ def command(
       qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
     """
     from ...quantizer.api.tune import tune
+    from ...quantizer.prepare.prepare import file_of
 
     target = QualityTarget(**given_options({name: options[name] for name in options_of(QualityTarget)}))
-    recipe, asked = take_recipe(options), given_options(options)
+    recipe, asked, file = take_recipe(options), given_options(options), file_of(model)
     with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any, resumed: bool) -> None:
@@ -107,12 +108,12 @@ def command(
                 tell(trial_text(number, trial, resumed, target))
             counted(number, None)
 
-        result = tune(model, profile, data, output, target=recipe, on_trial=tell_trial, **asked)
+        result = tune(file, profile, data, output, target=recipe, on_trial=tell_trial, **asked)
     if report is not None:
         from ...quantizer.report.report import tuning_report
 
         plan = None if options["save_plan"] is None else result.plan
-        save_report(tuning_report(result, model, profile, plan), report)
+        save_report(tuning_report(result, file, profile, plan), report)
     if as_json:
         from ...quantizer.search import tune as search
 

@@ -12,7 +12,6 @@ from ...profiles.samples.objects import DataSource, source_name
 from ...profiles.samples.preprocessing import BUILT_IN
 from ...profiles.samples.storage import is_url
 from ..evaluation.card import Asked, Card, files_of, load_card, make_card, metric_of
-from ..evaluation.doubts import ModelFile
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
@@ -29,9 +28,10 @@ from ..evaluation.verification import (
     repeatable_gate,
     same_bytes,
 )
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..model.identity import model_id
-from ..plan.provenance import model_fingerprint
+from ..plan.provenance import model_fingerprint, read_provenance
+from ..prepare.prepare import ModelFile, opened
 from .evaluate import evaluate
 from .keywords import CardKeywords, VerifyKeywords, checked_keywords
 from .results import QuantizedLike, quantized_file
@@ -68,8 +68,8 @@ def card(
     """
     keywords = checked_keywords("card", options, CardKeywords)
     task, base_model = keywords.pop("task", ""), keywords.pop("base_model", "")
-    with model_file(model) as path, quantized_file(quantized) as other:
-        evaluation = evaluate(path, other, data, labels=labels, metric=metric, gate=gate, **keywords)
+    with opened(model) as file, quantized_file(quantized) as other:
+        evaluation = evaluate(file, other, data, labels=labels, metric=metric, gate=gate, **keywords)
         recipe = keywords.get("preprocess")
         asked = Asked(
             data=_shown(data),
@@ -80,7 +80,8 @@ def card(
             class_axis=keywords.get("class_axis"),
             threads=keywords.get("threads", 1),
         )
-        return make_card(path, other, _without_folder(evaluation), asked, task=task, base_model=base_model)
+        evaluation = _without_folder(evaluation)
+        return make_card(file.path, other.path, evaluation, asked, task=task, base_model=base_model)
 
 
 def _shown(source: object) -> str:
@@ -158,10 +159,10 @@ def verify(
         if model is None:
             why = "give --float MODEL.onnx and --data DATA to measure again"
             return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
-        with model_file(model) as floats:
-            original = ModelFile(floats).model
+        with opened(model) as floats:
             assert record.evaluation.subject is not None
-            fingerprints = record.evaluation.subject.float_model, model_fingerprint(model_id(original, ""))
+            own = model_fingerprint(model_id(floats.model, ""))
+            fingerprints = record.evaluation.subject.float_model, own
             checks += checks_of_files("float model", record.float_model, files_of(floats), fingerprints)
             if data is None:
                 why = "give --data DATA to measure again"
@@ -197,8 +198,8 @@ def verify(
                 return Verification(name, path.name, tuple(checks))
             recipe = keywords.get("preprocess")
             found = make_card(
-                floats,
-                path,
+                floats.path,
+                path.path,
                 _without_folder(now),
                 replace(
                     asked,
@@ -214,13 +215,13 @@ def verify(
     return Verification(name, path.name, tuple(checks), now)
 
 
-def _origin(record: Card, path: Path, is_its_file: bool) -> list[Check]:
+def _origin(record: Card, file: ModelFile, is_its_file: bool) -> list[Check]:
     """Return whether a model says the same of its origin as the card; [] where the bytes are the same."""
     said = record.evaluation.provenance
     if is_its_file or said is None:
         return []
     try:
-        provenance = ModelFile(path).provenance
+        provenance = read_provenance(file.model)
     except ModelError as problem:
         return [Check("plan", "differs", said.plan[:16], "", f"cannot be read: {problem}")]
     plans = said.plan, "" if provenance is None else provenance.plan

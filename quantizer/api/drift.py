@@ -11,7 +11,6 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from ...profiles.base.errors import ConfigError, check_finite
@@ -21,14 +20,14 @@ from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
 from ..evaluation.gates import GateFailure, limit_failures
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import calibrate
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..plan.documents import read_at
 from ..planning.needed_tensors import needed_tensors
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ProfileLike, open_prepared, opened, profile_name
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -157,13 +156,13 @@ def diff(
     limits = checked_keywords("diff", options, DiffKeywords)
     settings = take_settings(limits)
     allow_different = limits.pop("allow_different", False)
-    with nullcontext() if model is None else model_file(model) as path:
+    with nullcontext() if model is None else opened(model) as file:
         return compare_profiles(
             old,
             new,
             limits=DriftLimits(**limits),
             recipe=recipe_of(target, settings),
-            model_path=path,
+            model_path=file,
             allow_different=allow_different,
         )
 
@@ -206,7 +205,7 @@ def compare_profiles(
     of_pair = check_comparable(before, after, names, allow_different=allow_different)
     every = drift = compare(before, after, covers_of(before, config))
     if model_path is not None:
-        prepared = open_prepared(Path(model_path))
+        prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], True)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
     failures = failures_of(limits, drift, vanished_fails=not allow_different)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,11 +20,11 @@ from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
-from ..model.files import ModelLike, load_model, model_file
+from ..model.files import ModelLike
 from ..plan.documents import read_profile
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import check_without_samples, model_facts, open_plan
-from ..prepare.prepare import ProfileLike, open_prepared
+from ..prepare.prepare import ModelFile, ProfileLike, opened
 from ..search.fallback_nodes import plan_that_runs
 from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
@@ -81,7 +80,7 @@ def evaluate(
     measuring = replace(evaluation_options(others), metric=metric)
     classes = not reads_truth(metric)
     with (
-        model_file(model) as path,
+        opened(model) as path,
         quantized_file(quantized) as other,
         labels_file(labels, classes=classes) as truth,
     ):
@@ -98,7 +97,7 @@ LARGEST_7_BIT = 64
 """Largest magnitude of a weight whose products never saturate (`numerics.affine.INT7`)."""
 
 
-def _saturation(evaluation: Evaluation, quantized: Path, measuring: EvaluationOptions) -> str:
+def _saturation(evaluation: Evaluation, quantized: ModelFile, measuring: EvaluationOptions) -> str:
     """Return why a model is computed worse here than on the target that it was quantized for; "" where it is
     not, or where the model does not say what it was quantized for."""
     provenance = evaluation.provenance
@@ -108,7 +107,7 @@ def _saturation(evaluation: Evaluation, quantized: Path, measuring: EvaluationOp
     alarm = saturation_alarm(target, "int8", measuring.runtime, measuring.provider)
     if not alarm:
         return ""
-    for value in load_model(quantized).graph.initializers.values():
+    for value in quantized.model.graph.initializers.values():
         weight = value.const_value
         if weight is None or weight.dtype is not ir.DataType.INT8 or len(weight.shape) < 2:
             continue
@@ -152,7 +151,7 @@ def compare_layers(
     progress = stages(asked_for(others.pop("progress", None)))("comparing")
     if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
         plan = quantized.plan
-    with model_file(model) as path, quantized_file(quantized) as other:
+    with opened(model) as path, quantized_file(quantized) as other:
         return layers.compare_layers(
             path, other, samples, plan=plan, measuring=evaluation_options(others), progress=progress
         )
@@ -183,17 +182,17 @@ def sensitivity(
     """
     others = checked_keywords("sensitivity", options, SensitivityKeywords)
     settings = take_settings(others)
-    with model_file(model) as path:
+    with opened(model) as path:
         source = samples_of(data, others.get("transform"), others.get("preprocess"))
         recipe = recipe_of(target, settings)
-        prepared = open_prepared(path)
+        prepared = path.prepared
         if plan is not None:
             planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         elif profile is not None:
             measured = read_profile(profile, prepared.model, prepared.identity)
             recipe = recipe or load_recipe()
             check_without_samples(recipe.config)
-            planned = plan_that_runs(model_facts(prepared, measured, recipe), path)[0]
+            planned = plan_that_runs(model_facts(prepared, measured, recipe), path.path)[0]
         else:
             raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
         samples = model_samples(source, prepared.model, others.get("limit", DEFAULT_SAMPLES))

@@ -17,7 +17,7 @@ from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..adjustments.equalization import equalized_profile
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..noise.activation_ranges import effective_range, following_function
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
@@ -29,7 +29,7 @@ from ..plan.provenance import profile_digest
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ProfileLike, opened, profile_name
 from .drift import covered
 from .results import QuantizeResult
 
@@ -238,9 +238,9 @@ def explain(
     plan, where = read_plan(source), plan_name(source)
     graph, observed = None, None
     remarks: tuple[str, ...] = ()
-    with nullcontext() if model is None else model_file(model) as path:
-        if path is not None:
-            prepared = open_prepared(path)
+    with nullcontext() if model is None else opened(model) as file:
+        if file is not None:
+            prepared = file.prepared
             graph = open_plan(prepared, plan, where).graph
             if profile is not None:
                 observed = read_profile(profile, prepared.model, prepared.identity)

@@ -29,8 +29,6 @@ from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
 from ..lowering.lower import lower
-from ..model.files import model_bytes
-from ..model.loading import read_model
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
@@ -51,7 +49,14 @@ from ..planning.plan_model import (
 )
 from ..planning.size_budget import estimated_size
 from ..prepare.float16 import narrow_constants
-from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared, profile_name
+from ..prepare.prepare import (
+    ModelFile,
+    PreparedModel,
+    ProfileLike,
+    file_of,
+    fix_shapes,
+    profile_name,
+)
 from ..search.closed_loop import (
     UnfitSamplesError,
     measured_on_samples,
@@ -77,7 +82,7 @@ ESTIMATE_CHECK_SAMPLES = 16
 
 
 def write_quantized(
-    model_path: str | Path,
+    model: str | os.PathLike[str],
     profile: ProfileLike | None,
     output: str | Path,
     *,
@@ -95,7 +100,7 @@ def write_quantized(
     """Write a quantized model from a float model and its profile, or from a plan.
 
     Args:
-        model_path: file of the float model.
+        model: file of the float model; what was read and prepared of it is not read again.
         profile: not needed with `plan`, nor in the modes of `config.DATA_FREE`.
         output: where to write the quantized model.
         save_plan: where to write the plan; None for nowhere.
@@ -113,11 +118,12 @@ def write_quantized(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    path = Path(model_path)
+    file = file_of(model)
+    path = file.path
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
     check_paths([output, save_plan, checkpoint], read)
-    prepared = open_prepared(path)
-    write = partial(_write, prepared, model=path, output=Path(output), save_plan=save_plan, read=read)
+    prepared = file.prepared
+    write = partial(_write, file, output=Path(output), save_plan=save_plan, read=read)
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         if not check_outputs:
@@ -324,10 +330,9 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
 
 
 def _write(
-    prepared: PreparedModel,
+    model: ModelFile,
     planned: PlannedModel,
     *,
-    model: Path,
     output: Path,
     save_plan: str | os.PathLike[str] | None,
     read: FilesRead,
@@ -340,9 +345,8 @@ def _write(
     against the written model on the first samples.
 
     Args:
-        prepared: the float model.
-        planned: its plan.
         model: file of the float model.
+        planned: its plan.
         output, save_plan: where quantized model and plan are written.
         read: all that is read.
         recipe: settings and target; None for those of a plan that was read.
@@ -350,7 +354,7 @@ def _write(
         speed: what was found where speed was asked about.
         samples: that it was rounded or timed with.
     """
-    plan = planned.plan
+    prepared, plan = model.prepared, planned.plan
     lowered = lower(planned.model, plan)
     unchanged = (
         prepared.unimproved is None  # preparing brings nothing either
@@ -359,7 +363,7 @@ def _write(
         and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
     )
     if unchanged:
-        original = read_model(model).model
+        original = model.model.clone()
         original.metadata_props.update(lowered.model.metadata_props)
         lowered = replace(lowered, model=original)
     elif prepared.narrow is not None:
@@ -374,7 +378,7 @@ def _write(
     ):
         remarks = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
-        written = write_checked(lowered.model, output, model, elements, external=external, batch=batch)
+        written = write_checked(lowered.model, output, model.path, elements, external=external, batch=batch)
         notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
         plan = replace(plan, notes=tuple(notes))
         if save_plan is not None:
@@ -389,7 +393,7 @@ def _write(
         output,
         summarize(plan),
         (*plan.notes, *too_good_texts(estimates)),
-        model_bytes(model),
+        model.bytes,
         written.size,
         speed,
         estimates,

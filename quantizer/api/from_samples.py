@@ -27,7 +27,7 @@ from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
-from ...profiles.records.profile import DataId, ModelId, Profile, check_data_not_random
+from ...profiles.records.profile import DataId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
@@ -37,7 +37,7 @@ from ...profiles.samples.picture_files import folder_classes
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
-from ..evaluation.doubts import ModelFile, speed_doubts
+from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import check_gate, truth_doubts
 from ..evaluation.metrics.score import reads_truth
@@ -49,7 +49,7 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..plan.documents import read_profile
 from ..plan.plan import Kind
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ModelFile, ProfileLike, file_of, profile_name
 from ..search.engine import with_settings
 from ..search.fixes import FixSearch, find_fixes
 from ..search.options import SpeedCheckOptions
@@ -127,7 +127,7 @@ class _Task:
         stage, note: called when a stage begins, and with findings.
     """
 
-    model: Path
+    model: ModelFile
     recipe: Recipe
     profile: KeptProfile | None
     samples: SampleSplit
@@ -159,7 +159,7 @@ class _Attempt:
 
 
 def quantize_from_samples(
-    model: Path,
+    model: ModelFile,
     data: DataLike,
     output: Path,
     recipe: Recipe | None,
@@ -221,7 +221,7 @@ def quantize_from_samples(
             check_samples_place(profile_file)
 
         # The model, its labels, and the profile that was given.
-        prepared = open_prepared(model)
+        prepared = model.prepared
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
         if labels is None and holdout is None and options.metric is None:
             _note_class_folders(data, options, prepared.model)
@@ -252,9 +252,6 @@ def quantize_from_samples(
             profile=None if kept is None or config.rounding in WITH_SAMPLES else kept.profile.data,
             has_rows=has_rows(prepared.model.graph.outputs),
         )
-        identity = prepared.identity
-        has_channels = bool(settings_for(prepared.graph, RunSettings()).channels)
-        del prepared, state_model  # quantizing reads it again; a large model is not to be in memory twice
         if is_given and samples.description.samples < samples.description.of_samples:
             _check_judging(options)
         if isinstance(truth, Labels):
@@ -266,8 +263,6 @@ def quantize_from_samples(
                 model,
                 samples,
                 profile_file,
-                identity=identity,
-                has_channels=has_channels,
                 options=options,
                 stage=stage,
                 tell=tell,
@@ -339,12 +334,10 @@ def _findings(profile: Profile) -> Sequence[Finding]:
 
 
 def _own_profile(
-    model: Path,
+    model: ModelFile,
     samples: SampleSplit,
     file: Path | None,
     *,
-    identity: ModelId,
-    has_channels: bool,
     options: QuantizeOptions,
     stage: Stage,
     tell: Callable[[Finding], None],
@@ -355,13 +348,12 @@ def _own_profile(
         model: file of the float model.
         samples: of which some are profiled.
         file: where the profile is kept; None for nowhere.
-        identity: of the model.
-        has_channels: whether the model has channels to record.
         options, stage, tell: as in `_Task`.
 
     Raises:
         ConfigError: the file is there and is no profile.
     """
+    has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
     profile: Profile | None = None
     if file is not None and file.exists():
@@ -374,7 +366,7 @@ def _own_profile(
                 ) from error
     is_reused = (
         profile is not None
-        and profile.model == identity
+        and profile.model == model.prepared.identity
         and profile.data == samples.profiled_id
         and profile.tool == profiled_by(check_provider(provider))
         and profile.noise_samples == RunSettings().noise_samples
@@ -486,8 +478,8 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,
     )
-    path = result.model_path
-    assert path is not None
+    assert result.model_path is not None
+    written = file_of(result.model_path)
     facts = result.facts
     assert facts is not None
     result = replace(result, notes=tuple(note for note in result.notes if note != NOT_RUN))
@@ -496,11 +488,11 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     # the float model once more.
     measuring = task.measuring
     if options.latency is not None and options.gate.min_speedup is None:
-        float_bytes = float_weight_bytes(task.model, MAX_COPIED_BYTES)
+        float_bytes = float_weight_bytes(task.model.path, MAX_COPIED_BYTES)
         if float_bytes > MAX_COPIED_BYTES:
             remark = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
             result = replace(result, notes=(remark, *result.notes))
-        if float_bytes > MAX_COPIED_BYTES or speed_doubts(ModelFile(path)):
+        if float_bytes > MAX_COPIED_BYTES or speed_doubts(written):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
     config = task.recipe.config
@@ -512,7 +504,7 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
 
     evaluation = evaluate(
         task.model,
-        path,
+        written,
         samples.held_out,
         labels=task.labels,
         gate=options.gate,

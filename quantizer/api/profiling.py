@@ -40,7 +40,7 @@ from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
@@ -48,7 +48,7 @@ from ..operators.graph import Graph
 from ..plan.documents import WRITING, read_at
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
-from ..prepare.prepare import ProfileLike, open_prepared
+from ..prepare.prepare import ProfileLike, open_prepared, opened
 from .keywords import RunOptions, checked_keywords
 from .sources import Transform, samples_of
 
@@ -91,8 +91,8 @@ def profile(
     settings = RunSettings(**checked_keywords("profile", run, RunOptions))
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
-    with model_file(model) as path:
-        return profile_model(path, samples, output, settings, **_shown(progress))
+    with opened(model) as file:
+        return profile_model(file, samples, output, settings, **_shown(progress))
 
 
 def dump_profile(
@@ -120,9 +120,9 @@ def dump_profile(
     settings = RunSettings(**checked_keywords("dump_profile", run, RunOptions))
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
-    with model_file(model) as path:
+    with opened(model) as file:
         shown = _shown(progress) if stage is None else {"stage": stage}
-        return profile_model(path, samples, output, settings, format=format, note=note, **shown)
+        return profile_model(file, samples, output, settings, format=format, note=note, **shown)
 
 
 def _shown(progress: Shown) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _shown(progress: Shown) -> dict[str, Any]:
 
 
 def profile_model(
-    model_path: str | Path,
+    model: str | os.PathLike[str],
     data: DataLike,
     output: str | os.PathLike[str] | None = None,
     run: RunSettings | None = None,
@@ -145,7 +145,7 @@ def profile_model(
     """Run a model on samples and record statistics of its activations.
 
     Args:
-        model_path: float ONNX model.
+        model: file of the float model; what was read and prepared of it is not read again.
         data: folder of samples, "module:function", or an object of Python (`model_samples`).
         output: where to write the profile; None for nowhere.
         run: settings of the run; None for the defaults.
@@ -164,15 +164,15 @@ def profile_model(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
-    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
+    read = FilesRead((model,), tuple(settings.custom_ops), (data,))
     check_outputs([output, settings.checkpoint], read)
     if output is not None and format == "qprof":
         check_samples_place(output)
     load_custom_operators(*settings.custom_ops)
-    prepared = open_prepared(model_path)
+    prepared = open_prepared(model)
     if not input_specs(prepared.model):
         raise ModelError(
-            f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
+            f"{model}: has no inputs, so there is nothing to calibrate it on; "
             "give a model that computes from data, or keep this one as it is"
         )
     hidden = hidden_tensors(prepared.model)
@@ -180,23 +180,23 @@ def profile_model(
     for name, reason in hidden.items():
         tell(Finding(Code.UNPROFILED_TENSOR, f"tensor '{name}' is not profiled: {reason}", name))
     settings = settings_for(prepared.graph, settings, hidden)
-    model, identity = prepared.model, prepared.identity
-    passes = 2 if settings.noise_samples and format == "qprof" and not unmeasurable(model) else 1
+    network, identity = prepared.model, prepared.identity
+    passes = 2 if settings.noise_samples and format == "qprof" and not unmeasurable(network) else 1
     if stage is not None:
         progress = stage("profiling, pass 1 of 2 (ranges)" if passes > 1 else "profiling")
-    specs, reported = input_specs(model), _ProgressSoFar(progress)
+    specs, reported = input_specs(network), _ProgressSoFar(progress)
     keep = 0 if is_random(source_name(data)) else settings.keep_samples
     smallest = SmallestSamples(settings.noise_samples, specs, checks=keep, hold=settings.memory_limit is None)
-    samples = model_samples(data, model, settings.limit, by_row=settings.by_row)
+    samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
             raise ConfigError(
                 "scheduler: its workers open the samples themselves; give a folder or module:function"
             )
         source = data if isinstance(data, PreprocessedData) else str(data)
-        profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
+        profile = calibrate_sharded(network, source, identity, settings, reported, smallest=smallest)
     else:
-        profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
+        profile = calibrate(network, samples, identity, settings, reported, smallest=smallest)
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
     if keep and settings.memory_limit is not None:
@@ -216,7 +216,7 @@ def profile_model(
         shown = reported.further if stage is None else partial(_second_pass, stage)
         profile = _with_noise(
             profile,
-            model,
+            network,
             partial(smallest.samples, samples, settings.noise_samples),
             settings,
             batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
@@ -227,7 +227,7 @@ def profile_model(
         if format == "qprof":
             save_profile(profile, output)
         else:
-            content = WRITING.load(f"format '{format}'").file_content(profile, model, format)
+            content = WRITING.load(f"format '{format}'").file_content(profile, network, format)
             write_atomically(output, content)
     if settings.checkpoint is not None:
         remove_progress(Path(settings.checkpoint))
@@ -398,8 +398,8 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     """
     read = FilesRead(models=(model,))
     check_outputs([output], read)
-    with model_file(model) as path:
-        prepared = open_prepared(path)
+    with opened(model) as file:
+        prepared = file.prepared
         result = instrument_model(prepared.model)
         fingerprint = model_fingerprint(prepared.identity)
         write_provenance(result, Provenance(tool_name(), fingerprint, instrumented=True))

@@ -20,11 +20,11 @@ from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation.options import QUICK
-from ..model.files import ModelLike, model_file, temporary_folder
+from ..model.files import ModelLike, temporary_folder
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike
-from ..prepare.prepare import ProfileLike
+from ..prepare.prepare import ProfileLike, opened
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
@@ -179,8 +179,8 @@ def _quantize_as(
     with (
         notes_once(),
         left_out_steps() as left_out,
-        model_file(model) as path,
-        _output_file(output, path) as written,
+        opened(model) as path,
+        _output_file(output, path.name) as written,
     ):
         if samples is not None and plan is None:
             result = quantize_from_samples(
@@ -208,9 +208,9 @@ def _quantize_as(
 
 
 @contextmanager
-def _output_file(output: str | os.PathLike[str] | None, model: Path) -> Iterator[Path]:
+def _output_file(output: str | os.PathLike[str] | None, model_name: str) -> Iterator[Path]:
     if output is not None:
         yield Path(output)
         return
     with temporary_folder() as folder:
-        yield folder / quantized_name(model.name)
+        yield folder / quantized_name(model_name)

@@ -19,7 +19,7 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
@@ -27,6 +27,7 @@ from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
+from ..prepare.prepare import ModelFile, opened
 from ..search import tune as tuning
 from ..search.speed_check import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
@@ -248,7 +249,7 @@ QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
 
 
 @contextmanager
-def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
+def quantized_file(quantized: QuantizedLike) -> Iterator[ModelFile]:
     """Yield the file of a quantized model, which may be temporary.
 
     Raises:
@@ -266,7 +267,7 @@ def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
         model = quantized
     if model is None:
         raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
-    with model_file(model, name) as file:
-        if not file.is_file():
+    with opened(model, name) as file:
+        if not file.path.is_file():
             raise ModelError(f"{file}: no such file; check the path of the model")
         yield file

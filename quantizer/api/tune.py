@@ -12,11 +12,11 @@ from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
 from ..evaluation.metrics.score import reads_truth
-from ..model.files import ModelLike, load_model, model_file, temporary_folder
+from ..model.files import ModelLike, load_model, temporary_folder
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import load_plan
-from ..prepare.prepare import ProfileLike
+from ..prepare.prepare import ProfileLike, opened
 from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
@@ -79,7 +79,7 @@ def tune(
 
     classes = not reads_truth(others.get("metric"))
     with (
-        model_file(model) as path,
+        opened(model) as path,
         temporary_folder() as folder,
         labels_file(labels, classes=classes) as labels_path,
         labels_file(holdout_labels, classes=classes) as holdout_path,

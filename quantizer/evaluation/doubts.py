@@ -7,10 +7,7 @@ tools are judged by their operators and sizes.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -18,11 +15,10 @@ from ...profiles.base.errors import ModelError
 from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
-from ..model.files import load_model, model_bytes
 from ..model.identity import model_id
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
-from ..prepare.prepare import nodes_said_to_be_quantized, open_prepared
+from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
 from ..targets.packaged import target_names
 
 _QUANTIZED_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
@@ -32,45 +28,9 @@ ARM = ("aarch64", "arm64")
 """What Python calls 64-bit Arm processors."""
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """One of two models that are compared, read when it is asked for.
-
-    Attributes:
-        path: its file.
-    """
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.path.name
-
-    @cached_property
-    def model(self) -> ir.Model:
-        """The model; raises ModelError where it cannot be read."""
-        return load_model(self.path)
-
-    @cached_property
-    def is_quantized(self) -> bool:
-        """Whether it has quantized nodes."""
-        return has_quantized_nodes(self.model) or bool(nodes_said_to_be_quantized(self.model))
-
-    @cached_property
-    def provenance(self) -> Provenance | None:
-        """Where it says that it comes from."""
-        return read_provenance(self.model)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The fingerprint of it prepared; raises ModelError where it cannot be."""
-        return model_fingerprint(open_prepared(self.path).identity)
-
-    @cached_property
-    def bytes(self) -> int:
-        """Its size, external data included."""
-        return model_bytes(self.path)
+def is_quantized(file: ModelFile) -> bool:
+    """Return whether a model has quantized nodes, or says so."""
+    return has_quantized_nodes(file.model) or bool(nodes_said_to_be_quantized(file.model))
 
 
 def has_quantized_nodes(model: ir.Model) -> bool:
@@ -100,25 +60,27 @@ def check_not_instrumented(*files: ModelFile) -> None:
 def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
     """Return what speaks against the first model being float and the second its quantized form."""
     first, second = floats.name, quantized.name
-    if floats.is_quantized and not quantized.is_quantized:
+    first_is, second_is = is_quantized(floats), is_quantized(quantized)
+    if first_is and not second_is:
         return (f"{first} is quantized and {second} is not: are they swapped? The float model comes first",)
     sentences = []
-    if floats.provenance is not None:
-        by = floats.provenance.tool
+    own, provenance = read_provenance(floats.model), read_provenance(quantized.model)
+    if own is not None:
+        by = own.tool
         sentences.append(f"{first} is a quantized model itself, written by {by}; give the float model first")
-    elif quantized.provenance is not None:
-        made_from = quantized.provenance.float_model
+    elif provenance is not None:
+        made_from = provenance.float_model
         try:
-            same_graph = _same_structure(floats.fingerprint, made_from)
-            if floats.fingerprint != made_from and same_graph:
+            actual = model_fingerprint(floats.prepared.identity)
+            if actual != made_from and _same_structure(actual, made_from):
                 sentences.append(
                     f"{second} was made from another float model than {first} (other "
-                    f"weights{_other_tool(quantized.provenance)}); give the model that was quantized"
+                    f"weights{_other_tool(provenance)}); give the model that was quantized"
                 )
         except ModelError as error:
             sentences.append(f"{second} cannot have been made from {first}: {error}")
-    if not quantized.is_quantized:
-        same = not floats.is_quantized and model_id(floats.model, "") == model_id(quantized.model, "")
+    if not second_is:
+        same = not first_is and model_id(floats.model, "") == model_id(quantized.model, "")
         sentences.append(
             f"{second} is the float model {first} again; was the model that you quantized meant?"
             if same
@@ -136,11 +98,11 @@ def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
     That is no doubt: nodes may have been renamed, or the model exported anew, and the outputs of both files
     are compared in any case.
     """
-    provenance = quantized.provenance
-    if provenance is None or floats.provenance is not None:
+    provenance = read_provenance(quantized.model)
+    if provenance is None or read_provenance(floats.model) is not None:
         return ()
     try:
-        actual = floats.fingerprint
+        actual = model_fingerprint(floats.prepared.identity)
     except ModelError:  # it is in the doubts
         return ()
     if _same_structure(actual, provenance.float_model):
@@ -162,7 +124,7 @@ def _other_tool(provenance: Provenance) -> str:
 
 def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:
     """Return a sentence where a quantized model says that it was written by another plan."""
-    provenance = quantized.provenance
+    provenance = read_provenance(quantized.model)
     if provenance is None or not provenance.plan or provenance.plan == plan_digest(plan):
         return ()
     return (f"{quantized.name} was written by another plan than the one given; give the plan of this model",)
@@ -177,7 +139,7 @@ def speed_doubts(quantized: ModelFile, runtime: str = "onnxruntime") -> tuple[st
         quantized: the quantized model.
         runtime: what measured it.
     """
-    provenance = quantized.provenance
+    provenance = read_provenance(quantized.model)
     target = "" if provenance is None else provenance.target
     if target not in target_names():
         return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,8 @@ from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..noise.output_limits import NoiseLimits
-from ..plan.provenance import Provenance, model_fingerprint
+from ..plan.provenance import Provenance, model_fingerprint, read_provenance
+from ..prepare.prepare import file_of
 from .accuracy import Accuracy, accuracy_of
 from .compare import (
     OutputResult,
@@ -42,7 +44,7 @@ from .compare import (
     most_different,
     sample_difference,
 )
-from .doubts import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
+from .doubts import check_not_instrumented, doubts, other_graph, speed_doubts
 from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, truth_doubts
 from .latency import Latency, Run, measure
@@ -273,8 +275,8 @@ HERE = ExecutionPlace("onnxruntime", CPU)
 
 
 def open_pair(
-    float_path: str | Path,
-    quantized_path: str | Path,
+    float_path: str | os.PathLike[str],
+    quantized_path: str | os.PathLike[str],
     threads: int = 1,
     place: ExecutionPlace = HERE,
     *,
@@ -332,8 +334,8 @@ def _element_kind(type_text: str) -> str:
 
 
 def evaluate(
-    float_path: str | Path,
-    quantized_path: str | Path,
+    float_path: str | os.PathLike[str],
+    quantized_path: str | os.PathLike[str],
     data: DataLike,
     *,
     labels: str | Path | Labels | None = None,
@@ -369,7 +371,7 @@ def evaluate(
     if gate != Gate():
         check_not_random(source_name(data), "a gate")
     place = place_of(measuring.runtime, measuring.provider)
-    floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    floats, quantized = file_of(float_path), file_of(quantized_path)
     check_not_instrumented(floats, quantized)
     original = floats.model
     has_latency = measuring.latency is not None
@@ -496,7 +498,7 @@ def evaluate(
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
-    provenance, estimates = quantized.provenance, tuple[EstimateCheck, ...]()
+    provenance, estimates = read_provenance(quantized.model), tuple[EstimateCheck, ...]()
     if provenance is not None:
         measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
         expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
@@ -563,7 +565,7 @@ def _note_too_few(rows: int, limit: float) -> None:
 
 
 def measured_sqnr(
-    float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
+    float_path: str | os.PathLike[str], quantized_path: str | os.PathLike[str], samples: Iterable[Sample]
 ) -> dict[str, float]:
     """Return the SQNR in dB of each float output on samples; of other lengths that of their common part.
 

@@ -7,6 +7,7 @@ error of what that function clips or flattens never reaches another node.
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,6 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
-from ..model.files import load_model
 from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
@@ -39,10 +39,11 @@ from ..operators.functions import function_of_chain
 from ..operators.graph import Graph, index
 from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 from ..plan.plan import NodePlan
+from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..prepare.prepare import prepare
+from ..prepare.prepare import file_of
 from .compare import Difference, Sums, sums_along
-from .doubts import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
+from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
 from .runtimes import open_session, run
 
@@ -142,8 +143,8 @@ class LayerReport(Presented):
 
 
 def compare_layers(
-    float_path: str | Path,
-    quantized_path: str | Path,
+    float_path: str | os.PathLike[str],
+    quantized_path: str | os.PathLike[str],
     data: DataLike,
     *,
     plan: PlanLike | None = None,
@@ -175,9 +176,9 @@ def compare_layers(
     """
     measuring = measuring or EvaluationOptions()
     threads, provider = measuring.threads, check_provider(measuring.provider)
-    float_file, quantized_file = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    float_file, quantized_file = file_of(float_path), file_of(quantized_path)
     check_not_instrumented(float_file, quantized_file)
-    prepared, quantized = prepare(load_model(float_path)).model, quantized_file.model
+    prepared, quantized = float_file.normalised.model, quantized_file.model
     remarks = [*doubts(float_file, quantized_file), *other_graph(float_file, quantized_file)]
     nodes: Mapping[str, NodePlan] = {}
     if plan is None:
@@ -217,7 +218,7 @@ def compare_layers(
                 progress(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
-    estimates, provenance = tuple[EstimateCheck, ...](), quantized_file.provenance
+    estimates, provenance = tuple[EstimateCheck, ...](), read_provenance(quantized_file.model)
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
     if provenance is not None:
         measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}

@@ -13,14 +13,14 @@ from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ..api.setting_keywords import FormName
-from ..model.files import ModelLike, model_file
+from ..model.files import ModelLike
 from ..model.identity import check_model
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.documents import OWN, read_document, read_profile
 from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, save_plan
 from ..planning.needed_tensors import missing_tensors
-from ..prepare.prepare import ProfileLike, open_prepared
+from ..prepare.prepare import ProfileLike, opened
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from . import join as joining
@@ -66,8 +66,8 @@ def import_profile(
             f"{where}: is of no format that is read as ranges; give a file of onnxruntime, TensorRT or Glow "
             "(a profile of qprof needs no import)"
         )
-    with notes_once(), model_file(model) as path:
-        prepared = open_prepared(path)
+    with notes_once(), opened(model) as opened_model:
+        prepared = opened_model.prepared
         profile = ranges_profile(entry, data, where, chosen_ranges=chosen_ranges)
         profile = bind(profile, prepared.model, prepared.identity, where)
         for finding in missing_tensors(profile, prepared.graph, where):
@@ -151,8 +151,8 @@ def export(
     """
     entry = format_named(format)
     check_outputs([output], FilesRead((model,), (source,)))
-    with notes_once(), model_file(model) as path:
-        prepared = open_prepared(path)
+    with notes_once(), opened(model) as opened_model:
+        prepared = opened_model.prepared
         document = source if isinstance(source, Profile | QuantPlan) else read_document(Path(source))
         where = "the plan" if isinstance(source, QuantPlan | Profile) else os.fspath(source)
         if isinstance(document, Profile):
@@ -221,7 +221,7 @@ def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> t
         ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part.
         PlanError: the plan is that of another model. ConfigError: a file cannot be written.
     """
-    with notes_once(), model_file(model) as path:
+    with notes_once(), opened(model) as path:
         parts = splitting.split(path, plan, folder)
         for part in parts:
             for text in part.notes:

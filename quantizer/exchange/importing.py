@@ -24,7 +24,7 @@ from ..operators.graph import Graph, Node, index
 from ..operators.table import Constraint
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import QuantPlan
-from ..prepare.prepare import open_prepared
+from ..prepare.prepare import file_of
 from ..targets.target import Recipe
 from .encodings import document
 from .folded_scales import Array, with_folded_factors
@@ -58,7 +58,8 @@ def plan_of_file(
         ModelError: a model cannot be read, or the source is no quantized form of the float model.
         ConfigError: the source is of no known format.
     """
-    prepared, where = open_prepared(os.fspath(float_model)), os.fspath(source)
+    file, where = file_of(float_model), os.fspath(source)
+    prepared = file.prepared
     if Path(where).suffix.lower() == ".onnx":
         model = read_model(where).model
         written_by = " ".join(filter(None, (model.producer_name, model.producer_version)))
@@ -76,7 +77,7 @@ def plan_of_file(
     params = read_as(entry, data, where, ConfigError)
     assert isinstance(params, ForeignParams)
     params = with_axes(params, prepared.graph)
-    params = with_folded_constants(params, read_model(float_model).model, prepared.graph)
+    params = with_folded_constants(params, file.model, prepared.graph)
     return plan_of_params(prepared.model, params, recipe)
 
 

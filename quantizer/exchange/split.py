@@ -69,7 +69,7 @@ def split(
             plan is that of another model. ConfigError: a file cannot be written.
     """
     where, target = plan_name(plan), Path(folder)
-    prepared = open_prepared(Path(model_path))
+    prepared = open_prepared(model_path)
     parts = read_parts(prepared.model, os.fspath(model_path))
     if prepared.narrow is not None:
         raise ModelError(

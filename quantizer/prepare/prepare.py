@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,9 +24,11 @@ from ...profiles.records.profile import ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
 from ...profiles.samples.samples import set_title
 from ..model.editing import is_in_onnx
+from ..model.files import ModelLike, model_bytes, model_file
+from ..model.folders import model_in
 from ..model.graph import name_of, subgraphs
 from ..model.identity import model_id
-from ..model.loading import read_model
+from ..model.loading import LoadedModel, read_model
 from ..operators.graph import Graph, index
 from ..operators.table import CONVERSIONS
 from .cleanup import (
@@ -271,34 +274,96 @@ class PreparedModel:
         return index(model)
 
 
-def open_prepared(path: str | Path) -> PreparedModel:
-    """Read a float model and normalise it.
+@dataclass(frozen=True, eq=False)
+class ModelFile(os.PathLike[str]):
+    """A model's file, which is read and prepared when that is first asked for, and once.
 
-    Raises:
-        ModelError: it cannot be read, is quantized already, or is instrumented already.
+    It is handed on from step to step, and stands wherever a path does. Nobody changes what it holds.
+
+    Attributes:
+        path: the file.
     """
-    loaded = read_model(path)
-    operators = quantized_operators(loaded.model)
-    if operators or nodes_said_to_be_quantized(loaded.model):
-        evidence = f"it has {', '.join(operators[:3])}" if operators else "its metadata says so"
-        raise ModelError(f"{path}: this model is quantized already ({evidence}); give the float model")
-    if is_instrumented(loaded.model):
-        raise ModelError(f"{path}: this model is instrumented already; give the original model")
-    try:
-        prepared = prepare(loaded.model)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    set_title(prepared.model, path)
-    untyped = _add_runtime_types(prepared.model)
-    return PreparedModel(
-        prepared.model,
-        index(prepared.model),
-        model_id(prepared.model, Path(path).name),
-        (*loaded.notes, *prepared.notes),
-        prepared.narrow,
-        untyped,
-        prepared.unimproved,
-    )
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return self.path.name
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        """The model as read, and the notes of its mends; raises ModelError where it cannot be read."""
+        return read_model(self.path)
+
+    @property
+    def model(self) -> ir.Model:
+        """The model as read."""
+        return self.loaded.model
+
+    @cached_property
+    def bytes(self) -> int:
+        """The size, external data included."""
+        return model_bytes(self.path)
+
+    @cached_property
+    def normalised(self) -> PreparedModel:
+        """The normalised model, be it float or not; raises ModelError where it cannot be read or
+        normalised."""
+        loaded = self.loaded
+        try:
+            prepared = prepare(loaded.model)
+        except ModelError as error:
+            raise ModelError(f"{self}: {error}") from error
+        set_title(prepared.model, self.path)
+        untyped = _add_runtime_types(prepared.model)
+        return PreparedModel(
+            prepared.model,
+            index(prepared.model),
+            model_id(prepared.model, self.name),
+            (*loaded.notes, *prepared.notes),
+            prepared.narrow,
+            untyped,
+            prepared.unimproved,
+        )
+
+    @cached_property
+    def prepared(self) -> PreparedModel:
+        """The normalised float model; raises ModelError, too, where it is quantized or instrumented."""
+        operators = quantized_operators(self.model)
+        if operators or nodes_said_to_be_quantized(self.model):
+            evidence = f"it has {', '.join(operators[:3])}" if operators else "its metadata says so"
+            raise ModelError(f"{self}: this model is quantized already ({evidence}); give the float model")
+        if is_instrumented(self.model):
+            raise ModelError(f"{self}: this model is instrumented already; give the original model")
+        return self.normalised
+
+
+def file_of(model: str | os.PathLike[str]) -> ModelFile:
+    """Return a model's file, or that of a folder (`model_in`); that of an earlier step with all that was
+    read."""
+    return model if isinstance(model, ModelFile) else ModelFile(model_in(model))
+
+
+@contextmanager
+def opened(model: ModelLike, name: str = "") -> Iterator[ModelFile]:
+    """Yield the file of a model, which may be temporary; see `model_file`."""
+    if isinstance(model, ModelFile):
+        yield model
+        return
+    with model_file(model, name) as path:
+        yield ModelFile(path)
+
+
+def open_prepared(path: str | os.PathLike[str]) -> PreparedModel:
+    """Read a float model and normalise it, if that was not done; see `ModelFile.prepared`."""
+    return file_of(path).prepared
 
 
 def _add_runtime_types(model: ir.Model) -> str:

@@ -21,7 +21,6 @@ from ..evaluation.gates import GATES, GateFailure, failure_text
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import score_text
 from ..evaluation.options import Gate
-from ..model.files import model_bytes
 from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
@@ -230,7 +229,7 @@ def _size(analysis: Analysis | None, results: Results) -> Size | None:
         return Size(results.tuning.float_bytes, results.tuning.quantized_bytes)
     if analysis is None:
         return None
-    whole = model_bytes(analysis.model_file)
+    whole = analysis.model_file.bytes
     return Size(whole, max(0, whole - round(saved_bytes(analysis.plan, analysis.graph))), True)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from ..planning.hybrid import with_int8_weights
 from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
 from ..planning.shared_scales import lost_to
-from ..prepare.prepare import PreparedModel, ProfileLike, fix_shapes, open_prepared
+from ..prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
 from ..search.integer_share import multiplications
 from ..search.node_costs import TimedNodes
 from ..targets.config import split_shapes
@@ -78,7 +78,7 @@ class Analysis:
         recipe: the plan's settings and its target; None for a target that is not known here.
     """
 
-    model_file: Path
+    model_file: ModelFile
     prepared: PreparedModel
     plan: QuantPlan
     graph: Graph
@@ -151,7 +151,7 @@ class NoiseAnalysis:
 
 
 def analyse(
-    model: str | Path, plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
+    model: str | os.PathLike[str], plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
 ) -> Analysis:
     """Read what a report of estimates needs.
 
@@ -164,10 +164,11 @@ def analyse(
     Raises:
         ModelError, ProfileError, PlanError: a file cannot be read, or belongs to another model.
     """
-    prepared, read, where = open_prepared(model), read_plan(plan), plan_name(plan)
-    planned = open_plan(prepared, read, where)
+    file, read, where = file_of(model), read_plan(plan), plan_name(plan)
+    planned = open_plan(file.prepared, read, where)
+    prepared = file.prepared
     measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained=True)
-    return Analysis(Path(model), prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
+    return Analysis(file, prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
 
 
 def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +27,14 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK, EvaluationOptions, Gate
 from ..lowering.lower import lower
-from ..model.files import ModelLike, load_model, model_file
+from ..model.files import ModelLike
 from ..model.saving import save_model
 from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest, profile_digest, read_provenance
 from ..plan.store import PlanLike, load_plan
 from ..planning.plan_model import open_plan
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ..search import tune as tuning
 from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.target import Recipe
@@ -86,7 +87,7 @@ def report(
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
     if profile is None and isinstance(result, QuantizeResult) and result.judged is not None:
         profile = result.judged.profile or None
-    with notes_once(), model_file(model) as path:
+    with notes_once(), opened(model) as path:
         if data is None and isinstance(result, QuantizeResult):
             return quantization_report(result, path, profile, recipe)
         if profile is None:
@@ -144,7 +145,11 @@ def report(
 
 
 def _timed_nodes(
-    analysis: Analysis, quantized: Path, data: DataLike, measuring: EvaluationOptions, latency: Latency | None
+    analysis: Analysis,
+    quantized: ModelFile,
+    data: DataLike,
+    measuring: EvaluationOptions,
+    latency: Latency | None,
 ) -> TimedNodes:
     """Return what the nodes of a plan take in the prepared model and in the quantized one, in turns."""
     prepared, plan = analysis.prepared, analysis.plan
@@ -153,7 +158,7 @@ def _timed_nodes(
     names = lower(open_plan(prepared, plan).model, plan).names
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(prepared.model, Path(folder, "float.onnx"))
-        models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized}
+        models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized.path}
         floats, executed = node_times(models, samples, threads=measuring.threads)
     costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
     return TimedNodes(costs, relative_size(samples, analysis.measured), latency)
@@ -161,7 +166,7 @@ def _timed_nodes(
 
 def quantization_report(
     result: QuantizeResult,
-    model: str | Path,
+    model: str | os.PathLike[str],
     profile: ProfileLike | None,
     recipe: Recipe | None = None,
     *,
@@ -191,14 +196,15 @@ def quantization_report(
 
 
 def evaluation_report(
-    evaluation: Evaluation, model: str | Path, quantized: str | Path
+    evaluation: Evaluation, model: str | os.PathLike[str], quantized: str | os.PathLike[str]
 ) -> tuple[Report, tuple[Finding, ...]]:
     """Return the report of an evaluation, and findings on the files that it was made with.
 
     Plan and profile are searched among the YAML files beside the quantized model, by the digests that it
     holds; without them the report has no estimates.
     """
-    plan, profile, findings = _files_beside(Path(quantized), model)
+    model = file_of(model)
+    plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
     names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
     return make_report(analysis, Results(evaluation=evaluation), names), findings
@@ -206,7 +212,7 @@ def evaluation_report(
 
 def tuning_report(
     result: tuning.TuneResult,
-    model: str | Path,
+    model: str | os.PathLike[str],
     profile: ProfileLike,
     plan: QuantPlan | None = None,
     recipe: Recipe | None = None,
@@ -221,15 +227,17 @@ def drift_report(result: DriftReport) -> Report:
     return make_report(None, Results(drift=(result,)), FileNames())
 
 
-def _files_beside(quantized: Path, model: str | Path) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
+def _files_beside(
+    quantized: ModelFile, model: ModelFile
+) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
     """Return the plan and the profile of a quantized model from the YAML files beside it, with findings."""
-    provenance = read_provenance(load_model(quantized))
+    provenance = read_provenance(quantized.model)
     if provenance is None:
         sentence = "the quantized model does not say what it was made from: no estimates in the report"
         return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
-    prepared = open_prepared(model)
+    prepared = model.prepared
     plan = profile = None
-    for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
+    for path in sorted(quantized.path.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
         try:
             first_words = read_bytes(path, ConfigError)[:400].decode("utf-8", "replace")
             if plan is None and "qprof-plan" in first_words:

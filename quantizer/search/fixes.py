@@ -26,6 +26,7 @@ from ..noise.estimator import decibels_of
 from ..noise.output_limits import NoiseLimits
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
+from ..prepare.prepare import ModelFile
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
@@ -107,7 +108,7 @@ class FixSearch:
         fixes: the fixes so far, those that there was no time for as they were proposed, by their options.
     """
 
-    model: Path
+    model: ModelFile
     planned: PlannedModel
     facts: PlanningFacts
     samples: DataLike
@@ -122,7 +123,7 @@ class FixSearch:
 
     def __post_init__(self) -> None:
         facts = self.facts
-        self._engine = Engine(self.model, facts.prepared, facts.measured, facts.recipe, facts.unfit)
+        self._engine = Engine(self.model.path, facts.prepared, facts.measured, facts.recipe, facts.unfit)
         self._speed = self._engine.predicted(self.planned, "latency")
         self._known: dict[str, Fix | None] = {}
         self._vain: set[tuple[str, ...]] = set()

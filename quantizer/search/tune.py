@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from ..numerics.calibrators import CALIBRATORS
 from ..plan.documents import read_profile
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
-from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
@@ -55,7 +56,7 @@ OTHER_MODES = ("dynamic", "weight-only")
 
 
 def tune(
-    model_path: str | Path,
+    model: str | os.PathLike[str],
     profile_path: ProfileLike,
     data: TuningData,
     target: QualityTarget,
@@ -69,7 +70,7 @@ def tune(
     All samples, and the float model's outputs on them, are held in memory.
 
     Args:
-        model_path: float ONNX model.
+        model: file of the float model; what was read and prepared of it is not read again.
         profile_path: its profile.
         data: the samples, and the metric that plans are scored with.
         target: the quality that has to be kept, and the objective.
@@ -84,7 +85,7 @@ def tune(
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
     read = FilesRead(
-        (model_path,),
+        (model,),
         (profile_path, data.labels, data.holdout_labels),
         (data.data, data.holdout_data, data.metric),
     )
@@ -94,11 +95,11 @@ def tune(
             check_not_random(source_name(samples), "tuning")
 
     # The float model, its profile, the samples, and what an earlier run has found.
-    path = Path(model_path)
-    prepared, provider = open_prepared(path), check_provider(target.provider)
+    file = file_of(model)
+    prepared, provider = file.prepared, check_provider(target.provider)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
-    session = open_session(str(path), str(path), target.threads, provider=provider, timed=True)
+    session = open_session(str(file), str(file), target.threads, provider=provider, timed=True)
     split = read_split(session, prepared.model, data, target.seed, target.side_by_side)
     overlaps = split.overlaps(profile.data)
     key = _key(split, prepared.identity, profile_path, recipe, target)
@@ -110,7 +111,7 @@ def tune(
     if target.objective == "int8-share":  # integers are asked for, whatever time they take
         whatever_time = replace(recipe.config, cost_model="off")
         planned_recipe = replace(recipe, config=whatever_time, products_alone=recipe.config.regards_time)
-    engine = Engine(path, prepared, profile, planned_recipe)
+    engine = Engine(file.path, prepared, profile, planned_recipe)
     run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
     bases = bases_of(recipe, profile)
     if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
@@ -135,7 +136,7 @@ def tune(
         finished=run.finished,
         chosen=None if search.chosen is None else search.trials.index(search.chosen),
         holdout=search.holdout,
-        float_bytes=model_bytes(path),
+        float_bytes=file.bytes,
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )

@@ -1,0 +1,92 @@
+"""A command reads each model once, and prepares the float one once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.prepare import prepare as preparing
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL, CALIBRATION, HELD_OUT = (str(DIGITS / name) for name in ("model.onnx", "calibration", "heldout"))
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the models that are read, by file name, and those that are prepared."""
+    counts = Counter[str]()
+    read, prepare = preparing.read_model, preparing.prepare
+
+    def reads(path: str | Path) -> preparing.LoadedModel:
+        counts[Path(path).name] += 1
+        return read(path)
+
+    def prepares(model: preparing.ir.Model) -> preparing.Prepared:
+        counts["prepared"] += 1
+        return prepare(model)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "read_model", reads)
+        patch.setattr(preparing, "prepare", prepares)
+        yield counts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a profile, a plan, a quantized model and a card of it, as q.*."""
+    folder = tmp_path_factory.mktemp("made")
+    run(f"dump-profile {MODEL} --data {CALIBRATION} --limit 8 -o {folder}/q.yaml")
+    files = f"-o {folder}/q.onnx --save-plan {folder}/plan.yaml"
+    run(f"quantize {MODEL} --profile {folder}/q.yaml {files}")
+    run(f"card {MODEL} {folder}/q.onnx --data {HELD_OUT} --limit 2 --no-latency -o {folder}/q.json")
+    return folder
+
+
+def run(arguments: str) -> None:
+    ended = CliRunner().invoke(main, arguments.split())
+    assert ended.exit_code == 0, ended.output
+
+
+FEW = f"--data {HELD_OUT} --limit 2"
+
+
+@pytest.mark.parametrize(
+    ("command", "quantized"),
+    [
+        (f"dump-profile {MODEL} --data {CALIBRATION} --limit 8 -o DIR/p.yaml", ""),
+        (f"quantize {MODEL} --profile DIR/q.yaml -o DIR/a.onnx", ""),
+        (f"quantize {MODEL} --plan DIR/plan.yaml -o DIR/b.onnx", ""),
+        (f"quantize {MODEL} --data {CALIBRATION} --no-latency -o DIR/c.onnx", "c.onnx"),
+        (f"quantize {MODEL} --data {CALIBRATION} --no-latency --report DIR -o DIR/d.onnx", "d.onnx"),
+        (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR", "q.onnx"),
+        (f"compare-layers {MODEL} DIR/q.onnx {FEW}", "q.onnx"),
+        (f"sensitivity {MODEL} --profile DIR/q.yaml {FEW}", ""),
+        (f"explain DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
+        (f"card {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR -o DIR/e.json", "q.onnx"),
+        (f"verify DIR/q.json DIR/q.onnx --float {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
+        (
+            f"report {MODEL} DIR/plan.yaml --profile DIR/q.yaml --quantized DIR/q.onnx {FEW} "
+            "--no-latency --history DIR/q.yaml -o DIR",
+            "q.onnx",
+        ),
+        (f"diff DIR/q.yaml DIR/q.yaml --model {MODEL}", ""),
+        (
+            f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --budget 1 --max-drop 50 --report DIR "
+            "-o DIR/t.onnx",
+            "",
+        ),
+    ],
+    ids=lambda value: value.partition(" ")[0],
+)
+def test_a_command_reads_each_model_once_and_prepares_the_float_one_once(
+    command: str, quantized: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counted(monkeypatch) as counts:
+        run(command.replace("DIR", str(folder)))
+    expected = {"model.onnx": 1, "prepared": 1} | ({quantized: 1} if quantized else {})
+    assert counts == expected
