@@ -40,7 +40,7 @@ _NOT_ON_A_LINE = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX
 
 
 def input_facts(value: ir.Value) -> tuple[bool, bool]:
-    """Return what a model does with an input before anything else.
+    """Return the first use that a model makes of an input.
 
     Returns:
         Whether all that read it first scale or shift it by constants, and whether its axes are moved before
@@ -52,7 +52,7 @@ def input_facts(value: ir.Value) -> tuple[bool, bool]:
 
 
 def _first_uses(value: ir.Value, moved: bool = False) -> Iterator[tuple[ir.Node, ir.Value, bool]]:
-    """Yield the nodes that first compute with a value, what they read of it, and whether axes were moved."""
+    """Yield the nodes that first compute with a value, their input, and whether axes were moved."""
     for node, _ in value.uses():
         here = moved or node.op_type == "Transpose"
         if node.op_type in _MOVING and node.inputs[0] is value and node.outputs[0].uses():

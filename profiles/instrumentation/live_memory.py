@@ -42,7 +42,7 @@ class LiveMemory:
 
 
 def live_memory(model: ir.Model, sizes: Mapping[str, int]) -> LiveMemory:
-    """Return what tensors of these sizes, in bytes, take while the nodes run in the order of the graph."""
+    """Return the memory of tensors of these sizes, in bytes, while nodes run in the graph's order."""
     nodes = list(model.graph)
     numbers = {id(node): number for number, node in enumerate(nodes)}
     steps = np.zeros(len(nodes), np.int64)
@@ -68,7 +68,7 @@ def _unread(node: ir.Node, sizes: Mapping[str, int]) -> bool:
 
 
 def order_by_need(graph: ir.Graph) -> None:
-    """Order the nodes of a graph so that what was made last is read first, which frees it early.
+    """Order the nodes of a graph so that the newest tensors are read first, which frees them early.
 
     The order in which onnxruntime writes an optimised graph differs from run to run.
     """

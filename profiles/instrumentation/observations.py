@@ -61,7 +61,7 @@ class Observation:
 def observations(
     model: ir.Model, wanted: Collection[str] | None = None, channels: Mapping[str, int] | None = None
 ) -> tuple[Observation, ...]:
-    """Return what is observed of a model, in graph order: the wanted tensors and those read in their place.
+    """Return the observed tensors of a model, in graph order: those wanted and those read in their place.
 
     Args:
         model: the prepared model.

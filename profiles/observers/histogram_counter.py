@@ -83,7 +83,7 @@ class CountHistograms(Protocol):
     def __call__(
         self, arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
     ) -> list[Remainder]:
-        """Count, and return what was not counted."""
+        """Count, and return the arrays that were not counted."""
         ...
 
 

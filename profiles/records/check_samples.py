@@ -67,7 +67,7 @@ MAX_FILE_BYTES = 2 * (DIGEST_BYTES + EXTREMES * EXTREME_BYTES)
 
 @dataclass(frozen=True, eq=False)
 class CheckSample:
-    """A sample that is kept: what the model is fed with in one run.
+    """A sample that is kept: the inputs of the model in one run.
 
     Attributes:
         digest: of its data, as 32 hexadecimal digits.
@@ -90,7 +90,7 @@ class CheckSample:
 
 @dataclass(frozen=True, order=True)
 class SampleSize:
-    """By what samples are extreme.
+    """The measures by which samples are extreme.
 
     Attributes:
         power: mean square of the finite elements of all numeric inputs, of at most `POWER_ELEMENTS` of each.

@@ -124,7 +124,7 @@ _MIN_IMAGE_SIDE = 8
 
 @dataclass(frozen=True)
 class InputCheck:
-    """What an input was record.
+    """The record of an input's values, checked.
 
     Attributes:
         name: of the input.
@@ -161,7 +161,7 @@ class InputCheck:
 
 
 def check_input(name: str, record: InputProfile) -> InputCheck:
-    """Return what an input was record."""
+    """Return the check of an input's record."""
     tensor = record.tensor
     if not tensor.count:
         return InputCheck(name, tensor.dtype, record.sizes, 0, None, None, None, None)
@@ -364,7 +364,7 @@ def _width(low: float, high: float) -> float:
 
 
 def growth(extremes: Extremes | None) -> float | None:
-    """Return by what share as many samples again are expected to widen the range of a tensor.
+    """Return the share by which as many samples again are expected to widen the range of a tensor.
 
     Of n + 1 exchangeable samples each is the largest with probability 1 / (n + 1), and then it is above all
     others by the distance D of the two largest. So one more sample adds D / (n + 1) on average, and samples
@@ -461,7 +461,7 @@ def widened_by_one_sample(tensor: TensorProfile) -> bool:
 
 
 def is_heavy_tailed(tensor: TensorProfile) -> bool:
-    """Whether all elements but `TAIL_ELEMENTS` of them lie in what `TAIL_WIDTH` leaves of the range.
+    """Whether all elements but `TAIL_ELEMENTS` of them lie in all but `TAIL_WIDTH` of the range.
 
     Half of `TAIL_ELEMENTS` is left out at either end. Both ranges are extended to 0, as quantized types
     represent 0.

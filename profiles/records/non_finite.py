@@ -71,13 +71,13 @@ def counted(nan: int, inf: int) -> str:
 
 
 def to_entries(non_finite: NonFinite) -> dict[str, Any]:
-    """Return what a run remembers as entries of JSON."""
+    """Return the memory of a run as entries of JSON."""
     first = None if non_finite.first is None else asdict(non_finite.first)
     return {"samples": sorted(non_finite.samples), "first": first}
 
 
 def from_entries(entries: Mapping[str, Any]) -> NonFinite:
-    """Return what `to_entries` was given.
+    """Return the argument of `to_entries` again.
 
     Raises:
         KeyError, TypeError, ValueError: these are no such entries, or they contradict each other.

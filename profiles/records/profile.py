@@ -85,7 +85,7 @@ class DataId:
 
 
 def check_data_not_random(data: DataId, name: str, use: str) -> None:
-    """Refuse a profile of random values for what judges quality.
+    """Refuse a profile of random values where quality is judged.
 
     Args:
         data: of the profile.
@@ -261,7 +261,7 @@ Sizes = tuple[tuple[Count, Count], ...]
 
 @dataclass(frozen=True)
 class InputProfile:
-    """What a graph input was given, over all samples.
+    """The values of a graph input, over all samples.
 
     Attributes:
         tensor: its elements, of whatever numeric type: integers are counted as floats of the same value (from
@@ -319,7 +319,7 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class TensorNoise:
-    """What one tensor held in one sample, as mean squares over its elements.
+    """The values of one tensor in one sample, as mean squares over its elements.
 
     The fillers of masks, where a Softmax or the like makes zeros of them, count as 0 in all three.
 
@@ -423,13 +423,13 @@ class FirstNonFinite:
 
     @property
     def order(self) -> tuple[NaturalKey, int]:
-        """What tells which of several came first: the natural order of the samples, then of the graph."""
+        """The key of the first of several: the natural order of the samples, then of the graph."""
         return natural_key(self.sample), self.position
 
 
 @dataclass(frozen=True)
 class NonFinite:
-    """What a run remembers of NaN and Inf besides their numbers; it is not in the profile's file.
+    """A run's memory of NaN and Inf besides their numbers; it is not in the profile's file.
 
     Attributes:
         samples: names of the samples that made some.
@@ -440,7 +440,7 @@ class NonFinite:
     first: FirstNonFinite | None = None
 
     def merged(self, other: NonFinite) -> NonFinite:
-        """Return what both runs remember."""
+        """Return the memory of both runs."""
         both = [first for first in (self.first, other.first) if first is not None]
         first = min(both, key=lambda first: first.order, default=None)
         return NonFinite(self.samples | other.samples, first)
@@ -451,7 +451,7 @@ class NonFinite:
 
 @dataclass(frozen=True, repr=False)
 class Profile(Presented, Mapping[str, TensorProfile]):
-    """The record of one or more calibration runs of one model: a mapping from tensor name to what it held.
+    """The record of one or more calibration runs of one model: a mapping from tensor name to its statistics.
 
     Attributes:
         model: the prepared model that was profiled.

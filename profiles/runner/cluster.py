@@ -134,7 +134,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Job:
-    """What is the same for all shards.
+    """The part of a job that is the same for all shards.
 
     Attributes:
         model_id: of the prepared model.
@@ -157,7 +157,7 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
 
 
 def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
-    """Return a line of JSON with what the file of a profile does not hold, and the text of the profile.
+    """Return a line of JSON with the text of a profile, and the places that its file does not hold.
 
     Args:
         profile: of the shard.
@@ -171,7 +171,7 @@ def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
 
 
 def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
-    """Return what `dumps_shard` was given."""
+    """Return the arguments of `dumps_shard` again."""
     line, _, profile = text.partition("\n")
     entries = json.loads(line)
     places = [
@@ -352,7 +352,7 @@ def _text_of_all(
 
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Keep Dask's log off the terminal: what goes wrong is an error of the run."""
+    """Keep Dask's log off the terminal: a failure is an error of the run."""
     with suppress(ImportError):  # `_client` says so; the import sets the levels of the loggers
         import distributed  # noqa: F401
     names = [
@@ -370,7 +370,7 @@ def _quiet_logs() -> Iterator[None]:
 
 @contextmanager
 def _until_lost(address: str, client: Any) -> Iterator[None]:
-    """Turn what Dask raises when the scheduler is gone into one error."""
+    """Turn the exceptions of Dask for a scheduler that is gone into one error."""
     try:
         yield
     except QprofError:

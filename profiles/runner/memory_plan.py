@@ -42,7 +42,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What one sample takes.
+    """The memory that one sample takes.
 
     Attributes:
         base: bytes of the process with the model loaded and one sample read.
@@ -106,7 +106,7 @@ def plan_run(
 
 
 def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
-    """Return what a sample needs: by running it, if that stays below the limit by what its shapes say.
+    """Return the need of a sample: by running it, if that stays below the limit by its shapes.
 
     Raises:
         ConfigError: it does not, so the limit is too low.

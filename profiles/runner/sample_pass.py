@@ -97,7 +97,7 @@ class ProfilingModel:
         return tuple(observation for observation in self.observations if observation.same_as is None)
 
     def runs_of(self, sample: Sample) -> Iterable[Sample]:
-        """Return what is run of a sample at a time: the whole, or each row of its batch."""
+        """Return the parts of a sample that are run at a time: the whole, or each row of its batch."""
         return rows_of(sample, self.specs) if self.settings.by_row else (sample,)
 
     def digests_of(self, sample: Sample) -> list[int]:
@@ -127,7 +127,7 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
 
 @dataclass(frozen=True)
 class Statistics:
-    """What was counted of some samples.
+    """The counts of some samples.
 
     Attributes:
         tensors: the profile of each tensor of which there was an array.
@@ -209,7 +209,7 @@ class SamplePass:
         return {name: np.require(array, requirements=("C", "A")) for name, array in arrays.items()}
 
     def statistics(self) -> Statistics:
-        """Return what all observers have counted; no sample must be under way."""
+        """Return the counts of all observers; no sample must be under way."""
         return reduce(Statistics.merged, (o.statistics() for o in self.observers), Statistics())
 
 
@@ -370,7 +370,7 @@ class SampleObserver:
         self._first_non_finite = here if first is None or here.order < first.order else first
 
     def statistics(self) -> Statistics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         counted_tensors = zip(
             self._main + self._inner,
             self._observers + self._inner_observers,

@@ -97,7 +97,7 @@ _LONGEST = 400
 
 
 def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> str:
-    """Return the message for a model that onnxruntime does not load: what it says, and what to do.
+    """Return the message for a model that onnxruntime does not load: its error, and advice.
 
     Args:
         name: of the model, for the user; the file may be a temporary one.
@@ -120,7 +120,7 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
 
 
 def first_line(error: Exception) -> str:
-    """Return what onnxruntime says is wrong, on one line: without its codes and places in its source.
+    """Return onnxruntime's error on one line: without its codes and places in its source.
 
     The first line says it; what follows is often source code.
     """
@@ -210,7 +210,7 @@ def _of_full_name(name: str) -> Provider | None:
 
 
 def with_options(provider: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the options that onnxruntime takes for what `check_provider` returned."""
+    """Return name and options for onnxruntime of a provider that `check_provider` returned."""
     name, _, device = provider.partition(":")
     entry = _of_full_name(name)
     return (name, {entry.device: device}) if device and entry is not None else (name, {})
@@ -249,7 +249,7 @@ def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None
 
 
 def profiled_by(provider: str) -> str:
-    """Return what a profile says made it: name and version of this program, and a provider that is no CPU.
+    """Return the tool of a profile: name and version of this program, and a provider that is no CPU.
 
     Other providers may differ from the CPU, and from themselves on another device, in the last bits.
     """

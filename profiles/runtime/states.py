@@ -43,7 +43,7 @@ def model_samples(
 
 
 def float_model(model: ir.Model) -> FloatModel:
-    """Return what fills in the states of samples; outputs that are no tensors cannot be states."""
+    """Return the model that fills in the states of samples; outputs that are no tensors cannot be states."""
     outputs = []
     for value in model.graph.outputs:
         if isinstance(value.type, ir.TensorType):

@@ -360,7 +360,7 @@ BATCH_NAMES = r"(?i)n|b|bs|bsz|.*batch.*"
 
 
 class Content(Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     SAMPLE = "one sample"
     ROW = "one row, without an axis of rows"
@@ -369,7 +369,7 @@ class Content(Enum):
 
 
 def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
-    """Return what the arrays of a file are to a model; a sample where they do not fit at all.
+    """Return the part that a file's arrays have in a model's inputs; a sample where they do not fit at all.
 
     Args:
         headers: of the arrays, by input name.
@@ -400,7 +400,7 @@ def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
 
 @dataclass(frozen=True)
 class ArrayRecipe:
-    """What the rows of arrays are, for a model with a free leading dimension."""
+    """The meaning of the rows of arrays, for a model with a free leading dimension."""
 
     rows: Annotated[
         Literal["split", "whole"] | None,
@@ -488,7 +488,7 @@ def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
 def _rows_as_samples(
     files: Sequence[DataFile], specs: tuple[InputSpec, ...], content: Content
 ) -> tuple[int, Callable[[slice], Iterator[Sample]]]:
-    """Return how many rows files have, and what gives some of them as samples.
+    """Return the number of rows of files, and a function that gives some of them as samples.
 
     Raises:
         DataError: a file is broken, or has no rows as the first has.

@@ -228,7 +228,7 @@ class AudioEncoder:
 
 
 def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> AudioEncoder:
-    """Return what makes samples of recordings.
+    """Return an encoder that makes samples of recordings.
 
     Args:
         preprocessing: a recipe with `reader: audio`, or a `preprocessor_config.json`.

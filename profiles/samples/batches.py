@@ -50,7 +50,7 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
         return samples
 
     def left_out(rows: int) -> tuple[Finding, ...]:
-        """Return what is noted about the rows that fill no batch; refuse fewer rows than one batch."""
+        """Return the note about rows that fill no batch; refuse fewer rows than one batch."""
         if rows < size:
             raise DataError(
                 f"{samples.source}: has {rows} rows, and the model takes {size} at a time; give at least "

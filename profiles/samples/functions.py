@@ -133,7 +133,7 @@ def module_file(source: str) -> Path | None:
 def items_of(
     source: str, function: Callable[[], object], advice: str = "repair the function"
 ) -> Iterator[object]:
-    """Call a function and yield what it gives, unchecked.
+    """Call a function and yield its items, unchecked.
 
     Args:
         source: what messages call it.

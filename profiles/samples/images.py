@@ -205,7 +205,7 @@ UNSUPPORTED_KEYS = (
 
 
 def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a `preprocessor_config.json` says, as the fields of `ImageRecipe`.
+    """Return the settings of a `preprocessor_config.json`, as the fields of `ImageRecipe`.
 
     Args:
         where: the file, for messages.
@@ -357,7 +357,7 @@ class ImageEncoder:
         return {self.spec.name: array[None] if self.has_batch else array, **self.constants}
 
     def description(self) -> str:
-        """Return what becomes of a picture, in words."""
+        """Return the steps from a picture to an array, in words."""
         recipe, size, steps = self.recipe, self.size, list[str]()
         if recipe.background is not None:
             steps.append(f"transparent ones on {recipe.background}")
@@ -396,7 +396,7 @@ def _size_text(sides: Sequence[int]) -> str:
 
 
 def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> ImageEncoder:
-    """Return what makes samples of pictures.
+    """Return an encoder that makes samples of pictures.
 
     Args:
         preprocessing: a recipe for pictures.
@@ -518,7 +518,7 @@ def _picture_size(
 
 
 def _base_advice(where: str) -> str:
-    """Return what makes a recipe of a built-in one."""
+    """Return advice how a recipe is based on a built-in one."""
     name = where.partition(":")[0]
     return f" below the line base: {name}" if name.isidentifier() else ""
 

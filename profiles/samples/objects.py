@@ -87,7 +87,7 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 
 def source_name(data: DataLike) -> str:
-    """Return what messages call data: the folder, URL (without secrets) or function; "data" for an object."""
+    """Return the name of data for messages: folder, URL (without secrets), function; "data" for an object."""
     data = data.data if isinstance(data, ChosenSamples) else data
     if isinstance(data, PreprocessedData):
         return shown_location(data.source)
@@ -182,7 +182,7 @@ def _samples_of_items(
     limit: int | None = None,
     positions: tuple[int, ...] | None = None,
 ) -> Samples:
-    """Return what the user's own code gives as samples; only those asked for are transformed and checked.
+    """Return the items of the user's own code as samples; only those asked for are transformed and checked.
 
     Args:
         source: what messages call it.
@@ -214,7 +214,7 @@ def _samples_of_items(
 def item_arrays(
     where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec], source: str
 ) -> tuple[dict[str, npt.NDArray[Any]], list[Finding]]:
-    """Return the arrays of an item, checked against the inputs, and what was assumed.
+    """Return the arrays of an item, checked against the inputs, and the assumptions made.
 
     Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
     What is no input is left out where all inputs are there, else it may be a misspelt one; an array that

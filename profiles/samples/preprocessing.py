@@ -72,7 +72,7 @@ class Preprocessing:
 
 
 def load_preprocessing(text: str | None) -> Preprocessing:
-    """Return what `--preprocess` names.
+    """Return the preprocessing that `--preprocess` names.
 
     Args:
         text: name of a built-in recipe, to which a size may be added, as in imagenet:224 or imagenet:192x256

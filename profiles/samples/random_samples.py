@@ -44,7 +44,7 @@ def is_random(source: str) -> bool:
 
 
 def check_not_random(source: str, use: str) -> None:
-    """Refuse random values for what judges quality.
+    """Refuse random values where quality is judged.
 
     Args:
         source: what samples are read from.

@@ -182,7 +182,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def _asked(url: str, request: Callable[[Any, str], T]) -> T:
-    """Return what a store answers to a request, which is made again where the failure may pass.
+    """Return the answer of a store to a request, which is made again where the failure may pass.
 
     Raises:
         DataError: the library is missing, the object gone, or the store refuses or does not answer.
@@ -251,6 +251,6 @@ def _advice(error: Exception) -> str:
 
 
 def _text_of(error: Exception, url: str) -> str:
-    """Return the first line of an error, without what is secret of URLs."""
+    """Return the first line of an error, without the secrets of URLs."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
     return re.sub(r"\w+://[^\s'\"]+", lambda match: shown_url(match[0]), line.replace(url, shown_url(url)))

@@ -61,7 +61,7 @@ def folder_of(model: ir.Model) -> Path | None:
 
 
 def title_of(model: ir.Model) -> str:
-    """Return what messages call a model: its file, where that is known."""
+    """Return the name of a model for messages: its file, where that is known."""
     file = model.graph.meta.get(_FILE)
     if file:
         return str(file)
@@ -206,7 +206,7 @@ SELECTING = ("Gather", "GatherElements", "GatherND", "ScatterElements")
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return what a sample of the model must hold: the graph inputs that are no initialisers, in order.
+    """Return the inputs that a sample of the model must hold: those that are no initialisers, in order.
 
     Args:
         model: the model.

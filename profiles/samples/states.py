@@ -77,7 +77,7 @@ class FedBack:
     spec: InputSpec
 
     def value(self, outputs: Arrays) -> npt.NDArray[Any]:
-        """Return what the input takes after a run with these outputs."""
+        """Return the value of the input after a run with these outputs."""
         values = outputs[self.output]
         if self.first is not None:
             return values
@@ -148,7 +148,7 @@ def fed_back(
 
 
 def _star(pattern: str, name: str) -> str | None:
-    """Return what stands for the * of a pattern in a name; "" without one, None where the name is another."""
+    """Return the text in a name for the * of a pattern; "" without one, None where the name is another."""
     head, star, tail = pattern.partition("*")
     if not star:
         return "" if name == pattern else None

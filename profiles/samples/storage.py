@@ -62,7 +62,7 @@ class DataFile:
             return Path(self.location).read_bytes()
 
     def fetched(self) -> DataFile:
-        """Return a file of a store with its content held, for what is read more than once; else itself.
+        """Return a file of a store with its content held, if it is read more than once; else itself.
 
         Raises:
             DataError: as `read`.

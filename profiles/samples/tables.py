@@ -346,7 +346,7 @@ def _file_kinds(features: object) -> dict[str, str]:
 
 
 def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
-    """Yield the batches of an arrow stream; of a local file only what is looked at is read."""
+    """Yield the batches of an arrow stream; of a local file only the batches looked at are read."""
     with _readable_arrow(file):
         stream = file.open() if is_url(file.location) else arrow.memory_map(local_path(file.location))
         with stream, arrow.ipc.open_stream(stream) as reader:
@@ -388,7 +388,7 @@ def _arrow_value(scalar: Any) -> object:
 
 @contextmanager
 def _readable_arrow(file: DataFile) -> Iterator[None]:
-    """Turn what pyarrow raises on a damaged file into a DataError."""
+    """Turn the errors of pyarrow on a damaged file into a DataError."""
     arrow = library("pyarrow", str(file), "tables")
     try:
         yield
@@ -475,7 +475,7 @@ def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
 def _member_values(
     file: DataFile, archive: tarfile.TarFile, member: tarfile.TarInfo, column: str
 ) -> dict[str, object]:
-    """Return what a member holds, by column: arrays, the keys of JSON, text, else bytes."""
+    """Return the values of a member, by column: arrays, the keys of JSON, text, else bytes."""
     where = f"{file}: {member.name}"
     if member.size > MAX_MEMBER_BYTES:
         raise DataError(f"{where}: has {member.size / 1e9:.1f} GB; split it")
@@ -561,7 +561,7 @@ class RowEncoder:
 def _table_encoder(
     where: str, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
 ) -> RowEncoder:
-    """Return what makes the arrays of numbers and text of a row, each a batch of one.
+    """Return an encoder of the numbers and text of a row into arrays, each a batch of one.
 
     Args:
         where: the recipe, for messages.
@@ -796,7 +796,7 @@ SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
 def _row_encoder(
     preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
 ) -> RowEncoder:
-    """Return what makes samples of rows.
+    """Return an encoder that makes samples of rows.
 
     Args:
         preprocessing: a recipe of any kind, or nothing: then columns go to the inputs that are called so.

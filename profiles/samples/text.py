@@ -47,7 +47,7 @@ USUAL_NAMES: Mapping[str, Role] = {
 
 
 def usual_role(name: str) -> Role | None:
-    """Return what an input of a usual name takes of a text; None for another name.
+    """Return the part of a text that an input of a usual name takes; None for another name.
 
     Args:
         name: of the input; a path before it, and what TensorFlow writes after a colon, do not count.
@@ -224,7 +224,7 @@ class TextEncoder:
 
 
 def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> TextEncoder:
-    """Return what makes samples of texts, for a recipe or a `tokenizer.json`.
+    """Return an encoder that makes samples of texts, for a recipe or a `tokenizer.json`.
 
     Args:
         preprocessing: a recipe with `reader: text`, a `tokenizer.json`, or nothing.
@@ -268,7 +268,7 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
 
 
 def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
-    """Return what each input takes: what the recipe says, or its usual name, or being the only one."""
+    """Return the role of each input: that of the recipe, or of its usual name, or of the only one."""
     checked_names(f"{where}: inputs", recipe.inputs, [spec.name for spec in specs])
     roles: dict[str, Role] = {}
     unknown = []
@@ -302,7 +302,7 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
 
 
 def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> tuple[Path, Any]:
-    """Return the path of the tokenizer.json, and what the library `tokenizers` makes of it."""
+    """Return the path of the tokenizer.json, and the tokenizer that the library `tokenizers` makes of it."""
     if preprocessing.kind == TOKENIZER and preprocessing.path is not None:
         path = preprocessing.path
     elif recipe.tokenizer:
@@ -336,7 +336,7 @@ def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int 
 def _set_length(
     where: str, path: Any, tokenizer: Any, recipe: TextRecipe, fixed: int | None, *, state: bool = False
 ) -> list[Finding]:
-    """Set up cutting and padding; return what was assumed.
+    """Set up cutting and padding; return the assumptions made.
 
     Args:
         where: the recipe, for messages.

@@ -18,7 +18,7 @@ from ..base.tool import note
 
 
 class ArrayHeader(NamedTuple):
-    """What a file says of an array before its elements."""
+    """The header of an array in a file, before its elements."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class ArrayHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a model expects of one of its inputs.
+    """The name, type and shape that a model expects of one of its inputs.
 
     Attributes:
         name: of the graph input.
@@ -52,7 +52,7 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One sample: what a model is fed with in one run.
+    """One sample: the inputs of a model in one run.
 
     Attributes:
         name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
@@ -371,7 +371,7 @@ ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
 
 
 def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
-    """Return what to do about pictures whose channels are on the other side; "" where they are not."""
+    """Return advice about pictures whose channels are on the other side; "" where they are not."""
     if len(wanted) != 4 or len(shape) not in (3, 4):
         return ""
     lacks_batch = len(shape) == 3

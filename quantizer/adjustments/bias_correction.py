@@ -54,7 +54,7 @@ def find_biases(
     plan: QuantPlan,
     without: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Return what to add to the bias of each quantized node with a constant weight, in graph order.
+    """Return the correction of the bias of each quantized node with a constant weight, in graph order.
 
     Args:
         graph: the model that is planned.
@@ -101,7 +101,7 @@ def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) ->
 def _mean_error(
     graph: Graph, rounded: Graph, node: Node, layout: WeightLayout, *, plan: QuantPlan, mean: Floats
 ) -> Floats:
-    """Return what quantizing a weight adds to each output channel in the mean, (outputs,)."""
+    """Return the mean error that a quantized weight adds to each output channel, (outputs,)."""
     name = node.input(layout.index)
     weight, rounded_weight = graph.constant(name), rounded.constant(name)
     params = plan.params_read(node.name, layout.index, name)

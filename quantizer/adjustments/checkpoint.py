@@ -32,7 +32,7 @@ _ADVICE = "remove the file to start over, or name another checkpoint"
 
 
 def run_of(model: ModelId, rounding: str, samples: Iterable[Sample]) -> dict[str, str]:
-    """Return what two runs must have in common for one to resume the other.
+    """Return the facts that two runs must have in common for one to resume the other.
 
     Args:
         model: the prepared model.
@@ -71,7 +71,7 @@ class RoundingCheckpoint:
         self._read(path, dict(run or {}))
 
     def _read(self, path: Path, run: dict[str, str]) -> None:
-        """Note where records lie, and cut off what a kill has left unfinished."""
+        """Note where records lie, and cut off a record that a kill left unfinished."""
         with writing(path), path.open("r+b") as file:
             _check_line(path, file.readline(_LONGEST_LINE), run)
             size, end = os.fstat(file.fileno()).st_size, file.tell()
@@ -118,7 +118,7 @@ class RoundingCheckpoint:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Remove the file, if it exists, and what killed runs have left beside it: the model was written."""
+    """Remove the file, if it exists, and leftovers of killed runs beside it: the model was written."""
     path.unlink(missing_ok=True)
     remove_leftovers(path)
 

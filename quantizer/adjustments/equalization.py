@@ -141,7 +141,7 @@ def left_by_equalization(
     densities: ChannelDensities,
     ranges: RangeCache,
 ) -> dict[str, float]:
-    """Return what equalization leaves of the noise of rounding, over that without: by activation and weight.
+    """Return the noise of rounding with equalization over that without, by activation and weight.
 
     In float the equalized model computes the same, so that noise travels in it as it was measured before: an
     error in channel c of what was divided by s_c is one of s_c times as much before, and one in the weights
@@ -239,7 +239,7 @@ class _Search:
         return Reader(energy, largest.reshape(channels, groups * ins), taps, power * channels)
 
     def _best_scales(self, name: str, readers: list[Reader]) -> tuple[Floats, float]:
-        """Return the scales with the least expected noise, and what they gain in dB."""
+        """Return the scales with the least expected noise, and their gain in dB."""
         tensor, density, config = self.profile[name], self.densities.of(name), self.config
         schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
         channels = tensor.channels
@@ -302,7 +302,7 @@ class _Search:
 
 
 def _weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, config: QuantConfig) -> float:
-    """Return what the rounding of a reader's weights adds to its outputs, expected and summed over these."""
+    """Return the noise that a reader's rounded weights add to its outputs, expected and summed over these."""
     step = (reader.largest * scales).max(1) / (2.0 ** (TYPES[config.weight_type].bits - 1) - 1)
     if config.granularity == "per-tensor":
         step = np.full_like(step, step.max())

@@ -50,7 +50,7 @@ class PathTensor:
 
 @dataclass(frozen=True, eq=False)
 class EqualizationPath:
-    """What divides the channels of an activation.
+    """The nodes and constants that divide the channels of an activation.
 
     Attributes:
         constants: those that take the scales.
@@ -61,7 +61,7 @@ class EqualizationPath:
     tensors: tuple[PathTensor, ...] = ()
 
     def continued(self, name: str, reader: Node) -> EqualizationPath:
-        """Return the path of what `reader` returns, this being the path of what it reads."""
+        """Return the path of the output of `reader`, this being the path of its input."""
         rule = reader.rule
         keeps = rule is not None and rule.constraint in (Constraint.SAME, Constraint.CLAMP)
         return EqualizationPath(self.constants, (PathTensor(name, keeps), *self.tensors))
@@ -102,7 +102,7 @@ class _Output:
 
 
 def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath | None:
-    """Return what divides an activation's channels, None where something stands in the way.
+    """Return the path that divides an activation's channels, None where something stands in the way.
 
     Args:
         graph: the model.
@@ -176,7 +176,7 @@ def _through_weight(output: _Output, layout: WeightLayout) -> EqualizationPath |
 
 
 def _through_input(output: _Output, index: int, axis: int) -> EqualizationPath | None:
-    """Return what divides an input that nobody else reads and whose channels are those of the output.
+    """Return the path through an input that nobody else reads and whose channels are those of the output.
 
     Args:
         output: of the node.
@@ -200,7 +200,7 @@ GELU_DEPTH = 3
 
 
 def _through_operand(output: _Output, index: int) -> EqualizationPath | None:
-    """Return what divides one operand: its own elements when it is constant, else what makes it."""
+    """Return the path through one operand: its own elements when it is constant, else its producer's."""
     if not output.graph.is_constant(output.node.input(index)):
         return _through_input(output, index, output.axis)
     constant = _scalable_operand(output, index)
@@ -260,7 +260,7 @@ class _HeadAxes:
 
 
 def _through_attention(output: _Output) -> EqualizationPath | None:
-    """Return what divides the heads of attention, which a Reshape has merged: the projection of their values.
+    """Return the path to the heads of attention, merged by a Reshape: the projection of their values.
 
     Attention sums values over positions, each channel of a head by itself, so that scales pass through it
     (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
@@ -274,7 +274,7 @@ def _through_attention(output: _Output) -> EqualizationPath | None:
 
 
 def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
-    """Return what divides the channels of a tensor with heads, which `reader` alone may read."""
+    """Return the path that divides the channels of a tensor with heads, which `reader` alone may read."""
     graph, size = output.graph, output.size
     maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
     rule = None if maker is None else maker.rule
@@ -301,7 +301,7 @@ def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> Equalizati
 
 
 def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
-    """Return where heads and depth lie in what the maker of a tensor reads; None where it mixes channels."""
+    """Return the axes of heads and depth in the input of a tensor's maker; None where it mixes channels."""
     rule, layout = maker.rule, product_layout(maker)
     if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
         order = _permutation(maker, rank)

@@ -70,7 +70,7 @@ class Program:
 
 
 def float_program(model: ir.Model) -> Program:
-    """Return the program that computes what the model computes."""
+    """Return the program that computes the outputs of the model."""
     values = model.graph.initializers.items()
     constants = {name: value.const_value for name, value in values if value.const_value is not None}
     steps = [[ir.serde.serialize_node(node)] for node in model.graph]
@@ -136,7 +136,7 @@ def _rounding_nodes(
 
 
 class SegmentRuns:
-    """Runs a program on all samples, segment after segment; what later segments read is kept in files."""
+    """Runs a program on all samples, segment after segment; inputs of later segments are kept in files."""
 
     def __init__(self, program: Program, samples: Iterable[Sample], folder: Path) -> None:
         """Keep the inputs of all samples.
@@ -182,7 +182,7 @@ class SegmentRuns:
                 yield title, {**before, **found}
 
     def advance(self, start: int, end: int) -> None:
-        """Run the nodes from `start` to before `end`, and keep what those from `end` on read."""
+        """Run the nodes from `start` to before `end`, and keep the inputs of those from `end` on."""
         made = {name for step in self.program.steps[start:end] for proto in step for name in proto.output}
         later = sorted(name for name in made if self._last.get(name, -1) >= end)
         with self._session(start, end, later) as run:
@@ -207,7 +207,7 @@ class SegmentRuns:
     def _session(
         self, start: int, end: int, wanted: Sequence[str]
     ) -> Iterator[Callable[[str, Mapping[str, Path]], dict[str, Output]]]:
-        """Yield what computes tensors of a sample from its title and files."""
+        """Yield a function that computes tensors of a sample from its title and files."""
         if not wanted or not self._samples:
             yield lambda title, files: {}
             return
@@ -306,7 +306,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Rounding:
-    """How a weight is rounded, and what is added to each output channel to correct it (float32, or none)."""
+    """How a weight is rounded, and the correction of each output channel's bias (float32, or none)."""
 
     offsets: bytes
     correction: bytes = b""
@@ -417,7 +417,7 @@ def _rounded(
 
 
 def _moments(stage: Stage, exact: SegmentRuns, simulated: SegmentRuns) -> dict[ProductInput, PairMoments]:
-    """Return the moments of what the products of a stage read in float, with what they read quantized."""
+    """Return the moments of the inputs of a stage's products, in float with quantized."""
     most = -(-ROWS // len(exact))
     aliases = {
         reading: simulated.program.aliases.get((weights[0][1].node.name, reading.tensor), reading.tensor)

@@ -87,7 +87,7 @@ def gptq(
 def gptaq(
     weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, cross: Floats
 ) -> tuple[Floats, Floats]:
-    """Return quantized weights for inputs x^ that give what the weights give for x; see the module.
+    """Return quantized weights whose products with inputs x^ are nearest to the weights' with x.
 
     Args:
         weight, scale, low, high: as in `gptq`.
@@ -173,7 +173,7 @@ def _rounded(curvature: _Curvature, weight: Array, scale: Array, low: Array, hig
 
 @cache
 def _blas() -> threadpoolctl.ThreadpoolController:
-    """Return what limits the threads of numpy's linear algebra.
+    """Return the controller of the threads of numpy's linear algebra.
 
     Between small products they wait for each other: 2048 columns of 512 outputs took two threads 0.60 s of
     processor and 0.65 s, and take one 0.15 s.
@@ -314,7 +314,7 @@ def _output_axis(weight: Weight) -> int | None:
 
 
 def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
-    """Return a digest of what the rounding of a weight depends on, besides the float model and the samples.
+    """Return a digest of all that the rounding of a weight depends on, but the float model and the samples.
 
     Where the channels of what a node reads are equalized, its weight is another one too.
     """

@@ -94,7 +94,7 @@ def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
 
 
 def params_digest(params: QuantParams) -> str:
-    """Return what tells parameters apart: 16 hexadecimal digits.
+    """Return a digest of parameters: 16 hexadecimal digits.
 
     They stand in plan files, so the text that is hashed stays as it was in format 1, whatever classes are
     called. The numbers of blocks are hashed as bytes: a text of millions takes longer than rounding.

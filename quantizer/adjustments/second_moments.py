@@ -306,7 +306,7 @@ def collect_moments(
     samples: Iterable[Sample],
     progress: Progress | None = None,
 ) -> Iterator[tuple[ProductInput, Moments]]:
-    """Yield the moments of what products multiply, in the order of `inputs`.
+    """Yield the moments of the inputs of products, in the order of `inputs`.
 
     The float model runs, and the inputs of its products are observed, those of as many products at a time as
     fit in `MEMORY` with their moments. Each such slice of the model runs alone: so only its weights are in

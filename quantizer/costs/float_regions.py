@@ -288,7 +288,7 @@ class FloatRegion:
 
     @property
     def gain_ms(self) -> float:
-        """What their fallback to float is estimated to save."""
+        """The time that their fallback to float is estimated to save."""
         return self.quantized_ms - self.float_ms
 
 
@@ -314,7 +314,7 @@ def _float_regions(prices: Prices, quantized: Collection[str]) -> tuple[FloatReg
 
 
 def _region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
-    """Return what quantized nodes cost now, and would cost in float, where all others stay as they are."""
+    """Return the cost of quantized nodes now, and in float, where all others stay as they are."""
     gain = prices.saved_in_float(frozenset(nodes), prices.integer.keys())
     border = sum(
         c.microseconds
@@ -487,7 +487,7 @@ PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT
 
 
 def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
-    """Return a plan in which nodes that are float for reasons of time have what int8 would save and cost."""
+    """Return a plan in which nodes that are float for reasons of time have int8's gain and cost."""
     costs = model.costs(plan)
     nodes = dict(plan.nodes)
     for node in model.graph.nodes:

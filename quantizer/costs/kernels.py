@@ -47,7 +47,7 @@ STRIDED = 8
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel has to do.
+    """A kernel with the sizes that its time depends on.
 
     Attributes:
         kernel: its name, without the word for float or integer.
@@ -298,7 +298,7 @@ def filled_up(channels: int) -> int:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What becomes of a float node that is fused with others.
+    """The kernel of a float node that is fused with others.
 
     Attributes:
         kernel: the kernel that has its time; "" for nothing: the time is another node's.
@@ -310,7 +310,7 @@ class Fusion:
 
 
 def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
-    """Return what becomes of the float nodes that are fused, by name."""
+    """Return the fusions of the float nodes that are fused, by name."""
     fused: dict[str, Fusion] = {}
     for node in graph.nodes:
         if node.facts is CHAIN_RULE:

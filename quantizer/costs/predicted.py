@@ -90,7 +90,7 @@ MIN_MOVED_DIMENSIONS = 2
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """What is known of a model before there is a plan of it.
+    """The kernel times and sizes of a model, from which any plan of it is priced.
 
     Attributes:
         graph: the prepared model.
@@ -207,7 +207,7 @@ class CostModel:
         return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
 
     def costs(self, plan: QuantPlan) -> Costs:
-        """Return what the nodes cost in float, and as they are planned.
+        """Return the times of the nodes in float, and as they are planned.
 
         `Costs.border` has every float activation: what its conversion costs where it is converted now, and
         would cost where it is not.
@@ -352,7 +352,7 @@ class CostModel:
         return self._called(self.table.microseconds(kernel, (size,)) or 0.0)
 
     def _called(self, time: float) -> float:
-        """Return what a kernel takes in a run without the profiler, which may say too little or too much."""
+        """Return the time of a kernel in a run without the profiler, whose readings are not exact."""
         call = self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
         return max(time + call, MIN_MICROSECONDS)
 
@@ -443,7 +443,7 @@ def converted_tensors(graph: Graph, plan: QuantPlan) -> frozenset[str]:
 
 
 def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
-    """Return the predicted time of the planned model: its nodes, and what is converted in it."""
+    """Return the predicted time of the planned model: its nodes and its conversions."""
     return sum(costs.integer.values()) + sum(costs.border[name] for name in converted_tensors(graph, plan))
 
 
@@ -465,7 +465,7 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
 
 @dataclass(frozen=True)
 class Price:
-    """What a node that is float in a plan would cost if it alone were quantized, in microseconds.
+    """The cost of quantizing one node alone that is float in a plan, in microseconds.
 
     Attributes:
         floating: it costs now.
@@ -479,7 +479,7 @@ class Price:
 
 
 def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
-    """Return what quantizing a float node would save, and cost.
+    """Return the time that quantizing a float node would save, and cost.
 
     Args:
         node: of the model.

@@ -126,7 +126,7 @@ def _solve(shapes: Mapping[str, SymbolicShape], elements: Mapping[str, float]) -
 
 
 def _substitute(shape: SymbolicShape, sizes: Mapping[str, int], elements: float | None) -> Shape:
-    """Replace symbols by their sizes; unknown ones share what is left of the elements, else they are 1."""
+    """Replace symbols by their sizes; unknown ones share the remaining elements, else they are 1."""
     unknown = [axis for axis, dim in enumerate(shape) if isinstance(dim, str) and dim not in sizes]
     filled = [sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape]
     shared = [axis for axis in unknown if axis > 0] or unknown

@@ -31,7 +31,7 @@ TOKENS = 64
 
 @dataclass(frozen=True, eq=False)
 class TokenCosts:
-    """What nodes take in the runs of a model: a prompt at once, and the tokens of an answer one by one.
+    """The times of nodes in the runs of a model: a prompt at once, the tokens of an answer one by one.
 
     Attributes:
         prompt, answer: tokens; both 0 for a model that takes none, which is one run.
@@ -85,7 +85,7 @@ class TokenCosts:
 def token_costs(
     model: ir.Model, table: CostTable, target: Target, prompt: int = 0, answer: int = 0
 ) -> TokenCosts | None:
-    """Return what nodes take in the runs of a model; None where sizes of its inputs are not known.
+    """Return the times of nodes in the runs of a model; None where sizes of its inputs are not known.
 
     Args:
         model: the prepared model, which is left as it was.

@@ -126,7 +126,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
 
 
 def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str, object] | None:
-    """Return what the file says of a tensor; None for blocks of a constant of more than two axes."""
+    """Return the file's entry of a tensor; None for blocks of a constant of more than two axes."""
     order = np.arange(len(params.scale))
     kind = "PER_TENSOR" if params.axis is None else "PER_CHANNEL"
     block: dict[str, object] = {}

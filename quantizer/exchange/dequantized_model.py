@@ -68,14 +68,14 @@ class StoredConstant:
 
 
 def digest_of(array: Array) -> str:
-    """Return what tells the float values of constants apart."""
+    """Return a digest of the float values of constants."""
     floats = np.ascontiguousarray(array, np.float32) + np.float32(0.0)  # -0.0 is 0.0
     return hashlib.sha256(repr(floats.shape).encode() + floats.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class DequantizedModel:
-    """A float model, and what its quantized form said.
+    """A float model, and the parameters of its quantized form.
 
     Attributes:
         model: the float model: weights have the float values of their integers.
@@ -109,7 +109,7 @@ class _UnreadError(QprofError):
 
 
 def dequantize_model(model: ir.Model) -> DequantizedModel:
-    """Return the float model inside a quantized one, and what the quantized one says.
+    """Return the float model inside a quantized one, and the parameters of the quantized one.
 
     Args:
         model: as it was read; it stays as it is.
@@ -166,7 +166,7 @@ class _Rounded:
 
 @dataclass
 class _Walk:
-    """What the walk over the source has read so far.
+    """The state of the walk over the source.
 
     Attributes:
         model, taken: the model, which is edited, and the names of its values.
@@ -227,7 +227,7 @@ class _Walk:
 
 
 def _take_out(node: ir.Node, walk: _Walk) -> None:
-    """Take out what a node says of quantization.
+    """Take a node's quantization out of it.
 
     Raises:
         QprofError: it cannot be read; the node stays as it is.
@@ -299,7 +299,7 @@ def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
 
 
 def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded | None:
-    """Return what an operator that moves values makes of a constant of integers: Gather of a table."""
+    """Return the result of an operator that moves the values of a constant of integers: Gather of a table."""
     maker = data.producer()
     rule = None if maker is None else rule_of(maker)
     integers = None if maker is None or not maker.inputs else constant_of(maker.inputs[0])
@@ -451,7 +451,7 @@ def _read_integer_product(node: ir.Node, walk: _Walk) -> None:
 
 
 def _factors(value: ir.Value | None) -> Iterator[ir.Value]:
-    """Yield what a factor is the product of."""
+    """Yield the factors of a product, or the value itself."""
     maker = None if value is None else value.producer()
     if maker is not None and maker.op_type == "Mul":
         for part in maker.inputs:
@@ -540,7 +540,7 @@ def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
 
 
 def _put_in_place(node: ir.Node, new: Sequence[ir.Node], walk: _Walk) -> None:
-    """Put nodes, the first of which has the name of another and what it reads, in the place of that one."""
+    """Replace a node by others, the first of which has its name and its inputs."""
     graph = node.graph
     assert graph is not None
     node.name = ""

@@ -36,7 +36,7 @@ _MAX_BITS = 64
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file says of one tensor.
+    """The entry of one tensor in a file.
 
     Attributes:
         params: its parameters, None where they cannot be taken.

@@ -14,7 +14,7 @@ from .formats import FORMATS, ExchangeFormat, format_named
 
 
 def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
-    """Return what a file of another tool holds.
+    """Return the content of another tool's file.
 
     Args:
         source: a profile, bound to the model, or a plan of it. Of a plan a format of ranges gets what its
@@ -42,7 +42,7 @@ def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str
 
 
 def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) -> tuple[str, ...]:
-    """Return what a file of a format does not hold of a profile or plan, one sentence each.
+    """Return the parts of a profile or plan that a format cannot hold, one sentence each.
 
     Args:
         entry: the format.

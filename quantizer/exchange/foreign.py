@@ -17,7 +17,7 @@ ADVICE = "calibrate again with the tool that wrote the file, on data without NaN
 
 @dataclass(frozen=True)
 class ForeignRanges:
-    """What a calibrator of another tool recorded.
+    """The ranges and histograms that a calibrator of another tool recorded.
 
     Attributes:
         ranges: smallest and largest value by tensor name of the float model, per tensor; finite, low <= high.

@@ -262,7 +262,7 @@ def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
 def read_as(
     entry: ExchangeFormat, data: bytes, where: str, error: type[QprofError]
 ) -> ForeignRanges | ForeignParams:
-    """Return what a file of a format holds.
+    """Return the ranges or parameters in a file of a format.
 
     Args:
         entry: the format.

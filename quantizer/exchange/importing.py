@@ -82,7 +82,7 @@ def plan_of_file(
 
 
 def _not_parameters(data: bytes, where: str) -> ConfigError:
-    """Return the error that says what to do with a file that holds no parameters which are read."""
+    """Return the error for a file that holds no parameters which are read, with the command that reads it."""
     ranges = recognised(data, "ranges")
     if ranges is not None:
         return ConfigError(

@@ -38,7 +38,7 @@ Library = Mapping[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]]
 
 @dataclass(frozen=True)
 class Joined:
-    """What was joined.
+    """A model joined of several, and how its parts were connected.
 
     Attributes:
         parts: in the order in which they were given; none for a single model, which keeps its names.
@@ -259,7 +259,7 @@ def _flat(model: ir.Model) -> tuple[str, ...]:
 
 
 def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
-    """Raise ModelError where types or shapes of what is connected, or of what reads one input, do not fit."""
+    """Raise ModelError where types or shapes of connected tensors, or of readers of one input, do not fit."""
     first: dict[str, tuple[str, ir.Value]] = {}
     for (part, name), source in sources.items():
         reader = next(value for value in models[part].graph.inputs if value.name == name)

@@ -77,7 +77,7 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
 
 @dataclass
 class _Search:
-    """Two models, and what is matched so far: `nodes` and `tensors` as in `Match`, `taken` of `other`."""
+    """Two models, and the match so far: `nodes` and `tensors` as in `Match`, `taken` of `other`."""
 
     graph: Graph
     other: Graph

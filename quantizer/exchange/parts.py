@@ -56,7 +56,7 @@ class Part:
 
 
 def part_name_problem(name: str) -> str:
-    """Return what is wrong with the name of a part, which becomes that of a file; "" for nothing."""
+    """Return the fault of a part's name, which becomes that of a file; "" for none."""
     if not name.strip(" .") or not name.isprintable():
         return "is empty, or has characters that cannot be printed"
     if any(char in name for char in f"{SEPARATOR}=/\\"):

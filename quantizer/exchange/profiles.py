@@ -173,7 +173,7 @@ def _sample_count(tensors: Tensors) -> int:
 
 
 def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
-    """Return the tensors whose range is wider than what the operators of the model can yield, cut to that.
+    """Return the tensors with ranges wider than the operators of the model can yield, cut to these.
 
     So the range of a threshold T, [-T, T], becomes [0, T] after a Relu. Those with a histogram are left.
     """
@@ -217,7 +217,7 @@ def _derived_ranges(
 
 
 def _derived_interval(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
-    """Return the range of what a node yields, where it follows from those of what it reads."""
+    """Return the range of a node's output, where it follows from those of its inputs."""
     rule = node.rule
     if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
         return ANY

@@ -121,7 +121,7 @@ def _channel(mapping: Mapping[str, object], where: str) -> _Channel:
 
 
 def _entry(channels: list[_Channel], is_constant: bool) -> Entry:
-    """Return what the mappings of one tensor say together."""
+    """Return the entry that the mappings of one tensor make together."""
     first = channels[0]
     if first.is_float:
         return left_out(FLOAT)

@@ -40,7 +40,7 @@ MIN_WEIGHT_SQNR = 8.0
 
 
 def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -> SourceParams:
-    """Return what a quantized model says of a float model.
+    """Return the parameters of a float model that a quantized one has.
 
     Args:
         graph: the prepared float model.
@@ -127,7 +127,7 @@ def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantP
 
 @dataclass
 class _NodeFacts:
-    """What the source says of the nodes of the float model, by their names.
+    """The source's facts about the nodes of the float model, by their names.
 
     Attributes:
         graph: the prepared float model.
@@ -184,7 +184,7 @@ def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: M
 
 
 def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> dict[int, QuantParams]:
-    """Return the parameters of what a node reads that several nodes of the source stand for.
+    """Return the parameters of the inputs of a node that several nodes of the source stand for.
 
     None where its result is not quantized there.
     """
@@ -198,7 +198,7 @@ def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> di
 def _note_constant(
     facts: _NodeFacts, node: Node, position: int, array: Array | None, original: Node | None
 ) -> QuantParams | None:
-    """Note how the source stores a constant, and return its parameters; of a float bias, note what it adds.
+    """Note a constant's form in the source, and return its parameters; of a float bias, note its addend.
 
     Args:
         facts: gets what is noted.
@@ -261,7 +261,7 @@ def _numbers(array: Array) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _KeptIntegers:
-    """What makes quantized weights and biases those of the source, by nodes.
+    """Corrections that make quantized weights and biases those of the source, by nodes.
 
     Attributes:
         roundings: how far the integers of a weight are from the nearest.
@@ -316,7 +316,7 @@ def _has_offsets(graph: Graph, node: Node, position: int) -> bool:
 def _bias_delta(
     node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
 ) -> tuple[float, ...] | None:
-    """Return what is to be added to a bias so that its integers are those of the source; () for nothing.
+    """Return the addend that makes the integers of a bias those of the source; () for none.
 
     None where no float32 does it, or where its parameters are no product.
     """

@@ -41,7 +41,7 @@ from ..targets.target import Recipe, lut_implementation
 
 @dataclass(frozen=True)
 class SourceNode:
-    """What another tool decided about one node.
+    """Another tool's decision about one node.
 
     Attributes:
         inputs: parameters of the inputs that it reads quantized, constants included, by input index.
@@ -56,7 +56,7 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class SourceParams:
-    """What another tool decided about a model.
+    """Another tool's decisions about a model.
 
     Attributes:
         tool: who decided, for people.
@@ -80,7 +80,7 @@ class SourceParams:
 
 
 def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan of what another tool decided, node by node.
+    """Return the plan of another tool's decisions, node by node.
 
     Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason: what
     the plan writes conforms to its target.
@@ -175,7 +175,7 @@ def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[
 
 @dataclass(frozen=True)
 class _Decision:
-    """What becomes of one node.
+    """The decision about one node.
 
     Attributes:
         entry: its entry in the plan, but for the inputs that are read as they are stored.
@@ -190,7 +190,7 @@ class _Decision:
 
 @dataclass(frozen=True, eq=False)
 class _Decider:
-    """What decisions are made from, and the decisions.
+    """The facts that decisions are made from, and the decisions.
 
     Attributes:
         unfit: nodes that stay float because they could not be written, each with the reason.
@@ -280,7 +280,7 @@ class _Decider:
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
     ) -> Iterator[str]:
-        """Yield what the target does not take of the parameters around a node.
+        """Yield the reasons why the target does not take the parameters around a node.
 
         Those of a bias are what products take, whatever the source says.
         """
@@ -300,7 +300,7 @@ class _Decider:
                 yield f"'{name}' with a scale for each channel, as it is an activation"
 
     def _are_stored(self, node: Node, inputs: Mapping[int, QuantParams]) -> bool:
-        """Whether a node reads quantized values only because what makes them stores them so."""
+        """Whether a node reads quantized values only because its producer stores them so."""
         for position, params in inputs.items():
             name = node.input(position)
             maker = self.source.nodes.get(self.graph.maker(name))
@@ -411,7 +411,7 @@ class _Decider:
 
 
 def _dynamic_weight_problem(name: str, params: QuantParams) -> str:
-    """Return what a dynamic product does not take of its weight, "" where it takes it."""
+    """Return the reason why a dynamic product does not take its weight, "" where it takes it."""
     if params.qtype.bits not in (7, 8) or params.block_size is not None:
         return f"'{name}' in a dynamic product, as it has blocks or not 8 bits"
     if params.axis is not None and params.zero_point.any():
@@ -470,7 +470,7 @@ def _dynamic_notes(
 def _described_settings(
     config: QuantConfig, graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
 ) -> QuantConfig:
-    """Return settings that say what a plan holds; what was not chosen by qprof is off.
+    """Return the settings that describe a plan; those that qprof did not choose are off.
 
     Args:
         config: the settings, of which target and form stay.

@@ -161,7 +161,7 @@ def _nodes_between(inputs: Mapping[str, ir.Value], outputs: list[ir.Value], part
 
 
 def _reads(node: ir.Node) -> list[ir.Value]:
-    """Return what a node reads, and what the nodes and outputs of its subgraphs do."""
+    """Return the inputs of a node, and those of the nodes and outputs of its subgraphs."""
     graphs = [g for graph in graph_attributes(node) for g in (graph, *graph.subgraphs())]
     readers = (node, *(n for graph in graph_attributes(node) for n in graph.all_nodes()))
     return [*(v for n in readers for v in n.inputs if v is not None), *(v for g in graphs for v in g.outputs)]
@@ -193,7 +193,7 @@ def _rename(model: ir.Model, part: Part) -> Callable[[str], str]:
 def _share(
     plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str], present: Collection[str]
 ) -> QuantPlan:
-    """Return what a plan says of a part, in the part's names; `present` is what the whole has.
+    """Return a part's share of a plan, in the part's names; `present` are the names of the whole.
 
     An added Mul belongs to the part that has it, whatever it is called.
     """
@@ -204,7 +204,7 @@ def _share(
     tensors |= {str(v.name) for v in model.graph.inputs}
 
     def of(entries: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
-        """Keep what is of this part; a bias that a Conv gets is in the plan and not yet in the model."""
+        """Keep the entries of this part; a bias that a Conv gets is in the plan and not yet in the model."""
         own = {name: renamed(name) for name in entries}
         return {
             own[n]: e for n, e in entries.items() if own[n] in names or (own[n] != n and n not in present)

@@ -262,7 +262,7 @@ class Emitter:
         suffix: str,
         dtype: ir.DataType,
     ) -> ir.Value:
-        """Return an initialiser with what `compute` makes of a constant, the same for the same key.
+        """Return an initialiser with the result of `compute` for a constant, the same for the same key.
 
         Its elements are computed whenever they are read. Its name is that of the constant with a suffix.
         """
@@ -300,7 +300,7 @@ class Emitter:
         return type(self)(subgraph, (self, owner))
 
     def written_names(self) -> WrittenNames:
-        """Return what stands for the tensors and nodes of the original graph, under the names of now."""
+        """Return the written names of the tensors and nodes of the original graph."""
         tensors: dict[str, TensorForms] = {}
         for value, name in self._names.items():
             if not name:
@@ -412,7 +412,7 @@ class Emitter:
         )
 
     def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> DynamicTensor:
-        """Add what quantizes a float tensor with parameters computed from its values."""
+        """Add the nodes that quantize a float tensor with parameters computed from its values."""
         scalar = ir.Shape(())
         outputs = (
             new_value(self._free(f"{name}_quantized"), ir.DataType.UINT8, value),
@@ -467,7 +467,7 @@ class Emitter:
         return ir.node(op_type, inputs, dict(attributes or {}), domain=domain, outputs=outputs, name=name)
 
     def _insert(self, nodes: Sequence[ir.Node], before: ir.Node | None) -> ir.Value:
-        """Put nodes before another, or at the end of the graph for None; return what the last gives."""
+        """Put nodes before another, or at the end of the graph for None; return the output of the last."""
         if before is None:
             self._graph.extend(nodes)
         else:

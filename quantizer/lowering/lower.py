@@ -176,7 +176,7 @@ def checked_opset(model: ir.Model, form: str) -> int:
 
 @contextmanager
 def unfit_in_form(form: str, task: Task) -> Iterator[None]:
-    """Say of which node it is what goes wrong while a form writes it.
+    """Name the node in an error that a form raises while it writes it.
 
     Raises:
         UnfitNodesError: the form cannot write it.
@@ -201,7 +201,7 @@ def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Tas
 
 
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:
-    """Return what writes a node.
+    """Return the writer of a node.
 
     Raises:
         PlanError: the form has nothing for this kind and implementation.
@@ -214,7 +214,7 @@ def writer_of(task: Task, form: str, writers: Writers) -> Writer:
 
 
 def finish(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
-    """Give the graph float outputs under their names, and drop what is no longer read."""
+    """Give the graph float outputs under their names, and drop nodes that nobody reads any more."""
     for index, value in enumerate(graph.outputs):
         graph.outputs[index] = emitter.floating(value, None)
     remove(graph, emitter, replaced)

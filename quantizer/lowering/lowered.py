@@ -49,7 +49,7 @@ class TensorForms:
 
 @dataclass(frozen=True)
 class WrittenNames:
-    """What stands for the tensors and nodes of the prepared model in the quantized one.
+    """The names in the quantized model of the tensors and nodes of the prepared one.
 
     Attributes:
         tensors: tensor, those of subgraphs included -> its forms. What is inside the functions of form

@@ -71,7 +71,7 @@ def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, Q
 
 
 def in_prepared_names(lowered: LoweredModel, prepared: ir.Model, owners: Mapping[str, str]) -> LoweredModel:
-    """Return what a form has written, with the names of the prepared model alone.
+    """Return a written model with the names of the prepared model alone.
 
     Args:
         lowered: the written form of a model that `write_as_convolutions` has returned.

@@ -52,7 +52,7 @@ class Task:
 
     @property
     def entry(self) -> NodePlan:
-        """What is planned for the node."""
+        """The plan's entry of the node."""
         return self.plan.nodes[name_of(self.node)]
 
     def params(self, index: int) -> QuantParams | None:
@@ -264,7 +264,7 @@ def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
 
 
 def _leads_to_quantized(value: ir.Value, plan: QuantPlan) -> bool:
-    """Whether a node reads a float tensor quantized, directly or behind what conversions are moved past."""
+    """Whether a node reads a float tensor quantized, directly or behind nodes that conversions move past."""
     for reader in {use.node for use in value.uses()}:
         entry = plan.nodes.get(name_of(reader))
         if entry is not None and entry.kind.reads_quantized:

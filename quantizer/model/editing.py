@@ -127,7 +127,7 @@ def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -
 
 
 def discard(node: ir.Node) -> None:
-    """Remove a node whose outputs are not used; its subgraphs no longer count as users of what they read."""
+    """Remove a node whose outputs are not used; its subgraphs no longer count as users of their inputs."""
     for graph in graph_attributes(node):
         for inner in ir.traversal.RecursiveGraphIterator(graph):
             for index in range(len(inner.inputs)):

@@ -34,7 +34,7 @@ def external_files(path: str | os.PathLike[str]) -> set[Path]:
 
 
 def _version(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return what differs when a file is replaced or written to; () where there is none."""
+    """Return figures that differ when a file is replaced or written to; () where there is none."""
     try:
         status = os.stat(path)
     except OSError:

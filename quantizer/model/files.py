@@ -49,7 +49,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
-    """Yield the file of a model: the one given, or a temporary one with what is in memory.
+    """Yield the file of a model: the one given, or a temporary one of the model in memory.
 
     An object is only read. So a model in memory is checked, prepared and run as a file is, and the same model
     gives the same bytes.

@@ -71,7 +71,7 @@ def check_scopes(model: ir.Model, where: str) -> ir.Model:
 
 
 def _errors(graph: ir.Graph, visible: set[int]) -> Iterator[str]:
-    """Yield a sentence for each read of what is not visible; `visible` has the ids of outer values."""
+    """Yield a sentence for each read of an invisible value; `visible` has the ids of outer values."""
     visible = visible | {id(value) for value in (*graph.inputs, *graph.initializers.values())}
     for node in graph:
         for value in node.inputs:

@@ -135,7 +135,7 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
 
 
 def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[str]:
-    """Ask the ONNX checker, and onnxruntime where it objects to what the mends leave; return notes."""
+    """Ask the ONNX checker, and onnxruntime where it objects to a mended model; return notes."""
     if not _objection(os.fspath(path)):  # by path, so that 2 GiB are no limit
         return []
     objection, notes = _objection(_bare(model)), list[str]()
@@ -154,7 +154,7 @@ def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: Runti
 
 
 def _objection(model: str | onnx.ModelProto) -> str:
-    """Return what the ONNX checker says against a model, "" when it takes it."""
+    """Return the ONNX checker's objection to a model, "" when it takes it."""
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as problem:
@@ -258,7 +258,7 @@ def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep onnx_ir's log lines and warnings off the terminal: what they tell is checked above or is
+    """Keep onnx_ir's log lines and warnings off the terminal: the faults they tell are checked above or are
     harmless."""
     log = logging.getLogger("onnx_ir")
     before = log.level

@@ -26,7 +26,7 @@ Output: TypeAlias = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class FilesRead:
-    """What a command reads: its files may not be written over.
+    """The files that a command reads: they may not be written over.
 
     An object, a function and None are taken too, and have no files, but for a model's weights.
 
@@ -53,7 +53,7 @@ class FilesRead:
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
-    """Refuse, before any work, what could not be written, or would be written over what is read.
+    """Refuse, before any work, outputs that cannot be written, or that would be written over inputs.
 
     A hard link to what is read is another file as soon as it is replaced, and so is no matter.
 
@@ -87,7 +87,7 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
 
 
 def _overwritten(file: Path, read: FilesRead) -> str:
-    """Return what of the files that are read an output would be written over, in words; "" for none."""
+    """Return the input that an output would be written over, in words; "" for none."""
     for model in _paths(read.models):
         with suppress(ModelError):
             if _is_same(file, model_in(model)):

@@ -15,7 +15,7 @@ from ...profiles.base.errors import ModelError
 
 
 def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Return what a model file holds, its text checked; weights in other files are not read.
+    """Return the model in a file, its text checked; weights in other files are not read.
 
     Raises:
         ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off, or text in

@@ -77,7 +77,7 @@ _MESSAGES = {
 
 
 def check_proto(proto: onnx.ModelProto, where: str) -> None:
-    """Check what conversion and the steps after it rely on.
+    """Check the facts that conversion and the steps after it rely on.
 
     Args:
         proto: as `read_proto` gives it: its text is UTF-8.
@@ -339,7 +339,7 @@ def import_domains(proto: onnx.ModelProto) -> Notes:
 
 
 def drop_device_configurations(proto: onnx.ModelProto) -> Notes:
-    """Drop what says on which of several devices nodes run, which onnxruntime does not read."""
+    """Drop the assignment of nodes to several devices, which onnxruntime does not read."""
     configured = [node for block in blocks(proto) for node in block.node if node.device_configurations]
     if configured or proto.configuration:
         for node in configured:
@@ -349,7 +349,7 @@ def drop_device_configurations(proto: onnx.ModelProto) -> Notes:
 
 
 def readable_texts(proto: onnx.ModelProto) -> Notes:
-    """Replace what is not UTF-8 in texts on which nothing depends; protobuf hands such text out as bytes."""
+    """Replace bytes that are not UTF-8 in texts without effect; protobuf hands such text out as bytes."""
     bad = list(_unreadable(proto))
     for message, field in bad:
         setattr(message, field, getattr(message, field).decode("utf-8", "replace"))

@@ -126,7 +126,7 @@ NESTED_BYTES = 16
 
 
 def _with_length(size: int) -> int:
-    """Return the bytes of a field of a protobuf: its tag, its length and what it holds."""
+    """Return the bytes of a field of a protobuf: its tag, its length and its content."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 

@@ -236,7 +236,7 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
         mass /= mass.sum(1, keepdims=True)
 
     def mean_and_variance(values: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of what each bin holds, under the mass of each row, (n,)."""
+        """Return mean and variance of the values in each bin, under the mass of each row, (n,)."""
         product = np.multiply(mass, values, out=work)
         row_mean = product.sum(1)
         product *= values
@@ -290,7 +290,7 @@ def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -
 
 
 def _rebinned(channels: ChannelDensity, scale: float, mass: Floats, edges: Floats) -> Floats:
-    """Return the mass of the divided bins in equal bins; what sticks out goes into the outermost ones."""
+    """Return the mass of the divided bins in equal bins; mass outside goes into the outermost ones."""
     low, high = channels.low / scale, channels.high / scale
     is_wide = high > low
     order = np.argsort(low[is_wide])

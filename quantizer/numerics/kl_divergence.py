@@ -174,7 +174,7 @@ def row_sums(values: Counts) -> Counts:
 
 
 def _quantized(window: Counts, levels: int) -> Counts:
-    """Return each level's sum spread evenly over its non-zero bins; the last level takes what is left over.
+    """Return each level's sum spread evenly over its non-zero bins; the last level takes the remainder.
 
     Bins that are zero have a value here too: the caller drops it.
     """

@@ -30,7 +30,7 @@ ROWS = 8
 def weight_error(
     weight: npt.NDArray[Any], params: QuantParams, rounded: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[Any]:
-    """Return what each element of a constant is off after quantizing and dequantizing it.
+    """Return the error of each element of a constant after quantizing and dequantizing it.
 
     Args:
         weight: the constant, float32 or float64; the result is of its type and shape.

@@ -59,7 +59,7 @@ def new_entries(node: Node, place: CachePlace) -> tuple[str, int]:
 
 
 def turns_pairs(node: Node, place: CachePlace) -> bool:
-    """Whether positions turn what is appended to a cache: the keys of an attention with `do_rotary`."""
+    """Whether positions turn the entries of a cache: the keys of an attention with `do_rotary`."""
     return place is PLACES[0] and node.attributes.get_int("do_rotary", 0) == 1
 
 

@@ -98,7 +98,7 @@ def _gelu(erf: Node, graph: Graph) -> tuple[Node, ...]:
 
 
 def _layer_normalization(root: Node, graph: Graph) -> tuple[Node, ...]:
-    """The square root of a variance, and what it divides, with the mean before it and the scale after it."""
+    """The root of a variance, and the division by it, with the mean before it and the scale after it."""
     divide = graph.only_reader(root.output)
     shifted = None if divide is None or divide.op_type != "Div" else graph.producer(divide.input(0))
     if divide is None or shifted is None or shifted.op_type != "Sub":
@@ -123,7 +123,7 @@ def _layer_normalization(root: Node, graph: Graph) -> tuple[Node, ...]:
 
 
 def softmax_input(divide: Node, graph: Graph) -> str:
-    """Return what a Softmax that is written as a division of an Exp is computed from; "" for no such one.
+    """Return the input of a Softmax that is written as a division of an Exp; "" for no such one.
 
     That is before its largest value is taken off, where it is.
     """

@@ -83,7 +83,7 @@ class ChannelLayout(StrEnum):
 
 
 class Values(StrEnum):
-    """What the values of the first output are, beside those of the first input."""
+    """The values of the first output, beside those of the first input."""
 
     COMPUTED = "computed"
     """Other values."""
@@ -124,7 +124,7 @@ class Arithmetic(StrEnum):
 
 
 class Meaning(StrEnum):
-    """What the values of an output are taken to be where the operator is the last one that computes them."""
+    """The meaning of an output's values where the operator is the last one that computes them."""
 
     VALUES = "values"
     """Nothing is known."""
@@ -139,7 +139,7 @@ class Meaning(StrEnum):
 
 
 class Classes(StrEnum):
-    """What an operator does with the axis along which its input or output has classes."""
+    """The part that an operator has in classes along an axis of its input or output."""
 
     NONE = "none"
     """Nothing is known: what was class 3 before it need not be in place 3."""
@@ -152,7 +152,7 @@ class Classes(StrEnum):
 
 
 class AfterConvolution(StrEnum):
-    """What onnxruntime makes of a float operator that alone reads the result of a convolution."""
+    """The kernel that onnxruntime makes of a float operator that alone reads a convolution's result."""
 
     APART = "apart"
     """It is computed by itself."""
@@ -215,7 +215,7 @@ def square(node: ir.Node) -> bool:
 
 @dataclass(frozen=True)
 class Operator:
-    """What is true of one operator in float and in integers.
+    """The facts of one operator in float and in integers.
 
     Kernel and layout are stated for each entry. The defaults of all other fields are what is true of most
     operators of ONNX, computing new float values of the shapes of their inputs, smoothly and alike in each

@@ -85,12 +85,12 @@ def operator_of(node: Node) -> str:
 
 
 def function_of(node: ir.Node, opset: int) -> UnaryFunction:
-    """Return what a node computes from its first input, the others being constants."""
+    """Return the function that a node computes of its first input, the others being constants."""
     return function_of_chain(chain_of(node), opset)
 
 
 def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
-    """Return what a chain computes from its source.
+    """Return the function that a chain computes of its source.
 
     The operators' own definitions are evaluated (onnx's reference implementation), so that every attribute
     counts and any operator that works element by element will do.
@@ -139,7 +139,7 @@ def slopes_inside(chain: PointwiseChain, inner: Sequence[str], opset: int) -> Un
 def _evaluator(
     chain: PointwiseChain, opset: int, inner: Sequence[str]
 ) -> Callable[[Floats, Iterable[Floats]], Floats]:
-    """Return what a chain computes from its source, with numbers added to each of some tensors inside it."""
+    """Return the function of a chain's source with numbers added to each of some tensors inside it."""
     import onnx
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -255,7 +255,7 @@ def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
 
 
 def _slope_of_gate(chain: PointwiseChain) -> float | None:
-    """Return what x is multiplied with before its sigmoid, None where that is not a constant number."""
+    """Return the factor of x before its sigmoid, None where that is not a constant number."""
     gate = next(node for node in chain.nodes if node.op_type == "Sigmoid")
     if gate.inputs[0] is chain.source:
         return 1.0

@@ -223,7 +223,7 @@ def index(model: ir.Model) -> Graph:
 
 
 def _reads(node: Node) -> Iterator[tuple[int, str]]:
-    """Yield what a node reads with the index of the input; -1 for what a graph reads that it does not run
+    """Yield the inputs of a node with their index; -1 for inputs of a graph that it does not run
     as it is."""
     yield from ((position, name) for position, name in enumerate(node.inputs) if name)
     if not subgraphs(node.ir_node):

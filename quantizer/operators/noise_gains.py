@@ -100,7 +100,7 @@ class NoisyInput:
 
     @cached_property
     def function(self) -> UnaryFunction | None:
-        """What the node computes of this input, the others being constants; None for any other node."""
+        """The node's function of this input, the others being constants; None for any other node."""
         try:
             return function_of(self.node.ir_node, self.opset)
         except PlanError:

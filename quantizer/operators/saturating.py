@@ -79,7 +79,7 @@ def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bo
 
 @dataclass(frozen=True)
 class Correction:
-    """What PRelu adds to its input.
+    """The term that PRelu adds to its input.
 
     Attributes:
         slope_less_one: parameters in which the quantized slopes are read as slopes less 1.

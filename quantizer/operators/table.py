@@ -116,7 +116,7 @@ class Constraint(StrEnum):
 
 
 class ChannelScaling(StrEnum):
-    """How the channels of a node's output are scaled by scaling what the node reads, for equalization.
+    """How the channels of a node's output are scaled by scaling its input, for equalization.
 
     Operators with a weight need none of these: `WeightLayout` says how their weight is scaled.
     """
@@ -145,7 +145,7 @@ OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, Chann
 
 @dataclass(frozen=True)
 class Rule(Operator):
-    """What is true of an operator that can be quantized, beside what `Operator` says of it.
+    """The facts of an operator that can be quantized, beside those of `Operator`.
 
     Attributes:
         constraint: how the output's parameters follow.
@@ -973,7 +973,7 @@ ORDINARY = Operator("", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout
 
 
 def facts_of(node: ir.Node | Node) -> Operator:
-    """Return what is known of the operator of `node`, quantizable or not; see `rule_of`."""
+    """Return the facts of the operator of `node`, quantizable or not; see `rule_of`."""
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return CHAIN_RULE

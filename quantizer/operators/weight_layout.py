@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 class Kernel(StrEnum):
-    """What the axes of a weight mean that hold neither output nor input channels."""
+    """The meaning of a weight's axes that hold neither output nor input channels."""
 
     NONE = "none"
     """Those of a stack of matrices, or none at all."""

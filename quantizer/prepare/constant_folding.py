@@ -155,7 +155,7 @@ def _known_shape(node: ir.Node) -> list[Array] | None:
 
 
 def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
-    """Return what Shape gives for a tensor of these sizes."""
+    """Return the output of Shape for a tensor of these sizes."""
     start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
     return np.array(sizes[start:end], np.int64)
 
@@ -287,7 +287,7 @@ class FoldedNode:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """What a constant was computed by.
+    """The computation behind a constant.
 
     Attributes:
         node: the node.
@@ -301,7 +301,7 @@ class Folded:
 
 
 def unfold_constants(model: ir.Model) -> None:
-    """Put back the nodes of large constants that take more bytes than what they were computed from, in place.
+    """Put back the nodes of large constants that take more bytes than their inputs, in place.
 
     The tables of a window or of a Fourier transform, which exporters leave as Range, Mul and Cos, would make
     a written model larger than the original. Runtimes fold them when they load it, as they do those of the
@@ -364,7 +364,7 @@ def _folded(value: ir.Value) -> Folded | None:
 
 
 def _made_by(value: ir.Value) -> tuple[list[FoldedNode], list[ir.Value]]:
-    """Return the folded nodes behind a constant, each after those that it reads, and what they begin with."""
+    """Return the folded nodes behind a constant, each after those that it reads, and their first inputs."""
     nodes: dict[int, FoldedNode] = {}
     begin: dict[int, ir.Value] = {}
     waiting = [value]

@@ -340,7 +340,7 @@ def _fold_scale_before(add: ir.Node, source: ir.Value, shift: Float64, taken: se
 
 
 def _source_and_constant(node: ir.Node) -> tuple[ir.Value, Float64] | None:
-    """Return what a Mul or Add by a constant reads, and the constant: one number, or one for each channel."""
+    """Return the other input of a Mul or Add by a constant, and that: one number, or one for each channel."""
     if not is_standard(node, "Mul", "Add"):
         return None
     for source, other in (node.inputs, node.inputs[::-1]):
@@ -523,7 +523,7 @@ def fuse_hard_sigmoid(model: ir.Model) -> int:
 
 
 def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[str, float]] | None:
-    """Return the nodes up to this one that compute a HardSigmoid, what they read, and its attributes."""
+    """Return the nodes up to this one that compute a HardSigmoid, their input, and its attributes."""
     scaled = _product(node, None)
     clip = None if scaled is None else feeding(scaled[0], "Clip")
     if scaled is None or clip is None or len(clip.inputs) != 3 or rank(clip.inputs[0]) == 0:

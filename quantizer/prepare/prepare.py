@@ -258,8 +258,8 @@ class PreparedModel:
 
     @cached_property
     def loaded(self) -> Graph:
-        """The file as onnxruntime has it after loading: without what is prepared beyond that. Its inputs have
-        the sizes of the prepared model's."""
+        """The file as onnxruntime has it after loading: without further preparation. Its inputs have the
+        sizes of the prepared model's."""
         if self.unimproved is None:
             return self.graph
         model = self.unimproved.clone()
@@ -392,7 +392,7 @@ def _add_runtime_types(model: ir.Model) -> str:
 
 
 def profile_name(source: ProfileLike) -> str:
-    """Return what messages call a profile: its path, or that it is an object."""
+    """Return the name of a profile for messages: its path, or that it is an object."""
     return "the profile" if isinstance(source, Profile) else os.fspath(source)
 
 

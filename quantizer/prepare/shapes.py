@@ -28,7 +28,7 @@ POOLS = ("AveragePool", "MaxPool", "LpPool")
 
 
 def clean_shapes(model: ir.Model) -> int:
-    """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
+    """Remove the file's types of intermediate values, and negative dimensions, which have no meaning.
 
     Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
     custom operators stay, because they cannot be inferred.
@@ -91,7 +91,7 @@ def _infer(model: ir.Model) -> int:
 
 
 def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
-    """Return what is inferred, by name; nothing of an inconsistent graph."""
+    """Return the inferred types, by name; none of an inconsistent graph."""
     proto = skeleton(model)
     _write_as_standard(proto)
     try:
@@ -162,7 +162,7 @@ def _is_known(value: ir.Value, info: onnx.ValueInfoProto) -> bool:
 
 
 def _refine(value: ir.Value, inferred: ir.Value) -> int:
-    """Take what was inferred; no shape without a type, which cannot be written."""
+    """Take the inferred type and shape; no shape without a type, which cannot be written."""
     changed = 0
     if value.type is None and inferred.type is not None:
         value.type = inferred.type

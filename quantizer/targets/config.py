@@ -416,7 +416,7 @@ class QuantConfig:
 
 
 def settings() -> Mapping[str, Option]:
-    """Return what is known of each field of `QuantConfig`, in its order."""
+    """Return the options of all fields of `QuantConfig`, in its order."""
     return options_of(QuantConfig)
 
 

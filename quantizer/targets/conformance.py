@@ -22,7 +22,7 @@ from .target import Target
 
 
 class Breach(NamedTuple):
-    """What a runtime refuses or computes wrongly: the node, "" for the model as a whole, and the sentence."""
+    """A refusal or a wrong result of a runtime: the node, "" for the model as a whole, and the sentence."""
 
     node: str
     sentence: str
@@ -86,7 +86,7 @@ def _at(node: ir.Node, sentence: str) -> Breach:
 
 
 def _domains_are_known(model: ir.Model, target: Target) -> Iterator[Breach]:
-    """What is not quantized comes from the float model: its user knows where it runs."""
+    """Float nodes come from the float model: its user knows where they run."""
     for node in model.graph.all_nodes():
         if _is_written(node) and MICROSOFT not in target.domains:
             yield _at(node, f"{target.name} has no operator {node.domain}.{node.op_type}")

@@ -68,7 +68,7 @@ class Surface:
 
 
 class _Axis:
-    """Logarithms of the sizes measured along an axis, ascending, and what belongs to each."""
+    """Logarithms of the sizes measured along an axis, ascending, and the entries of each."""
 
     def __init__(self, sizes: list[float], slices: list[_Axis | float]) -> None:
         self.sizes, self.slices = sizes, slices
@@ -122,7 +122,7 @@ def _reaches(tree: _Axis | float, sizes: list[float]) -> bool:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a table was measured under.
+    """The conditions under which a table was measured.
 
     Attributes:
         target: name of the target whose kernels these are.

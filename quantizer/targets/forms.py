@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 @dataclass(frozen=True)
 class Form:
-    """What may stand in a model of one form. Stated for each entry: nothing of it follows from the name.
+    """The operators and types of a model of one form. Stated for each: nothing follows from the name.
 
     Attributes:
         summary: what stands in its models, for `--help`.

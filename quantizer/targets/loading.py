@@ -63,7 +63,7 @@ SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.un
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A configuration file as it is written, and with what its base holds.
+    """A configuration file as it is written, and with the entries of its base.
 
     Attributes:
         target: name of the target.
@@ -175,7 +175,7 @@ def _processors() -> Processors:
 
 @contextmanager
 def _malformed_in(where: str) -> Iterator[None]:
-    """Make a ConfigError that says where of what is found malformed."""
+    """Make a ConfigError of a malformed entry, with the place `where`."""
     try:
         yield
     except MalformedError as problem:
@@ -195,7 +195,7 @@ def _packaged(name: str, where: str = "") -> ConfigFile:
 
 
 def _parsed(text: str, where: str) -> ConfigFile:
-    """Return what a file holds, its base aside."""
+    """Return the entries of a file, its base aside."""
     with _malformed_in(where):
         document = parse(text)
         if not isinstance(document, dict):
@@ -211,12 +211,12 @@ def _parsed(text: str, where: str) -> ConfigFile:
 
 
 def _with_base(file: ConfigFile, where: str) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing."""
+    """Return the entries of a file, and those of its base where it has none."""
     return _over(_packaged(file.base, where=where), file) if file.base else file
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing.
+    """Return the entries of a file, and those of its base where it has none.
 
     Facts of its own are not those that were verified for the base.
     """
@@ -311,7 +311,7 @@ def check_config(config: QuantConfig, target: Target, where: str, given: Collect
 
 
 def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
-    """Yield what is wrong with settings that are right by themselves."""
+    """Yield the contradictions between settings that are right by themselves."""
     if config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
     hybrid_types = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
@@ -386,7 +386,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
 
 
 def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) -> Iterator[MalformedError]:
-    """Yield what the target, or other settings, would make of what the user gave."""
+    """Yield the settings of the user that the target, or other settings, would not follow."""
     schema, weight_schema = SCHEMAS[config.schema], SCHEMAS[config.weight_schema]
     signed = TYPES[config.activation_type].signed
 

@@ -66,7 +66,7 @@ class Processor:
 
     @property
     def kind(self) -> ProcessorKind | None:
-        """What its integer kernels allow; None where no kind is known for its architecture."""
+        """The kind of its integer kernels; None where no kind is known for its architecture."""
         if self.machine.lower() in ARM:
             return "arm64"
         if self.machine.lower() not in X86:
@@ -74,7 +74,7 @@ class Processor:
         return "x86-64-vnni" if set(VNNI) & set(self.features) else "x86-64"
 
     def __str__(self) -> str:
-        """Return what it is in one line, for people."""
+        """Return its description in one line, for people."""
         kind = self.kind
         if kind is None:
             return self.machine
@@ -151,7 +151,7 @@ class Installed:
     openvino: str = ""
 
     def others(self) -> Iterator[tuple[str, str]]:
-        """Yield what else could run a model, for people, and the target for it."""
+        """Yield the other devices that could run a model, for people, and the target for each."""
         if self.openvino:
             yield f"OpenVINO {self.openvino}", "openvino"
         for provider, target in OTHERS.items():
@@ -176,7 +176,7 @@ def fitting(processors: Processors, here: Processor) -> str:
 
 
 def choose(processors: Processors, here: Processor, runtimes: Installed) -> tuple[str, str]:
-    """Return the target for a processor and what is installed, and a sentence that says why.
+    """Return the target for a processor and the installed runtimes, and a sentence that says why.
 
     Raises:
         ConfigError: no target is for such a processor; the message names those that there are.
@@ -214,7 +214,7 @@ def default_doubt(target: str, processors: Processors, here: Processor) -> str:
 
 
 def elsewhere_measured(table: str, here: Processor, runtimes: Installed) -> str:
-    """Return in what this machine differs from the one that kernel times are of, "" where it does not.
+    """Return how this machine differs from the one that kernel times are of, "" where it does not.
 
     Only what changes which kernels run counts: the runtime's minor version and the instruction sets.
 
@@ -267,8 +267,8 @@ def int8_kernels_saturate() -> bool:
 def saturation_alarm(
     target: Target, weight_type: str, runtime: str = "onnxruntime", provider: str = "cpu"
 ) -> str:
-    """Return what is wrong with figures of a model whose int8 kernels saturate on this processor, and what to
-    do; "" where they do not, as with weights of 7 bits, or the model is run on something else.
+    """Return the fault in figures of a model whose int8 kernels saturate on this processor, and the
+    remedy; "" where they do not, as with weights of 7 bits, or the model is run on something else.
 
     Args:
         target: that the model was quantized for.

@@ -32,7 +32,7 @@ class OperatorReference:
 
     @property
     def facts(self) -> list[str]:
-        """What is true on every target, as the cells of a table."""
+        """The facts that hold on every target, as the cells of a table."""
         table = "yes" if self.lookup_table else ""
         return [self.operator, self.output, self.activations, self.weight, self.bias, table]
 

@@ -53,7 +53,7 @@ class Verified:
 
     @property
     def title(self) -> str:
-        """What stands in tables: "run" or "by rule"."""
+        """The word of tables: "run" or "by rule"."""
         return "run" if self.how == "run" else "by rule"
 
 
@@ -315,7 +315,7 @@ class Recipe:
 
 
 def chain_implementation(target: Target, setting: str) -> str:
-    """Return what a target does with chains: "separate", or how each becomes one look-up table."""
+    """Return how a target writes chains: "separate", or how each becomes one look-up table."""
     preferred = target.lookup_tables.get(CHAIN, target.lookup_tables.get("*", "separate"))
     if setting == "portable" or setting == preferred == "runtime":
         return setting

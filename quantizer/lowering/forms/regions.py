@@ -92,7 +92,7 @@ def _write_graph(
     opsets: Mapping[str, int],
     functions: dict[str, ir.Function],
 ) -> None:
-    """Write the nodes of a graph, and before each its subgraphs; `functions` gets what is called."""
+    """Write the nodes of a graph, and before each its subgraphs; `functions` gets the called functions."""
     replaced: list[ir.Node] = []
     for group in _groups(graph, plan):
         for subgraph in subgraphs(group[0]):
