@@ -278,7 +278,14 @@ def _recipe_document(reader: str, record: type) -> Any:
     return make_dataclass(f"{reader.capitalize()}Recipe", keys, namespace={"__doc__": doc})
 
 
-RecipeDocument = reduce(or_, (_recipe_document(reader.takes[0], reader.recipe) for reader in READERS[:-1]))
+RecipeDocument = reduce(
+    or_,
+    (
+        _recipe_document(reader.takes[0], reader.recipe)
+        for reader in READERS[:-1]
+        if reader.module.is_installed
+    ),
+)
 """A recipe file, for any reader."""
 
 # ---------------------------------------- the schemas

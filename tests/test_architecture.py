@@ -19,6 +19,7 @@ from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("profiles/readers", "profiles/runner/cluster.py"),
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),

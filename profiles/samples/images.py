@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..base.findings import Code, Finding
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
-from .picture_files import image_and_other_files
+from .picture_files import image_and_other_files, image_files
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 from .storage import DataFile, place_of, shown_location
 from .values import InputSpec, Sample, Samples, shape_text, type_text
@@ -540,6 +541,15 @@ MODES = {"rgb": "RGB", "bgr": "RGB", "gray": "L", "rgba": "RGBA"}
 """Pillow's names of the colour orders."""
 DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 """Modes of Pillow with more than 8 bits for a pixel's channel, which it would clip."""
+
+
+def items(source: str) -> Iterator[tuple[str, Callable[[], Image]]]:
+    """Yield the pictures of a source, each with its name, to be read.
+
+    Raises:
+        DataError: it holds none, or a folder cannot be read.
+    """
+    yield from ((file.name, partial(picture_of, file)) for file in image_files(source))
 
 
 def picture_of(file: DataFile) -> Image:

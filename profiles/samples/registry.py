@@ -1,17 +1,21 @@
 """The readers: how a source is recognised, and who reads it.
 
-A reader is a module of this room with a record of its recipe and a function
-`open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. Libraries are
-imported inside of its functions. A new one is one entry of `READERS`.
+A reader is a module with a record of its recipe and a function
+`open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. One whose items a
+function of the user's can make samples of has `items(source: str) -> Iterator[tuple[str, Callable[[],
+object]]]` too. Libraries are imported inside of its functions. A new one is one entry of `READERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from ..base.errors import DataError, nearest_path
-from . import arrays, audio, images, picture_files, random_samples, tables, text
+from ..base.extras import OptionalModule
+from . import arrays, picture_files, random_samples
 from .preprocessing import Preprocessing
 from .storage import entries_of, exists, holds, is_folder, shown_location
 from .values import InputSpec, Samples
@@ -24,64 +28,110 @@ class Reader:
     Attributes:
         name: what messages call what it reads.
         recognises: whether a source is for it; looks at names alone.
-        open: returns the samples of a source, for a model's inputs and a recipe.
-        recipe: the record that its recipes are.
+        module: where it is; a sibling of this room may not be installed.
+        record: name of the record there that its recipes are.
         takes: the words of the recipes that it can use (`reader: image`), its own first.
         suffixes: of its files in a folder of samples, in lower case.
     """
 
     name: str
     recognises: Callable[[str], bool]
-    open: Callable[[str, Sequence[InputSpec], Preprocessing], Samples]
-    recipe: type
+    module: OptionalModule
+    record: str
     takes: tuple[str, ...]
     suffixes: tuple[str, ...] = ()
 
+    @property
+    def recipe(self) -> type:
+        """The record that its recipes are."""
+        found: type = getattr(self.module.load(), self.record)
+        return found
+
+    def open(self, source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+        """Return the samples of a source, for a model's inputs and a recipe."""
+        samples: Samples = self.module.load(shown_location(source)).open(source, inputs, preprocessing)
+        return samples
+
+    def items(self, source: str) -> Iterable[tuple[str, Callable[[], Any]]] | None:
+        """Return what a source holds, by name, for a function that makes samples; None for no such items."""
+        module = self.module.load(shown_location(source))
+        return module.items(source) if hasattr(module, "items") else None
+
+
+TEXT_SUFFIXES = (".txt",)
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".tar", ".tgz")
+
+_TABLES = OptionalModule("reader 'table'", "profiles.readers.tables")
+
+
+def _is_table(source: str) -> bool:
+    """Return whether a source is a file of rows, a folder of such files, or a saved data set."""
+    if holds(source, TABLE_SUFFIXES):
+        return True
+    return _TABLES.is_installed and is_folder(source) and bool(_TABLES.load().is_saved_dataset(source))
+
+
+_ARRAYS = partial(
+    Reader,
+    "arrays",
+    module=OptionalModule("reader 'array'", "profiles.samples.arrays"),
+    record="ArrayRecipe",
+    takes=("array",),
+)
 
 READERS: tuple[Reader, ...] = (
     Reader(
         "random values",
         random_samples.is_random,
-        random_samples.open,
-        random_samples.RandomRecipe,
+        OptionalModule("reader 'random'", "profiles.samples.random_samples"),
+        "RandomRecipe",
         ("random",),
     ),
-    Reader("arrays", arrays.holds_arrays, arrays.open, arrays.ArrayRecipe, ("array",)),
+    _ARRAYS(recognises=arrays.holds_arrays),
     Reader(
         "pictures",
         lambda source: picture_files.is_data_yaml(source) or holds(source, picture_files.SUFFIXES, deep=True),
-        images.open,
-        images.ImageRecipe,
+        OptionalModule("reader 'image'", "profiles.samples.images"),
+        "ImageRecipe",
         ("image",),
         picture_files.SUFFIXES,
     ),
     Reader(
         "lines of text",
-        lambda source: holds(source, text.SUFFIXES),
-        text.open,
-        text.TextRecipe,
+        lambda source: holds(source, TEXT_SUFFIXES),
+        OptionalModule("reader 'text'", "profiles.readers.text"),
+        "TextRecipe",
         ("text",),
-        text.SUFFIXES,
+        TEXT_SUFFIXES,
     ),
-    Reader(
-        "rows",
-        tables.is_table,
-        tables.open,
-        tables.TableRecipe,
-        ("table", "text", "image", "audio"),
-        tables.SUFFIXES,
-    ),
+    Reader("rows", _is_table, _TABLES, "TableRecipe", ("table", "text", "image", "audio"), TABLE_SUFFIXES),
     Reader(
         "recordings",
-        lambda source: holds(source, audio.SUFFIXES, deep=True),
-        audio.open,
-        audio.AudioRecipe,
+        lambda source: holds(source, AUDIO_SUFFIXES, deep=True),
+        OptionalModule("reader 'audio'", "profiles.readers.audio"),
+        "AudioRecipe",
         ("audio",),
-        audio.SUFFIXES,
+        AUDIO_SUFFIXES,
     ),
-    Reader("arrays", lambda source: True, arrays.open, arrays.ArrayRecipe, ("array",)),
+    _ARRAYS(recognises=lambda source: True),
 )
 """The first that recognises a source, and takes the recipe where there is one, reads it."""
+
+
+def reader_called(word: str) -> OptionalModule:
+    """Return the module of the reader of a word of recipes, as in `reader: text`."""
+    return next(reader.module for reader in READERS if reader.takes[0] == word)
+
+
+def column_of(table: str, column: str) -> list[object]:
+    """Return the values of a column of a table, in the order of its rows.
+
+    Raises:
+        DataError: there is no such table or column. ConfigError: no reader of tables is installed.
+    """
+    values: list[object] = _TABLES.load(table).column_of(table, column)
+    return values
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
 from .functions import is_function
-from .images import picture_of
 from .objects import (
     ChosenSamples,
     DataLike,
@@ -35,12 +33,10 @@ from .objects import (
     open_function,
     open_object,
 )
-from .picture_files import image_files
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_of
 from .states import FloatModel, drawn_steps, fed_back, with_states, without_state
 from .storage import place_of, shown_location
-from .text import lines_of
 from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
 # What messages call a model: the file that the user gave, or the name of its graph.
@@ -364,16 +360,13 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
     Raises:
         DataError: it holds neither.
     """
-    takes, items = reader_of(source, Preprocessing()).takes, list[tuple[str, Callable[[], object]]]()
-    if takes == ("image",):
-        items = [(file.name, partial(picture_of, file)) for file in image_files(source)]
-    elif takes == ("text",):
-        items = [(name, partial(str, text)) for name, text in lines_of(source)]
-    else:
+    found = reader_of(source, Preprocessing()).items(source)
+    if found is None:
         raise DataError(
             f"{shown_location(source)}: a transform is for pictures, lines of text, objects of Python and "
             "module:function; leave it out"
         )
+    items = list(found)
 
     def iterate(part: slice) -> Iterator[Sample]:
         for number, (name, item) in list(enumerate(items))[part]:

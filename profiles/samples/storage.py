@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,11 +18,17 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from ..base.errors import DataError, NaturalKey, natural_key
+from ..base.extras import OptionalModule
 from ..base.findings import Code, Finding
 from ..base.tool import note
-from . import remote_storage as remote
 
 ADVICE = "check the path and its permissions"
+
+REMOTE = OptionalModule("the reader of URLs", "profiles.readers.remote_storage")
+"""Has the functions of this module for objects of a store, and `RemoteFile`."""
+
+SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")
+"""User and password before an "@"; without a password, what is there may be a container or a revision."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,8 @@ class DataFile:
         if self.content is not None:
             return self.content
         if is_url(self.location):
-            return remote.content_of(self.location)
+            content: bytes = REMOTE.load(str(self)).content_of(self.location)
+            return content
         with _readable(self.location):
             return Path(self.location).read_bytes()
 
@@ -97,6 +105,7 @@ class DataFile:
         if self.content is not None:
             return io.BytesIO(self.content)
         if is_url(self.location):
+            remote = REMOTE.load(str(self))
             return io.BufferedReader(remote.RemoteFile(self.location), remote.BLOCK_BYTES)
         with _readable(self.location):
             return Path(self.location).open("rb")
@@ -128,14 +137,20 @@ def local_path(source: str) -> str:
     return unquote(urlsplit(source).path) if source.lower().startswith("file://") else source
 
 
+def shown_url(url: str) -> str:
+    """Return a URL without user, password, query and fragment."""
+    parts = urlsplit(SECRETS.sub(lambda match: match[1] or match[2], url))
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
 def shown_location(location: str) -> str:
     """Return a path or URL for messages and files: without user, password and query, which may be secret."""
-    return remote.shown_url(location) if is_url(location) else local_path(location)
+    return shown_url(location) if is_url(location) else local_path(location)
 
 
 def place_of(source: str) -> str:
     """Return where data are, to tell one data set from another: an absolute path without links, or a URL."""
-    return remote.shown_url(source) if is_url(source) else os.path.realpath(local_path(source))
+    return shown_url(source) if is_url(source) else os.path.realpath(local_path(source))
 
 
 def is_folder(source: str) -> bool:
@@ -144,7 +159,9 @@ def is_folder(source: str) -> bool:
     Raises:
         DataError: the store does not answer.
     """
-    return remote.is_folder(source) if is_url(source) else os.path.isdir(local_path(source))
+    if is_url(source):
+        return bool(REMOTE.load(shown_url(source)).is_folder(source))
+    return os.path.isdir(local_path(source))
 
 
 def is_file(source: str) -> bool:
@@ -153,7 +170,9 @@ def is_file(source: str) -> bool:
     Raises:
         DataError: the store does not answer.
     """
-    return remote.is_file(source) if is_url(source) else os.path.isfile(local_path(source))
+    if is_url(source):
+        return bool(REMOTE.load(shown_url(source)).is_file(source))
+    return os.path.isfile(local_path(source))
 
 
 def exists(source: str) -> bool:
@@ -175,7 +194,7 @@ def data_file(source: str) -> DataFile:
 def joined(folder: str, name: str) -> DataFile:
     """Return the file of a name in a folder, whether or not it exists."""
     if is_url(folder):
-        return DataFile(name, remote.joined(folder, name))
+        return DataFile(name, REMOTE.load(shown_url(folder)).joined(folder, name))
     return DataFile(name, os.path.join(local_path(folder), *name.split("/")))
 
 
@@ -220,7 +239,7 @@ def entries_of(folder: str) -> list[str]:
         DataError: a store does not answer, or the folder cannot be read.
     """
     if is_url(folder):
-        return remote.entries_of(folder)
+        return list(REMOTE.load(shown_url(folder)).entries_of(folder))
     with _readable(folder):
         return os.listdir(local_path(folder))
 
@@ -240,8 +259,10 @@ def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool
 
 def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
     """Yield the names of the files of a folder, and of the folders in it, that are not hidden."""
-    is_remote = is_url(source)
-    names = remote.names_in(source, deep) if is_remote else _local_names(local_path(source), deep, passed)
+    if is_url(source):
+        names = REMOTE.load(shown_url(source)).names_in(source, deep)
+    else:
+        names = _local_names(local_path(source), deep, passed)
     return (name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, QprofError
+from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import replacing_together, write_atomically
@@ -30,7 +31,6 @@ from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
-from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.runtime.providers import load_custom_operators, used_bytes
@@ -51,6 +51,9 @@ from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared, opened
 from .keywords import RunOptions, checked_keywords
 from .sources import Transform, samples_of
+
+CLUSTER = OptionalModule("the runner on a cluster", "profiles.runner.cluster")
+"""Has `calibrate_sharded`."""
 
 
 def profile(
@@ -194,7 +197,8 @@ def profile_model(
                 "scheduler: its workers open the samples themselves; give a folder or module:function"
             )
         source = data if isinstance(data, PreprocessedData) else str(data)
-        profile = calibrate_sharded(network, source, identity, settings, reported, smallest=smallest)
+        sharded = CLUSTER.load(f"scheduler {settings.scheduler}").calibrate_sharded
+        profile: Profile = sharded(network, source, identity, settings, reported, smallest=smallest)
     else:
         profile = calibrate(network, samples, identity, settings, reported, smallest=smallest)
     if is_random(source_name(data)):

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.samples.samples import input_specs
 from ...profiles.samples.states import GROWING
-from ...profiles.samples.text import usual_role
+from ...profiles.samples.token_inputs import usual_role
 from ...profiles.samples.values import InputSpec
 from ..operators.graph import Node, index
 from ..operators.table import PRODUCTS

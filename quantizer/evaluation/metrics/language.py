@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ....profiles.samples.text import usual_role
+from ....profiles.samples.token_inputs import usual_role
 from ....profiles.samples.values import Sample
 from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from .truth import Place

@@ -17,7 +17,7 @@ from ....profiles.base.extras import library
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tool import note
 from ....profiles.samples.picture_files import noted_classes
-from ....profiles.samples.tables import column_of
+from ....profiles.samples.registry import column_of
 from ....profiles.samples.values import Sample
 
 # The true class of every row, read from a file -----------------------------------------------------------

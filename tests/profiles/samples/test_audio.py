@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.profiles.samples import audio as recordings
-from qprof_onnx.profiles.samples.audio import recording_of
+from qprof_onnx.profiles.readers import audio as recordings
+from qprof_onnx.profiles.readers.audio import recording_of
 
 from .opening import opened, read, refusal, spec, written
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.readers import remote_storage as remote
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples import remote_storage as remote
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec

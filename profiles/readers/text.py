@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as of_field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,43 +18,15 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError
 from ..base.extras import library
 from ..base.findings import Code, Finding
-from .batches import has_batch, in_batches
-from .constants import Constants, checked_names, constant_arrays
-from .preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
-from .storage import data_files, is_url, place_of, shown_location
-from .values import InputSpec, Sample, Samples, with_leading_axes
+from ..samples.batches import has_batch, in_batches
+from ..samples.constants import Constants, checked_names, constant_arrays
+from ..samples.preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
+from ..samples.registry import TEXT_SUFFIXES
+from ..samples.storage import data_files, is_url, place_of, shown_location
+from ..samples.token_inputs import Role, usual_role
+from ..samples.values import InputSpec, Sample, Samples, with_leading_axes
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
-
-Role = Literal["ids", "attention_mask", "token_type_ids", "position_ids", "has_past", "text"]
-"""What an input takes of a text; `text` is the text itself, `has_past` whether there were tokens before."""
-
-USUAL_NAMES: Mapping[str, Role] = {
-    "input_ids": "ids",
-    "input_word_ids": "ids",
-    "ids": "ids",
-    "tokens": "ids",
-    "token_ids": "ids",
-    "attention_mask": "attention_mask",
-    "input_mask": "attention_mask",
-    "mask": "attention_mask",
-    "token_type_ids": "token_type_ids",
-    "segment_ids": "token_type_ids",
-    "input_type_ids": "token_type_ids",
-    "position_ids": "position_ids",
-    "use_cache_branch": "has_past",
-}
-"""What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
-
-
-def usual_role(name: str) -> Role | None:
-    """Return the part of a text that an input of a usual name takes; None for another name.
-
-    Args:
-        name: of the input; a path before it, and what TensorFlow writes after a colon, do not count.
-    """
-    return USUAL_NAMES.get(name.rpartition("/")[2].partition(":")[0].lower())
-
 
 DECODED = 4
 """Tokens of a text that go through a model with a state one by one, where nobody says how many."""
@@ -404,9 +377,6 @@ def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDAr
     }
 
 
-SUFFIXES = (".txt",)
-
-
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are passed over.
 
@@ -425,9 +395,11 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             "tokenizer: --preprocess tokenizer.json"
         )
     encoder = text_encoder(preprocessing, inputs)
-    files = data_files(source, SUFFIXES)
+    files = data_files(source, TEXT_SUFFIXES)
     if not files:
-        raise DataError(f"{shown_location(source)}: holds no lines of text; give {', '.join(SUFFIXES)} files")
+        raise DataError(
+            f"{shown_location(source)}: holds no lines of text; give {', '.join(TEXT_SUFFIXES)} files"
+        )
     steps = bool(preprocessing.state)
     total = None if is_url(source) or steps else sum(1 for file in files for _ in file.lines())
 
@@ -452,15 +424,15 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 
-def lines_of(source: str) -> Iterator[tuple[str, str]]:
+def items(source: str) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield the lines of a file, or of the files of a folder, with names; empty ones are left out.
 
     Raises:
         DataError: a line is not UTF-8.
     """
-    for file in data_files(source, SUFFIXES):
+    for file in data_files(source, TEXT_SUFFIXES):
         for number, line in file.lines():
-            yield f"{file.name}:{number}", _text(f"{file}: line {number}", line)
+            yield f"{file.name}:{number}", partial(str, _text(f"{file}: line {number}", line))
 
 
 def _text(where: str, line: bytes) -> str:

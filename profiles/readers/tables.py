@@ -25,29 +25,25 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError, nearest
 from ..base.extras import library
 from ..base.findings import Code, Finding
-from .arrays import read_npy, read_npz
-from .audio import SUFFIXES as AUDIO_SUFFIXES
-from .audio import audio_encoder
-from .batches import has_batch, in_batches
-from .constants import Constants, checked_names, constant_arrays
-from .images import image_encoder
-from .picture_files import SUFFIXES as IMAGE_SUFFIXES
-from .preprocessing import Preprocessing, recipe_of
-from .storage import (
+from ..samples.arrays import read_npy, read_npz
+from ..samples.batches import has_batch, in_batches
+from ..samples.constants import Constants, checked_names, constant_arrays
+from ..samples.images import image_encoder
+from ..samples.picture_files import SUFFIXES as IMAGE_SUFFIXES
+from ..samples.preprocessing import Preprocessing, recipe_of
+from ..samples.registry import AUDIO_SUFFIXES, TABLE_SUFFIXES, reader_called
+from ..samples.storage import (
     DataFile,
     data_files,
     decoded,
-    holds,
     is_file,
-    is_folder,
     is_url,
     joined,
     local_path,
     place_of,
     shown_location,
 )
-from .text import text_encoder
-from .values import InputSpec, Sample, Samples, type_text, with_leading_axes
+from ..samples.values import InputSpec, Sample, Samples, type_text, with_leading_axes
 
 # Rows with named values, whatever file they come from.
 
@@ -274,7 +270,7 @@ DATASET_STATE, DATASET_INFO, DATASET_SPLITS = "state.json", "dataset_info.json",
 """Files of a folder that `save_to_disk` wrote."""
 
 
-def _is_saved_dataset(source: str) -> bool:
+def is_saved_dataset(source: str) -> bool:
     """Return whether a folder is one that `save_to_disk` of the library `datasets` wrote.
 
     Raises:
@@ -402,7 +398,6 @@ def _readable_arrow(file: DataFile) -> Iterator[None]:
 # A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17" with
 # the columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
 
-TAR_SUFFIXES = (".tar", ".tgz")
 TEXT_MEMBERS = ("txt", "text", "transcript", "cls", "cls2", "index", "id")
 """Last endings of members that hold text."""
 MAX_MEMBER_BYTES = 1 << 31
@@ -813,7 +808,7 @@ def _row_encoder(
         raise DataError(f"{rows.source}: holds no rows; there is nothing to make samples of")
     names = rows.columns or tuple(first.values)
     if preprocessing.reader == "text":
-        text = text_encoder(preprocessing, inputs)
+        text = reader_called("text").load(rows.source).text_encoder(preprocessing, inputs)
 
         def tokens(row: Row) -> Iterator[Arrays]:
             field, values = text.recipe.field, row.values
@@ -824,7 +819,7 @@ def _row_encoder(
 
         return RowEncoder(tokens, findings=text.findings)
     if preprocessing.reader == "audio":
-        audio = audio_encoder(preprocessing, inputs)
+        audio = reader_called("audio").load(rows.source).audio_encoder(preprocessing, inputs)
         column = _file_column("audio", audio.recipe.column, rows, names, first)
         return RowEncoder(
             lambda row: audio.arrays(row.where, _file_content(row, column)),
@@ -889,18 +884,6 @@ def _file_content(row: Row, column: str) -> bytes:
             f"{row.where}: column '{column}' {what}; save the data set with the bytes of its files in it"
         )
     return value
-
-
-SUFFIXES = (*DELIMITERS, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *TAR_SUFFIXES)
-
-
-def is_table(source: str) -> bool:
-    """Return whether a source is a file of rows, a folder of such files, or a saved data set.
-
-    Raises:
-        DataError: a store does not answer.
-    """
-    return holds(source, SUFFIXES) or (is_folder(source) and _is_saved_dataset(source))
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
@@ -972,12 +955,14 @@ def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     Raises:
         DataError: it holds none, or files of several kinds.
     """
-    if _is_saved_dataset(source):
+    if is_saved_dataset(source):
         return _saved_dataset_rows(source)
-    shown, files = shown_location(source), data_files(source, SUFFIXES)
+    shown, files = shown_location(source), data_files(source, TABLE_SUFFIXES)
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
-        problem = f"holds {' and '.join(kinds)} files" if kinds else f"holds no {', '.join(SUFFIXES)} files"
+        problem = (
+            f"holds {' and '.join(kinds)} files" if kinds else f"holds no {', '.join(TABLE_SUFFIXES)} files"
+        )
         raise DataError(f"{shown}: {problem}; give files of one kind")
     if kinds[0] in DELIMITERS:
         return _delimited_rows(shown, files, recipe.delimiter, recipe.header)

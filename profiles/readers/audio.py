@@ -19,17 +19,17 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError
 from ..base.extras import install_command, library
 from ..base.findings import Code, Finding
-from .batches import has_batch, in_batches
-from .constants import Constants, checked_names, constant_arrays
-from .preprocessing import RECIPE, Preprocessing, recipe_of
-from .storage import data_files, place_of, shown_location
-from .values import InputSpec, Sample, Samples, shape_text
+from ..samples.batches import has_batch, in_batches
+from ..samples.constants import Constants, checked_names, constant_arrays
+from ..samples.preprocessing import RECIPE, Preprocessing, recipe_of
+from ..samples.registry import AUDIO_SUFFIXES
+from ..samples.storage import data_files, place_of, shown_location
+from ..samples.values import InputSpec, Sample, Samples, shape_text
 
 # Recordings as one channel of float samples in -1..1.
 #
 # The library soundfile reads what libsndfile knows; WAV files of plain integer samples need no library.
 
-SUFFIXES = (".wav", ".flac", ".ogg")
 FULL_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
 """Integer that stands for 1.0, by bytes of a sample."""
 
@@ -370,9 +370,11 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' for one"
         )
     encoder = audio_encoder(preprocessing, inputs)
-    files = data_files(source, SUFFIXES, deep=True)
+    files = data_files(source, AUDIO_SUFFIXES, deep=True)
     if not files:
-        raise DataError(f"{shown_location(source)}: holds no recordings; give {', '.join(SUFFIXES)} files")
+        raise DataError(
+            f"{shown_location(source)}: holds no recordings; give {', '.join(AUDIO_SUFFIXES)} files"
+        )
 
     def windows() -> Iterator[Sample]:
         for file in files:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from ..base.errors import DataError, QprofError
 from ..base.extras import install_command, library
+from ..samples.storage import shown_url
 
 T = TypeVar("T")
 
@@ -36,18 +37,10 @@ LASTING = (
     ValueError,
 )
 """Errors that a second attempt does not mend."""
-SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")
-"""User and password before an "@"; without a password, what is there may be a container or a revision."""
 LASTING_WORDS = ("Credentials", "Validation")
 """In the names of such errors of libraries."""
 OWN_PACKAGES = {"s3", "s3a", "http", "https", "memory"}
 """Protocols whose libraries the extra `remote` installs."""
-
-
-def shown_url(url: str) -> str:
-    """Return a URL without user, password, query and fragment."""
-    parts = urlsplit(SECRETS.sub(lambda match: match[1] or match[2], url))
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
 def content_of(url: str) -> bytes:
