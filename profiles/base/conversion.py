@@ -83,7 +83,7 @@ def _hints(record: type) -> Mapping[str, Any]:
 
 
 def read_value(value: object, hint: Any, where: str, decoders: Decoders | None = None) -> Any:
-    """Return a plain value as its type holds it: a record, a mapping or list of some, or what msgspec knows.
+    """Return a plain value as its type holds it: a record, a mapping or list of some, or msgspec's own.
 
     Raises:
         MalformedError: about the first part that does not fit.
@@ -134,7 +134,7 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
 
 @cache
 def _type_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return what a type is, such as tuple or Literal, and its arguments; without what is annotated."""
+    """Return the origin of a type, such as tuple or Literal, and its arguments; without annotations."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     origin = get_origin(hint)

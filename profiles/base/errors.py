@@ -53,7 +53,7 @@ def shown(text: str) -> str:
 
 
 class QprofError(Exception):
-    """Root of every error that a user can repair. `exit_code` is what the command line exits with."""
+    """Root of every error that a user can repair. The command line exits with `exit_code`."""
 
     exit_code: int = 2
 
@@ -67,7 +67,7 @@ class ConfigError(QprofError):
 
 
 class WritingError(ConfigError):
-    """A file cannot be written: a fault of the disk or of the path, never of what is written."""
+    """A file cannot be written: a fault of the disk or of the path, never of the content."""
 
 
 class ModelError(QprofError):
@@ -87,7 +87,7 @@ class PlanError(QprofError):
 
 
 class MalformedError(ValueError):
-    """A document or a setting is not what it must be. `advice` is what to do, "" to use the caller's.
+    """A document or a setting is malformed. `advice` is the remedy, "" to use the caller's.
 
     Whoever knows which file it is makes one of the errors above of it.
     """
@@ -97,7 +97,7 @@ class MalformedError(ValueError):
         self.advice = advice
 
     def message(self, file: object, advice: str) -> str:
-        """Return the whole message: file, what is wrong, what to do (`advice` unless it has its own)."""
+        """Return the whole message: file, fault, remedy (`advice` unless it has its own)."""
         return f"{file}: {self}; {self.advice or advice}"
 
 
@@ -131,7 +131,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def nearest_path(path: str) -> str:
-    """Return " Did you mean 'x'?" for what is in the folder of a path that is not there, or " There is no
+    """Return " Did you mean 'x'?" for a near name in the folder of a path that is not there, or " There is no
     folder 'y'." for the first folder of it that is not there, or "" where nothing is close."""
     folder, name = os.path.split(path.rstrip("/"))
     missing = ""

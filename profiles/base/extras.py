@@ -85,7 +85,7 @@ def library(module: str, where: str, extra: str) -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra asks for.
+    """Return the command that installs the packages of an extra.
 
     It names the packages and not the extra: so it works however qprof came here, from an index, a wheel or a
     checkout.

@@ -76,7 +76,7 @@ MAX_SETTINGS_BYTES = 1 << 24
 
 
 def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a JSON file says that lies beside a model or data and that nobody named.
+    """Return the entries of a JSON file that lies beside a model or data and that nobody named.
 
     Without the file that is nothing. What cannot be read, is too large or no JSON object is passed over with
     a note: it may be of another program.

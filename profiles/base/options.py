@@ -38,7 +38,7 @@ def option(
     least: float | None = None,
     check: Callable[[Any], object] | None = None,
 ) -> Meta:
-    """Return what is known of an option besides its name, type and default.
+    """Return the description of an option besides its name, type and default.
 
     Args:
         group: heading in `--help`.
@@ -103,7 +103,7 @@ class _Names(dict[str, Any]):
 
 
 def types_of(record: type) -> Mapping[str, Any]:
-    """Return the types of the fields of a record, with what describes them."""
+    """Return the types of the fields of a record, with their descriptions."""
     return get_type_hints(record, localns=_Names(record), include_extras=True)
 
 

@@ -74,7 +74,7 @@ def destination(path: str | os.PathLike[str]) -> Destination:
 
 
 def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
-    """Return whether what is written to an output goes where this process prints."""
+    """Return whether an output goes where this process prints."""
     try:
         return destination(path).is_stream and os.path.samestat(os.stat(path), os.fstat(1))
     except OSError:
@@ -82,7 +82,7 @@ def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
 
 
 def _open_stream(target: Destination) -> BinaryIO:
-    """Open what is no regular file for writing; a descriptor of this process goes on where it is."""
+    """Open a file that is not regular for writing; a descriptor of this process goes on where it is."""
     name = _descriptor(os.fspath(target.file)) or ""
     if name.startswith((f"/proc/{os.getpid()}/", "/dev/fd/")):
         return os.fdopen(os.dup(int(Path(name).name)), "wb")
@@ -90,7 +90,7 @@ def _open_stream(target: Destination) -> BinaryIO:
 
 
 def _system_message(problem: OSError) -> str:
-    """Return what the system says about an error, without the name of a file."""
+    """Return the system's message of an error, without the name of a file."""
     if problem.errno is not None:
         return os.strerror(problem.errno)
     return str(problem) or type(problem).__name__
@@ -122,7 +122,7 @@ def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], error: type[QprofError]) -> bytes:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises:
         error: the file is missing or unreadable.
@@ -328,7 +328,7 @@ def made_folder(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove what killed runs have left beside an output that they were about to write."""
+    """Remove the files that killed runs have left beside an output that they were about to write."""
     target = destination(path)
     for folder in () if target.is_stream else target.file.parent.glob(f"{_prefix(target)}*"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -359,7 +359,7 @@ def _take_over_mode(staged: _Staged) -> None:
 
 @contextmanager
 def _undone(staged: _Staged) -> Iterator[None]:
-    """Undo the rename of a file when the with block fails: what was there comes back."""
+    """Undo the rename of a file when the with block fails: the file before it comes back."""
     before = staged.temporary.with_name(f"{staged.temporary.name}.before"[-200:])
     file = staged.target.file
     existed = file.exists()

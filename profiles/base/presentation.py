@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Presentation:
-    """What a result shows of itself below its headline.
+    """The parts that a result shows of itself below its headline.
 
     Attributes:
         facts: name and value of what is no table.
@@ -78,7 +78,7 @@ class Presented:
         raise NotImplementedError
 
     def presentation(self) -> Presentation:
-        """Return what there is to show below the headline."""
+        """Return the parts to show below the headline."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that stays in its cell: names of tensors may hold what Markdown takes for markup."""
+    """Return a text that stays in its cell: names of tensors may hold markup of Markdown."""
     for character in ("\\", "|", "*", "_", "<", "`"):
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split("\n"))

@@ -29,7 +29,7 @@ def asked_for(shown: Shown) -> Shown:
 
 
 def stages(shown: Shown) -> Stage:
-    """Return what begins the steps of a function; None shows nothing."""
+    """Return a function that begins the steps of another; None shows nothing."""
     if callable(shown):
         return lambda name: shown
     return _Bars() if shown else lambda name: lambda done, total: None

@@ -12,7 +12,7 @@ from .findings import Finding
 
 @cache
 def _version() -> str:
-    """Return the version of this program, from the metadata of what is installed."""
+    """Return the version of this program, from the metadata of the installed package."""
     from importlib.metadata import version  # slow to import, and `qprof --help` needs none
 
     return version("qprof-onnx")
@@ -33,7 +33,7 @@ LOGGER = logging.getLogger("qprof_onnx")
 
 
 def note(finding: Finding, *, waits: bool = False) -> None:
-    """Tell the user of what was assumed where nobody said it, as "where: what; how to choose otherwise".
+    """Tell the user of an assumption that nobody stated, as "where: sentence; how to choose otherwise".
 
     Args:
         finding: what is told.

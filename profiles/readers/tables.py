@@ -675,7 +675,7 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
 
 
 def _assumptions(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[Finding, ...]:
-    """Return what was assumed of columns, those that are called like their input in one finding."""
+    """Return the assumptions about columns, those that are called like their input in one finding."""
     by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
     sentences = []
     for spec, columns in assumed.items():

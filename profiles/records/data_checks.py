@@ -25,7 +25,7 @@ FEW_SAMPLES = 8
 
 
 def data_findings(profile: Profile) -> tuple[Finding, ...]:
-    """Return what should be looked at in the data of a profile; nothing where it has no record of runs."""
+    """Return the findings about the data of a profile; none where it has no record of runs."""
     if not profile.runs:
         return ()
     findings = []

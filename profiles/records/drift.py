@@ -95,7 +95,7 @@ class Drift:
 def check_comparable(
     old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
 ) -> tuple[Finding, ...]:
-    """Return what is to be known of the pair: other weights, another structure, the same data.
+    """Return the findings about a pair: other weights, another structure, the same data.
 
     Args:
         old, new: the profiles.

@@ -488,7 +488,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is to be known of the data: random samples, NaN and Inf, pixels that were not scaled, few
+        """The findings about the data: random samples, NaN and Inf, pixels that were not scaled, few
         samples, outliers."""
         from .data_checks import data_findings
         from .non_finite import non_finite_finding
@@ -544,8 +544,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         return Presentation(facts, (Table(header, tuple(rows), left=4),))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was profiled, how much data, checks of the inputs, findings, and for each tensor what
-        `TensorProfile.to_dict` has."""
+        """Return the model, the amount of data, checks of the inputs, findings, and each tensor as
+        `TensorProfile.to_dict` has it."""
         return {
             "model": self.model.file,
             "samples": self.data.samples,

@@ -38,7 +38,7 @@ Interval = tuple[float, float]
 
 @dataclass(eq=False)
 class RangeCache:
-    """What was computed of tensors: kept from plan to plan.
+    """The computed ranges and densities of tensors: kept from plan to plan.
 
     Keyed by a tensor's profile itself, not by its name: where the float model is adjusted, a tensor whose
     values change gets another profile, and only that one is calibrated again.
@@ -59,7 +59,7 @@ class RangeCache:
     equalized: dict[tuple[int, tuple[str, ...]], tuple[Floats, float]] = field(default_factory=dict)
 
     def key(self, tensor: TensorProfile) -> int:
-        """Return what stands for a profile in the other tables."""
+        """Return the key of a profile in the other tables."""
         return id(self.profiles.setdefault(id(tensor), tensor))
 
     def density(self, tensor: TensorProfile) -> Density:
@@ -104,7 +104,7 @@ class ActivationRanges:
     def __init__(
         self, graph: Graph, profile: Profile, recipe: Recipe, opset: int, cache: RangeCache | None = None
     ) -> None:
-        """Take what ranges follow from.
+        """Take the facts that ranges follow from.
 
         Args:
             graph, profile: of the model.
@@ -412,7 +412,7 @@ def passes_values_on(node: Node, rule: Rule, graph: Graph) -> bool:
 
 
 def interval_of(name: str, graph: Graph, found: Mapping[str, Interval]) -> Interval:
-    """Return the interval of an input of a node: of a constant its values, else what is found of it."""
+    """Return the interval of an input of a node: of a constant its values, else the one found of it."""
     constant = graph.constant(name)
     if constant is None:
         return found.get(name, ANY)
@@ -421,7 +421,7 @@ def interval_of(name: str, graph: Graph, found: Mapping[str, Interval]) -> Inter
 
 
 def clipped_interval(interval: Interval, limits: Interval) -> Interval:
-    """Return what a clip makes of an interval; zero stays in it."""
+    """Return an interval after a clip; zero stays in it."""
     low, high = limits
     if not low <= high:
         return ANY

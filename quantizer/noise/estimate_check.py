@@ -34,7 +34,7 @@ def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> t
 
 @dataclass(frozen=True)
 class ExpectedSqnr:
-    """What is expected of an output.
+    """The SQNR that is expected of an output.
 
     Attributes:
         output: its name.
@@ -101,7 +101,7 @@ class EstimateCheck:
 def expected_sqnr(
     estimated: Mapping[str, float], bands: Mapping[str, tuple[float, float]]
 ) -> tuple[ExpectedSqnr, ...]:
-    """Return what is expected of each output.
+    """Return the SQNR that is expected of each output.
 
     Args:
         estimated: SQNR in dB by output.
@@ -126,5 +126,5 @@ def check_estimates(
 
 
 def too_good_texts(checks: Iterable[EstimateCheck]) -> tuple[str, ...]:
-    """Return a sentence for each estimate that was too good, unless what was measured is more than enough."""
+    """Return a sentence for each estimate that was too good, unless the measured one is more than enough."""
     return tuple(check.text for check in checks if check.too_good and check.measured < HIGH_SQNR_DB)

@@ -77,7 +77,7 @@ class FloatFunctions:
     error: float
 
     def beyond_gains(self, gains: NoiseGains) -> RoundedValues | None:
-        """Return what their error is beyond that which the gains tell; None where they tell most of it."""
+        """Return their error beyond that which the gains tell; None where they tell most of it."""
         gain, source = 1.0, self.tensor
         for node in self.nodes:
             gain *= gains.corrected_rounding_gain(node, source)
@@ -148,7 +148,7 @@ class NoiseEstimator:
         return {name: round(decibels_of(share), 2) for name, share in pairs if 0.0 < share < math.inf}
 
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
-        """Return what each node of a plan adds to the noise over the signal at every output of a flow."""
+        """Return the noise of each node of a plan over the signal at every output of a flow."""
         noise: dict[str, Floats] = {}
         for source in self.sources(flow, plan):
             noise[source.node] = noise.get(source.node, 0.0) + source.share
@@ -227,7 +227,7 @@ class NoiseEstimator:
             yield source if left == 1.0 else replace(source, share=source.share * left)
 
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield the rounding of what dynamic products read, with one range for all samples.
+        """Yield the rounding of the inputs of dynamic products, with one range for all samples.
 
         A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
         """
@@ -255,7 +255,7 @@ class NoiseEstimator:
                 yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
 
     def _roundings(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
-        """Yield what a plan rounds, but for the inputs of dynamic products and of `_float_functions`."""
+        """Yield the roundings of a plan, but for the inputs of dynamic products and of `_float_functions`."""
         tensors = tuple(self._rounded_tensors(gains, plan))
         measured = self._measured_weights(plan) if gains.is_measured else ()
         beyond = self._beyond_gains(gains, plan, tensors) if gains.is_measured else ()
@@ -268,7 +268,7 @@ class NoiseEstimator:
             yield self._as_it_leaves(rounding) if inside else rounding
 
     def _as_it_leaves(self, rounding: RoundedValues) -> RoundedValues:
-        """Return what a node of a subgraph rounds as noise in the results of the node that runs the subgraph.
+        """Return the rounding of a subgraph's node as noise in the results of the node that runs it.
 
         There it is as much of the signal as it was of what the node reads or makes, and where noise was
         measured, what the passes of the subgraph make of it is what they make of errors of its weights.
@@ -329,8 +329,8 @@ class NoiseEstimator:
     def _beyond_gains(
         self, gains: NoiseGains, plan: QuantPlan, roundings: Iterable[RoundedValues]
     ) -> Iterator[RoundedValues]:
-        """Yield what the rounding of activations does to results that hold little of them, beyond what the
-        gains tell.
+        """Yield the noise of rounded activations in results that hold little of them, beyond the noise that
+        the gains tell.
 
         While noise was measured, nothing was left of such a result, and a gain lets through no more noise
         than signal. Where values are less than the noise, they are lost, no more.
@@ -360,7 +360,7 @@ class NoiseEstimator:
                     yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
     def _dynamic_recurrence(self, node: Node) -> Iterator[RoundedValues]:
-        """Yield what a dynamic recurrent node rounds of its input and states, by the range of all samples.
+        """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples.
 
         Products are left out: one sample may span much less than all, and mode auto has checked them.
         """
@@ -430,7 +430,7 @@ class NoiseEstimator:
         return self.after_functions[key]
 
     def _rounded_in_kernels(self, plan: QuantPlan) -> Iterator[RoundedValues]:
-        """Yield what onnxruntime's kernel of packed weights rounds of its activations: 8 bits, a scale for
+        """Yield the roundings of activations in onnxruntime's kernel of packed weights: 8 bits, a scale for
         each block of a row.
 
         The step is the largest magnitude of a block over 127. What that is in the mean is that of as many
@@ -519,7 +519,7 @@ class NoiseEstimator:
 def _sources(
     flow: NoiseFlow, roundings: Iterable[RoundedValues]
 ) -> Iterator[tuple[RoundedValues, NoiseSource]]:
-    """Yield what is rounded and reaches an output, with its share of the noise there."""
+    """Yield the roundings that reach an output, with their share of the noise there."""
     for rounding in roundings:
         shares = [(flow.share(entrance), power) for entrance, power in rounding.noise]
         reaching = [share * power for share, power in shares if share is not None]

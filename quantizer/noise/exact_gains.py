@@ -56,7 +56,7 @@ class Remainder:
 
 
 def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:
-    """Return what is left of a tensor: the tensor itself, then `exact_gains`, then the members of an output.
+    """Return the remainders of a tensor: itself, then `exact_gains`, then the members of an output.
 
     Args:
         gains: of the model.

@@ -143,7 +143,7 @@ def _axes_before(node: ir.Node, value: ir.Value, axes: tuple[int, ...]) -> tuple
 
 
 def _hands_fillers_on(node: ir.Node, index: int) -> bool:
-    """Whether the first output of a node holds as a filler what is one in an input."""
+    """Whether the first output of a node holds the fillers of an input as fillers."""
     facts = facts_of(node)
     if facts.picks_by_condition:
         return index > 0
@@ -230,7 +230,7 @@ def _filler_bins(tensor: TensorProfile) -> int:
 
 
 class _WithoutFillers:
-    """What the tensors of a model hold beside fillers, each found when it is first asked for."""
+    """The values of a model's tensors beside fillers, each found when it is first asked for."""
 
     def __init__(self, profile: Profile, graph: Graph) -> None:
         self._profile, self._graph = profile, graph
@@ -245,7 +245,7 @@ class _WithoutFillers:
         return self._profiles[name]
 
     def has_mask(self, name: str) -> bool:
-        """Whether what lies below the gap in the histogram of a tensor is told to be fillers of masks.
+        """Whether the values below the gap in the histogram of a tensor are told to be fillers of masks.
 
         The histogram does not know in which row a value is: logits of another row may lie below the gap too.
         So they have to be farther away than those, or a mask goes into the tensor.
@@ -300,7 +300,7 @@ class _WithoutFillers:
         )
 
     def _source(self, name: str, tensor: TensorProfile) -> TensorProfile:
-        """Return the profile of what a tensor holds beside fillers, by the node that makes it."""
+        """Return the profile of a tensor's values beside fillers, by the node that makes it."""
         node = self._graph.producer(name)
         if node is None:
             return _uniform(tensor.maximum - VANISHING_DISTANCE, tensor.maximum)

@@ -372,7 +372,7 @@ BLOCK = 8192
 
 
 def sum_of_squares(values: Array, exact: Array | None = None, kept: Array | None = None) -> float:
-    """Return the sum of the squares of a tensor, or of what it differs by from another.
+    """Return the sum of the squares of a tensor, or of its differences from another.
 
     Args:
         values: float or double, any shape.
@@ -394,7 +394,7 @@ def sum_of_squares(values: Array, exact: Array | None = None, kept: Array | None
 
 
 class FloatTensor(NamedTuple):
-    """What a tensor holds in the model itself.
+    """The values of a tensor in the model itself.
 
     Attributes:
         array: its elements.
@@ -414,7 +414,7 @@ class FloatTensor(NamedTuple):
         return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
 
     def error(self, noisy: Array) -> float | None:
-        """Return the sum of the squares of what a copy of it is off by; None where it has another shape."""
+        """Return the sum of the squares of the errors of a copy of it; None where it has another shape."""
         return sum_of_squares(noisy, self.array, self.kept) if noisy.shape == self.array.shape else None
 
     def recorded(self, error: float | None) -> float | None:
@@ -488,7 +488,7 @@ class NoiseRuns:
         return SampleNoise(digest, tensors, changed)
 
     def float_tensors(self, sample: Sample) -> dict[str, FloatTensor]:
-        """Run the model itself, and return what its tensors hold, in graph order; raises as `measured`."""
+        """Run the model itself, and return its tensors' values, in graph order; raises as `measured`."""
         itself = self._open("float", lambda: (self._model.clone(), frozenset(self._tensors)))
         arrays, tensors = {**sample.arrays, **self._run(itself, sample)}, {}
         for name, tensor in self._tensors.items():
@@ -499,7 +499,7 @@ class NoiseRuns:
         return tensors
 
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return what the tensors are off by in the copy with rounded activations.
+        """Return the errors of the tensors in the copy with rounded activations.
 
         The copy is another where a tensor is rounded in another way. So it is after a run in which one had
         too many steps for 16 bits: what was measured behind it is measured again.
@@ -526,7 +526,7 @@ class NoiseRuns:
             roundings |= saturated
 
     def _weight_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return what the tensors are off by in the copy with rounded weights."""
+        """Return the errors of the tensors in the copy with rounded weights."""
         copy = self._open("weights", partial(weight_copy, self._model, self._prefix))
         errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
         try:
@@ -605,7 +605,7 @@ class NoiseRuns:
 
 @contextmanager
 def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
-    """Yield what runs a model and its copies; see `measure_noise`."""
+    """Yield the runs of a model and its copies; see `measure_noise`."""
     with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         yield NoiseRuns(model, names, Path(folder), provider)
 

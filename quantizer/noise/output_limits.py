@@ -208,7 +208,7 @@ class NoiseLimits:
         return PLACES_TOLERANCE if together and not self.asked else self.tolerance
 
     def words(self, tensor: str) -> str:
-        """Return what a tensor at which noise is judged is, for people: "a signal", "rounded by Ceil"."""
+        """Return the kind of a tensor at which noise is judged, for people: "a signal", "rounded by Ceil"."""
         step = next((step for step in self.steps if step.tensor == tensor), None)
         if step is not None and tensor not in self.kinds:
             return f"{'compared' if step.width is None else 'rounded'} by {step.operator}"
@@ -242,7 +242,7 @@ class NoiseLimits:
         return max(1.0 - mean**2 / power, MIN_VARYING)
 
     def sentences(self) -> Iterator[str]:
-        """Yield what outputs are taken for, for people; nothing where a limit was given whatever they are."""
+        """Yield the kinds of outputs, for people; nothing where a limit was given whatever they are."""
         if self.min_output_sqnr is not None:
             return
         by_kind: dict[OutputKind, list[str]] = {}

@@ -224,7 +224,7 @@ class NoiseGains:
         return self._noisy_inputs[key]
 
     def straight_gain(self, node: Node) -> float | None:
-        """Return what a function of one variable lets through where it is about as steep everywhere; else
+        """Return the gain of a function of one variable where it is about as steep everywhere; else
         None."""
         if node.name not in self._straight_gains:
             name, gain = node.input(0), None
@@ -241,7 +241,7 @@ class NoiseGains:
         return self._straight_gains[node.name]
 
     def white_gain(self, node: Node, index: int) -> float | None:
-        """Return what a product lets through of white noise; None for all other nodes and inputs."""
+        """Return the gain of a product for white noise; None for all other nodes and inputs."""
         key = (node.name, index)
         if key not in self._white_gains:
             rule, gain = node.rule, None
@@ -251,7 +251,7 @@ class NoiseGains:
         return self._white_gains[key]
 
     def coloured_gain(self, node: Node, index: int, name: str, result: str) -> float:
-        """Return what becomes of noise that is coloured as the signal is, see `forecast_flow`."""
+        """Return the gain for noise that is coloured as the signal is, see `forecast_flow`."""
         if index == 0 and node.name in self.levels:
             return self._gain_at_level(node, self.levels[node.name].rounding, name, result)
         if name in self.kept_by_clips:
@@ -265,7 +265,7 @@ class NoiseGains:
         return as_signal if white > as_signal else math.sqrt(white * as_signal)
 
     def weight_noise_gain(self, node: Node, index: int, name: str, result: str) -> float:
-        """Return what becomes of errors of weights: as `coloured_gain`, at the level of such errors."""
+        """Return the gain for errors of weights: as `coloured_gain`, at the level of such errors."""
         level = self.levels.get(node.name)
         if level is None or index:
             return self.coloured_gain(node, index, name, result)
@@ -312,7 +312,7 @@ class NoiseGains:
         return tuple(name for name in self.graph.outputs if self.powers.get(name))
 
     def judged_tensors(self) -> tuple[str, ...]:
-        """Return the tensors at which noise is judged: the outputs, or what they are put together from.
+        """Return the tensors at which noise is judged: the outputs, or the parts that they are made of.
 
         The members of a Concat keep their own scale, and noise is judged before a Softmax, and at the scores
         of which an index is the largest. States that are fed back are judged by what is made of them, where
@@ -347,7 +347,7 @@ class NoiseGains:
 
 
 def _arriving_powers(graph: Graph, profile: Profile, powers: Mapping[str, float]) -> dict[str, float]:
-    """Return the power of what arrives of tensors of which nearly all is passed over, by tensor.
+    """Return the power that arrives of tensors of which nearly all is passed over, by tensor.
 
     All that reads such a tensor moves or chooses values of it, and what the results hold is so little that
     the rounding of the tensor while noise was measured (`INJECTED`) is more than that.
@@ -389,7 +389,7 @@ def _passes_over(node: Node, index: int, profile: Profile) -> bool:
 
 
 def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
-    """Return what a constant weight lets through of white noise; None where there is none."""
+    """Return the gain of a constant weight for white noise; None where there is none."""
     if rule.weight is None or noisy.index != 0:
         return None
     weight = noisy.constant(rule.weight.index)
@@ -636,7 +636,7 @@ def _measured_noise(
 def _noise_rounded_inside_chain(
     gains: NoiseGains, node: Node, samples: Sequence[SampleNoise], pooled: Mapping[str, TensorNoise]
 ) -> Floats:
-    """Return the noise in the result of a chain from what was rounded inside of it while noise was measured.
+    """Return the noise in a chain's result of roundings inside of it while noise was measured.
 
     A chain that is planned as one node rounds nothing there: the noise of that is not what the chain makes of
     the noise that it is given. One figure for each sample and one for all together, scaled to the profile.

@@ -180,7 +180,7 @@ INPUT_NOISE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """What one recurrent node makes of noise; every result is noise power over signal power at its output.
+    """The gains of one recurrent node; every result is noise power over signal power at its output.
 
     Attributes:
         cells: one for each direction.
@@ -205,7 +205,7 @@ class Recurrence:
 
     @cached_property
     def per_unit(self) -> float:
-        """What a unit of noise power in every element of the input becomes.
+        """The gain for a unit of noise power in every element of the input.
 
         The mean in dB of two bounds, as elsewhere in `forecast_flow`: of noise that is another in each step,
         as rounding makes it, and of noise that lasts, as errors of weights upstream make it.
@@ -216,16 +216,16 @@ class Recurrence:
         return float(np.sqrt(of_both)) / power
 
     def of_error(self, error: Floats) -> float:
-        """Return what becomes of an error that is added to the input."""
+        """Return the noise of an error that is added to the input."""
         noisy = self.x + error
         return self._lost(lambda cell: cell.outputs(noisy))
 
     def of_rounding(self, step: float) -> float:
-        """Return what rounding the input to multiples of `step` becomes."""
+        """Return the noise of rounding the input to multiples of `step`."""
         return self.of_error(np.asarray(np.rint(self.x / step) * step - self.x, np.float32))
 
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
-        """Return what becomes of rounding the input and its weight, with its channels divided by scales.
+        """Return the noise of rounding the input and its weight, with its channels divided by scales.
 
         Args:
             scales: one for each feature; the weight is multiplied by them.
@@ -236,7 +236,7 @@ class Recurrence:
         return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
 
     def of_state(self, power: float) -> float:
-        """Return what noise of this power in the state becomes, where the next step reads it."""
+        """Return the noise of noise of this power in the state, where the next step reads it."""
 
         def outputs(cell: Cell) -> Floats:
             return cell.outputs(self.x, _noise((*self.x.shape[:2], cell.r.shape[1]), power))
@@ -244,11 +244,11 @@ class Recurrence:
         return self._lost(outputs)
 
     def of_input_weight(self, error: float) -> float:
-        """Return what an error of W becomes, its square over that of W."""
+        """Return the noise of an error of W, its square over that of W."""
         return self._lost(lambda cell: replace(cell, w=_with_error(cell.w, error)).outputs(self.x))
 
     def of_state_weight(self, error: float) -> float:
-        """Return what an error of R becomes, its square over that of R."""
+        """Return the noise of an error of R, its square over that of R."""
         return self._lost(lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x))
 
 
@@ -267,7 +267,7 @@ def _with_error(weight: Floats, error: float) -> Floats:
 
 
 def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | None:
-    """Return what a recurrent node makes of noise; None where its weights or its input are not known.
+    """Return the gains of a recurrent node; None where its weights or its input are not known.
 
     Peepholes, the states at the start and activation functions other than the usual ones are left out.
     """

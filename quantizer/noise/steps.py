@@ -60,7 +60,7 @@ def _makes_whole_numbers(node: Node, graph: Graph) -> bool:
 
 
 def _depends_on_weights(name: str, graph: Graph) -> bool:
-    """Whether weights have a part in a tensor; what comes of inputs and constants alone is exact."""
+    """Whether weights have a part in a tensor; values of inputs and constants alone are exact."""
     return any(node.rule is not None and node.rule.constants for node in upstream(graph, [name]))
 
 
@@ -84,7 +84,7 @@ def _is_continuous(node: Node, graph: Graph) -> bool:
 
 
 def _decides_a_product_or_size(node: Node, graph: Graph) -> bool:
-    """Whether a step decides what the network computes next, or how much: a product or a size follows."""
+    """Whether a step decides which values the network computes next, or how many: a product or size."""
     for reader, index in downstream(graph, [name for name in node.outputs if name]):
         rule = reader.rule
         if rule is not None and (rule.is_recurrent or (rule.weight is not None and rule.weight.is_product)):

@@ -10,7 +10,7 @@ from ..operators.table import PRODUCTS, Constraint, is_clip
 
 
 def maker_of(graph: Graph, name: str) -> Node | None:
-    """Return the node that computes the values of a tensor, before what only moves or clips them."""
+    """Return the node that computes the values of a tensor, before nodes that only move or clip them."""
     node = graph.producer(name)
     while node is not None and (node.facts.moves_values or is_clip(node)):
         node = graph.producer(node.input(0))
@@ -78,7 +78,7 @@ def nearest_product(graph: Graph, name: str) -> Node | None:
 
 
 def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[Node, int]]:
-    """Yield the uses of tensors and of what is made of them, each once, the nearest first."""
+    """Yield the uses of tensors and of their results, each once, the nearest first."""
     waiting, visited = list(names), set()
     while waiting:
         for node, index in graph.consumers(waiting.pop(0)):

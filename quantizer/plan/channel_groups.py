@@ -123,7 +123,7 @@ def _must_stay(name: str, graph: Graph, plan: QuantPlan) -> bool:
 
 @dataclass(frozen=True)
 class _Demand:
-    """What a node asks of the activations around it.
+    """A node's demands on the activations around it.
 
     Attributes:
         tied: activations that must have the same channels.
@@ -137,7 +137,7 @@ class _Demand:
 
 
 def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
-    """Return what a node asks; one that is not known to compute channel by channel leaves all as it is."""
+    """Return a node's demands; one that is not known to compute channel by channel leaves all as it is."""
     entry, rule = plan.nodes[node.name], node.rule
     is_gathered = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
     demand: _Demand | None = None
@@ -165,7 +165,7 @@ def _is_depthwise(node: Node) -> bool:
 
 
 def _demand_of_convolution(node: Node, graph: Graph) -> _Demand | None:
-    """Return what a convolution asks; None where other nodes read its constants, or its groups are wide."""
+    """Return a convolution's demands; None where others read its constants, or its groups are wide."""
     indices = [index for index in (1, 2) if node.input(index)]
     if not all(_belongs_to_one_node(graph, node.input(index)) for index in indices):
         return None
@@ -182,7 +182,7 @@ def _belongs_to_one_node(graph: Graph, name: str) -> bool:
 
 
 def _demand_of_elementwise(node: Node, graph: Graph) -> _Demand | None:
-    """Return what an operator asks that computes element by element; None where its operands do not allow."""
+    """Return an elementwise operator's demands; None where its operands do not allow."""
     result = node.output
     shape = graph.shape(result)
     if shape is None or len(shape) < 3 or shape[CHANNELS] is None:

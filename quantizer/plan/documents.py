@@ -100,7 +100,7 @@ def read_profile(
 
 
 def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
-    """Return the profile or plan of a file, by what it says about itself: it may be a pipe, and is read once.
+    """Return the profile or plan of a file, by its own heading: it may be a pipe, and is read once.
 
     A file of ranges of another tool is a profile, by the names of that file.
 

@@ -114,7 +114,7 @@ takes a last block that is not full, too."""
 
 
 class Kind(StrEnum):
-    """What becomes of one node."""
+    """How one node is computed in the quantized model."""
 
     QUANTIZED = "quantized"
     """Computes quantized values. An output with parameters in `QuantPlan.tensors` is stored in them; an
@@ -257,7 +257,7 @@ class OutputCheck:
 
     @property
     def text(self) -> str:
-        """Return what was measured, for people."""
+        """Return the measured figures, for people."""
         if self.fault:
             return f"output '{self.output}': {self.fault}"
         in_decibels = self.measure == "noise" or self.sqnr is None or self.sqnr >= SAME_DB
@@ -302,7 +302,7 @@ table was made from (DECISIONS.md, 93)."""
 
 @dataclass(frozen=True)
 class PredictedTime:
-    """What a run is predicted to take.
+    """The predicted time of a run.
 
     Attributes:
         float_us: microseconds of the float model, as its file has it.
@@ -345,7 +345,7 @@ class PredictedTime:
 
 @dataclass(frozen=True)
 class PlanOrigin:
-    """What a plan was made from, and what was expected of it then: a record, which decides nothing.
+    """The sources of a plan, and its estimates: a record, which decides nothing.
 
     Attributes:
         profile: digest of the profile (`provenance.profile_digest`); "" without one.
@@ -470,7 +470,7 @@ class QuantPlan(Presented):
         return sorted(by_reason, key=lambda group: -len(group[2]))
 
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
-        """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""
+        """Return the parameters in which a node reads a tensor: its own, or those of the tensor."""
         return self.nodes[node].inputs.get(position, self.tensors.get(tensor))
 
     def is_part(self, node: str, output: str) -> bool:

@@ -47,7 +47,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a quantized or instrumented model says of itself.
+    """The statements of a quantized or instrumented model about itself.
 
     Attributes:
         tool: name and version of the writer.
@@ -78,7 +78,7 @@ class Provenance:
 
 
 def provenance_of(plan: QuantPlan) -> Provenance:
-    """Return what a model written by this plan, with this version of the program, says of itself."""
+    """Return the statements of a model written by this plan, with this version of the program."""
     config, unchanged = plan.config, (Kind.FLOAT, Kind.PASS_THROUGH)
     return Provenance(
         tool=tool_name(),
@@ -119,7 +119,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
 
 
 def read_provenance(model: ir.Model) -> Provenance | None:
-    """Return what a model says of itself; None for a model of another tool, or with entries spoiled."""
+    """Return a model's statements about itself; None for another tool's model, or with entries spoiled."""
     metadata = model.metadata_props
     if TOOL not in metadata or FLOAT_MODEL not in metadata:
         return None
@@ -199,7 +199,7 @@ def model_fingerprint(model: ModelId) -> str:
 
 
 def plan_digest(plan: QuantPlan) -> str:
-    """Return a digest of what a plan does to its model: reasons, remarks and records for people do not enter.
+    """Return a digest of a plan's decisions: reasons, findings and records for people do not enter.
 
     Entries are hashed by name, so that a plan that was written and read has the same digest.
     """
@@ -226,7 +226,7 @@ def plan_digest(plan: QuantPlan) -> str:
 
 
 def profile_digest(profile: Profile) -> str:
-    """Return a digest of what a profile holds; who wrote it and the model's file do not enter."""
+    """Return a digest of a profile's statistics; who wrote it and the model's file do not enter."""
     data = profile.data
     digest = hashlib.sha256(f"{model_fingerprint(profile.model)} {data.samples} {data.digest}\n".encode())
     for name, tensor in profile.items():

@@ -200,7 +200,7 @@ class FloatReason:
 
 
 def because(code: ReasonCode, **details: Detail) -> FloatReason:
-    """Return a reason with its names and figures. Figures are rounded to what people read.
+    """Return a reason with its names and figures. Figures are rounded to digits that people read.
 
     Raises:
         ValueError: the details are not those of the code.
@@ -211,7 +211,7 @@ def because(code: ReasonCode, **details: Detail) -> FloatReason:
 
 
 def _rounded(detail: Detail) -> Detail:
-    """Return a figure with four digits, within what a file can hold."""
+    """Return a figure with four digits, within the bounds of a file."""
     return float(f"{max(-MOST, min(detail, MOST)):.4g}") if isinstance(detail, float) else detail
 
 
@@ -241,14 +241,14 @@ def sentence(reason: FloatReason) -> str:
 
 
 def price_in_words(float_us: float, int8_us: float, conversions_us: float) -> str:
-    """Return in milliseconds what int8 would save at a node and cost around it, given in microseconds."""
+    """Return int8's gain at a node and its cost around it in milliseconds, given in microseconds."""
     saved = float_us - int8_us
     what = f"int8 would save {saved / 1e3:.2g} ms" if saved > 0.0 else "int8 would save nothing"
     return f"{what}, its conversions cost {max(conversions_us, 0.0) / 1e3:.2g} ms, predicted"
 
 
 def summary(reasons: Sequence[FloatReason]) -> str:
-    """Return what several reasons of one code have in common: names once each, figures with their range."""
+    """Return the sentence of several reasons of one code: names once each, figures with their range."""
     first = reasons[0]
     if all(reason == first for reason in reasons):
         return sentence(first)

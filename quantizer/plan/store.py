@@ -134,7 +134,7 @@ def read_plan(source: PlanLike) -> QuantPlan:
 
 
 def plan_name(source: PlanLike) -> str:
-    """Return what messages call a plan: its path, or that it is an object."""
+    """Return the name of a plan for messages: its path, or that it is an object."""
     return "the plan" if isinstance(source, QuantPlan) else os.fspath(source)
 
 
@@ -308,7 +308,7 @@ class ParameterFields:
 
 @dataclass(frozen=True)
 class NodeFields:
-    """What becomes of a node.
+    """The fields of a node.
 
     Attributes:
         kind: as what it is written.
@@ -342,7 +342,7 @@ class RoundingFields:
 
 @dataclass(frozen=True)
 class AdjustmentFields:
-    """What is changed in the float model first."""
+    """The changes of the float model."""
 
     equalization: Mapping[str, EqualizationFields] = field(default_factory=dict)
     biases: Mapping[str, str | int | float] = field(default_factory=dict)
@@ -352,7 +352,7 @@ class AdjustmentFields:
 
 @dataclass(frozen=True)
 class OriginFields:
-    """What the plan was made from, and the digest of the plan as it was made."""
+    """The sources of the plan, and the digest of the plan as it was made."""
 
     profile: str
     decisions: str

@@ -192,7 +192,7 @@ def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Itera
 
 
 def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    """What an operator puts beside the values that it passes through has a quantized value too."""
+    """A value that an operator puts beside those it passes through has a quantized value too."""
     for node, rule, _ in _entries(plan, graph, Kind.PASS_THROUGH):
         value = None if rule.fill is None else rule.fill.value(node)
         params = plan.tensors.get(node.output)
