@@ -35,6 +35,7 @@ import threadpoolctl
 
 from ..numerics.affine import parameter_arrays, params_of_part, quantize
 from ..numerics.array_file import ArrayFile
+from ..numerics.tuned import tuned
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel
@@ -46,11 +47,19 @@ from .second_moments import Moments, ProductInput, product_input
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-DAMPING = 0.01
-"""Share of the mean second moment that is added to each column's own (Frantar et al., section 3.3)."""
+DAMPING = tuned(
+    0.01,
+    figure="Frantar et al., section 3.3",
+    chosen_on="the paper's models",
+)
+"""Share of the mean second moment that is added to each column's own."""
 
-ASYMMETRIC_DAMPING = 0.1
-"""The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 36)."""
+ASYMMETRIC_DAMPING = tuned(
+    0.1,
+    figure="of 0.01, 0.03, 0.1 and 0.3 the 0.1 was best or within 0.1 dB of it (DECISIONS.md, 36)",
+    chosen_on="a sentence encoder, a detector",
+)
+"""The same for GPTAQ, whose target is a regression: it needs more where rows are few."""
 
 CHUNK = 1 << 20
 """Weights that are rounded together; what a column of a block needs stays in the processor's cache."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ...profiles.records.profile import Profile
+from ..numerics.tuned import tuned
 from ..operators.graph import Graph
 from ..plan.plan import PLAIN_LAYOUT, PREDICTION_ERROR, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
@@ -348,23 +349,37 @@ def _connected(prices: Prices, names: Iterable[str]) -> Iterator[tuple[str, ...]
 
 # Which regions of a plan do not pay, and whether all of it does ------------------------------------------
 
-FLOAT_MARGIN = 1.3
+FLOAT_MARGIN = tuned(
+    1.3,
+    figure=("of 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error (DECISIONS.md, 29)"),
+    chosen_on="six models",
+)
 """How many times as long as in float the nodes inside of a region may be predicted to take and stay
-quantized. Float moves four times the bytes, which the times of kernels that run alone do not show: of six
-models that were timed with 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error
-(DECISIONS.md, 29)."""
+quantized. Float moves four times the bytes, which the times of kernels that run alone do not show."""
 
-MIN_REGION_SAVED_US = 1.0
-"""Microseconds that a region has to save: the clock that the times of a table are from has no shorter ones.
-Small regions are many in a transformer: with 2 each of a matcher's lost what it saved (DECISIONS.md, 29)."""
+MIN_REGION_SAVED_US = tuned(
+    1.0,
+    figure=(
+        "with 2 each of a matcher's lost what it saved (0.963 of float's time for 0.948; DECISIONS.md, 29)"
+    ),
+    chosen_on="56 small networks, a matcher",
+)
+"""Microseconds that a region has to save: the clock that times are from has no shorter ones."""
 
-MIN_SAVED_SHARE = 0.05
-"""Part of float's time that a plan has to save, or the model keeps float arithmetic: with less, every
-second prediction has the wrong sign (DECISIONS.md, 29)."""
+MIN_SAVED_SHARE = tuned(
+    0.05,
+    figure="with less, every second prediction has the wrong sign (DECISIONS.md, 29)",
+    chosen_on="56 small networks, 40 others held against it",
+)
+"""Part of float's time that a plan has to save, or the model keeps float arithmetic."""
 
 
-MIN_SAVED_US = 5.0
-"""Microseconds that a plan has to save: predictions of models that take some tens are wrong by as much."""
+MIN_SAVED_US = tuned(
+    5.0,
+    figure="predictions of models that take some tens are wrong by as much (DECISIONS.md, 29)",
+    chosen_on="56 small networks, 40 others held against it",
+)
+"""Microseconds that a plan has to save."""
 
 
 def unprofitable_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> FloatReasons:

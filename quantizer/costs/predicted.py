@@ -17,6 +17,7 @@ from functools import cached_property
 from ...profiles.records.profile import Profile
 from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
+from ..numerics.tuned import tuned
 from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
@@ -70,9 +71,13 @@ def is_quantized(name: str, plan: QuantPlan) -> bool:
 DEFAULT_KERNEL = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
 
-NODES_PER_PASS = 2.0
+NODES_PER_PASS = tuned(
+    2.0,
+    figure="measured 1.8 to 2.7 (DECISIONS.md, 29)",
+    chosen_on="loops",
+)
 """Nodes on a single element that take as long as what onnxruntime does before and after each run of an inner
-graph, such as a pass of a Loop (DECISIONS.md, 29)."""
+graph, such as a pass of a Loop."""
 
 ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
@@ -80,8 +85,12 @@ ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
 MOSTLY_EMPTY = 2.0
 """Channels that a tensor has in blocks for each of its own, from which leaving blocks early is tried."""
 
-MIN_SAVED_US = 2.0
-"""Microseconds that leaving blocks early has to save: predicted times of small nodes are wrong by as much."""
+MIN_SAVED_US = tuned(
+    2.0,
+    figure="predicted times of small nodes are wrong by as much",
+    chosen_on="by hand",
+)
+"""Microseconds that leaving blocks early has to save."""
 
 
 MIN_MOVED_DIMENSIONS = 2

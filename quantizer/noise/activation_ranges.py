@@ -23,6 +23,7 @@ from ..numerics.calibrators import Range, calibrate, parse_calibrator
 from ..numerics.density import Density, density
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
+from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node
@@ -245,7 +246,11 @@ def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
 MAX_FUNCTION_NODES = 8
 """Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
 
-MAX_SLOPE = 1.5
+MAX_SLOPE = tuned(
+    1.5,
+    figure="functions up to HardSwish, whose largest slope this is",
+    chosen_on="by hand",
+)
 """Largest slope of a function that is taken into account, that of HardSwish. The readers of a steeper one,
 such as a logarithm or a root, are not linear either, and squared error after it is not what they suffer
 from."""

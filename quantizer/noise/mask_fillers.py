@@ -22,6 +22,7 @@ import onnx_ir as ir
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import constant_of
+from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic, Classes, Steps, Values
 from ..operators.graph import Graph, Node
 from ..operators.table import facts_of, is_clip
@@ -31,13 +32,23 @@ VANISHING_DISTANCE = 20.0
 """What lies this far below the largest is nothing beside it: exp(-20) is 2e-9, so that a thousand such
 elements are less than a step of 16 bits."""
 
-FILLER_DEPTH = 64.0
+FILLER_DEPTH = tuned(
+    64.0,
+    figure="the shallowest mask in use, of shifted windows, is -100",
+    chosen_on="masks of published transformers",
+)
 """An element this far below the largest of what its reader looks at is a filler: of the row of a Softmax, of
-the whole tensor of an Exp. Swin's mask of -100 is the shallowest in use."""
+the whole tensor of an Exp."""
 
-MASKED_ROW_DEPTH = 1024.0
-"""A row whose largest is this far below that of its tensor holds fillers alone: masks of whole rows, as of
-what pads a sequence, have -1e4 and less. Largest logits of rows differ by hundreds at most."""
+MASKED_ROW_DEPTH = tuned(
+    1024.0,
+    figure=(
+        "masks of whole rows have -1e4 and less; largest logits of rows differ by hundreds at "
+        "most (DECISIONS.md, 92)"
+    ),
+    chosen_on="by hand",
+)
+"""A row whose largest is this far below that of its tensor holds fillers alone."""
 
 Rows = frozenset[tuple[int, ...]]
 """The axes along which readers of a tensor look for the largest, each counted from the last, which is -1; ()

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of
+from ..numerics.tuned import tuned
 from ..operators.decompositions import divides_by_norm, softmax_input
 from ..operators.facts import Meaning, Steps
 from ..operators.graph import Graph
@@ -23,23 +24,47 @@ from ..operators.table import product_layout
 from ..targets.config import OutputKind
 from .value_paths import before_move, maker_of, nearest_product, parts_of, upstream
 
-MAX_CHANNELS = 4
+MAX_CHANNELS = tuned(
+    4,
+    figure="pictures and sound have up to four",
+    chosen_on="by hand",
+)
 """Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts.
 Maps of more, such as logits of classes, are no signals by their shape."""
 
-MIN_PLACES = 256
-"""Fewest places of a signal: a picture of 16 x 16, 16 ms of sound at 16 kHz."""
+MIN_PLACES = tuned(
+    256,
+    figure="a picture of 16 x 16, 16 ms of sound at 16 kHz",
+    chosen_on="by hand",
+)
+"""Fewest places of a signal."""
 
-MIN_SIDE = 16
+MIN_SIDE = tuned(
+    16,
+    figure="a picture of 16 x 16",
+    chosen_on="by hand",
+)
 """Least width and height of a picture."""
 
-UNDECIDED = 0.4
-"""Mean of 4 p (1 - p) above which the values of a Sigmoid are no decisions. It is 0.67 where they are
-uniform, as brightness nearly is, and below 0.2 for a classifier that is sure in 19 of 20 cases."""
+UNDECIDED = tuned(
+    0.4,
+    figure=(
+        "0.67 where they are uniform, as brightness nearly is; below 0.2 for a classifier that is "
+        "sure in 19 of 20 cases"
+    ),
+    chosen_on="distributions",
+)
+"""Mean of 4 p (1 - p) above which the values of a Sigmoid are no decisions."""
 
-PEAKED = 4.0
-"""Skewness of a map above which its values are peaks on a flat ground: where a twentieth of the places stand
-out it is 4.1, and 9.8 where a hundredth do; of enlarged pictures it is -0.1, of dark ones up to 3."""
+PEAKED = tuned(
+    4.0,
+    figure=(
+        "4.1 where a twentieth of the places stand out, 9.8 where a hundredth do; enlarged "
+        "pictures have -0.1, dark ones up to 3"
+    ),
+    chosen_on="distributions, pictures",
+)
+"""Skewness of a map above which its values are peaks on a flat ground."""
 
 BESIDE_SCORES: tuple[OutputKind, ...] = ("values", "signal")
 """What boxes are by themselves: four numbers for each of many candidates look like channels."""

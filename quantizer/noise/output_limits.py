@@ -16,6 +16,7 @@ import numpy as np
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of, signal_power
+from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
 from ..operators.table import is_clip
@@ -76,37 +77,75 @@ def _is_input(graph: Graph, name: str) -> bool:
     return reaches_input
 
 
-DECISION_DB = 15.0
-"""SQNR of an output that is a decision or an embedding, over its power. Estimates from measured noise are a
-little too careful, by 3 dB in the median; of models that lose nothing the nearest are estimated 14 to 19 dB,
-and measured 19 to 25."""
+DECISION_DB = tuned(
+    15.0,
+    figure=(
+        "of models that lose nothing the nearest are estimated 14 to 19 dB and measured 19 to 25 "
+        "(DECISIONS.md, 32)"
+    ),
+    chosen_on="trained models of the benchmarks",
+)
+"""SQNR of an output that is a decision or an embedding, over its power."""
 
-VALUES_DB = 20.0
-"""Over what varies, of boxes beside scores too: noise of 1 % of it takes half a point of correlation
-(DECISIONS.md, 23). On tuning data 12 lost nothing of boxes, and 30 made a detector 1.2 times as slow."""
+VALUES_DB = tuned(
+    20.0,
+    figure="12 lost nothing of boxes, and 30 made a detector 1.2 times as slow (DECISIONS.md, 23)",
+    chosen_on="a detector",
+)
+"""Over what varies, of boxes beside scores too: noise of 1 % of it takes half a point of correlation."""
 
-SIGNAL_DB = 38.0
+SIGNAL_DB = tuned(
+    38.0,
+    figure=(
+        "a network lost 0.37 dB at 39.5 and 0.64 at 37.7; estimates were 2 to 3 dB too good "
+        "(DECISIONS.md, 32)"
+    ),
+    chosen_on="super-resolution",
+)
 """Over what varies: in a picture whose brightness has a deviation of a quarter of the range this is a PSNR of
-50 dB, of which a network of 38 dB loses 0.3 dB, and one of 35 dB 0.14. Estimates were 2 to 3 dB too good."""
+50 dB, of which a network of 38 dB loses 0.3 dB, and one of 35 dB 0.14."""
 
-SKIP_DB = 25.0
+SKIP_DB = tuned(
+    25.0,
+    figure="none",
+    chosen_on="by hand",
+)
 """Of what a network adds to its input, over the power of that."""
 
-STEP_SHARE = 1.0 / 40.0
-"""Deviation of the noise where values are rounded, in steps: 2 % of them become another number."""
+STEP_SHARE = tuned(
+    1.0 / 40.0,
+    figure="none: 2 % of the values become another number",
+    chosen_on="by hand",
+)
+"""Deviation of the noise where values are rounded, in steps."""
 
-COMPARED_DB = 30.0
-"""Of what is compared, over what varies: the order of 1 % of the pairs changes."""
+COMPARED_DB = tuned(
+    30.0,
+    figure="none: the order of 1 % of the pairs changes",
+    chosen_on="by hand",
+)
+"""Of what is compared, over what varies."""
 
-TOLERANCE = 0.02
-"""Typical error of values as measured, over what varies in their column. Of the networks of tuning data whose
-outputs are numbers those wholly in int8 have 0.3 to 0.5 %, so it costs them nothing; a perceptron behind an
-exponential has 3.7, and 1.8 for 6 % of float's time, and no int8 plan of it has less than 1."""
+TOLERANCE = tuned(
+    0.02,
+    figure=(
+        "networks wholly in int8 have 0.3 to 0.5 %; a perceptron behind an exponential 3.7, and "
+        "1.8 for 6 % of float's time (DECISIONS.md, 89)"
+    ),
+    chosen_on="a forecaster, poses, a perceptron that was made",
+)
+"""Typical error of values as measured, over what varies in their column."""
 
-PLACES_TOLERANCE = 0.1
+PLACES_TOLERANCE = tuned(
+    0.1,
+    figure=(
+        "corners lost nothing with 2.7 % in their logits, and a heat map was no better for 41 dB "
+        "than for 25 (DECISIONS.md, 89)"
+    ),
+    chosen_on="a detector of corners, a heat map",
+)
 """The same of maps and sequences, whose places are read together or at their peaks, and of vectors that
-nothing tells from embeddings: 20 dB, half a point of correlation (DECISIONS.md, 23). A detector of corners
-lost nothing with 2.7 % in its logits, and a heat map was no better for 41 dB than for 25."""
+nothing tells from embeddings: 20 dB, half a point of correlation (DECISIONS.md, 23)."""
 
 AT_RANDOM = "it is drawn at random"
 """Why an output cannot be compared."""

@@ -47,6 +47,7 @@ from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import clipped, density, mean_of, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_power
+from ..numerics.tuned import tuned
 from ..operators.decompositions import softmax_input
 from ..operators.facts import Arithmetic
 from ..operators.functions import chain_of, slopes_inside
@@ -563,7 +564,11 @@ def _correction(measured: Floats, expected: Floats) -> Floats:
     return np.where(is_known, np.clip(ratio, 1.0 / MAX_CORRECTION, MAX_CORRECTION), 1.0)
 
 
-STRAIGHT = 2.0
+STRAIGHT = tuned(
+    2.0,
+    figure="none: 3 dB",
+    chosen_on="by hand",
+)
 """By which factor what a function lets through may differ from that in proportion to the noise, from the
 measured level down to `LEVEL_RANGE` of it, for its gain to be taken as the same at all levels."""
 
@@ -591,7 +596,11 @@ def _steep_functions(gains: NoiseGains, measured: Mapping[str, Floats]) -> Itera
                 yield node
 
 
-MAX_COPY_NOISE = 10.0
+MAX_COPY_NOISE = tuned(
+    10.0,
+    figure="none",
+    chosen_on="by hand",
+)
 """Noise over signal in the copy with rounded activations beyond which what is measured there is no noise of a
 plan: between products that stay float no plan rounds what the copy rounds."""
 

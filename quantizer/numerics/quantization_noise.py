@@ -18,10 +18,17 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from .affine import Floats, QuantParams, UnaryFunction, dequantize, quantize
 from .density import Density, clipped, density
+from .tuned import tuned
 
-ONE_SIDED = 4.0
-"""Weight of the errors of saturated values after a function. Of 1, 4, 16 and 100 this was best for the
-outputs of two of three models and within 0.1 dB of the best for the third."""
+ONE_SIDED = tuned(
+    4.0,
+    figure=(
+        "of 1, 4, 16 and 100 this was best for the outputs of two of three models and within 0.1 "
+        "dB of the best for the third (DECISIONS.md, 7)"
+    ),
+    chosen_on="two detectors, super-resolution",
+)
+"""Weight of the errors of saturated values after a function."""
 
 ROWS = 8
 """Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""

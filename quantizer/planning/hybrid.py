@@ -38,6 +38,7 @@ from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
+from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal
@@ -51,30 +52,57 @@ from .facts import PlanningFacts
 from .selection import Choice
 from .stored_weights import kernel_reads_weight, signed_type, stored_weight, symmetric_schema, table_params
 
-MIN_TABLE_ELEMENTS = 16384
+MIN_TABLE_ELEMENTS = tuned(
+    16384,
+    figure="a smaller table saves less than 50 kB",
+    chosen_on="by hand",
+)
 """Fewest elements of an embedding table that is quantized whatever the mode."""
-MIN_WEIGHT_ELEMENTS = 1024
-"""Fewest elements of a weight that is quantized. The two nodes that dequantize it and the names of its
-parameters are about 500 bytes of the file and are loaded too; a smaller one saves less than 3 kB."""
-MIN_RECURRENT_ELEMENTS = 16384
-"""Elements of both weights of an LSTM from which it is dynamic unasked. Measured with onnxruntime 1.31 on
-AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,768, 2.0 at 131,072, 2.9 at
-524,288; for one sequence and for eight at once."""
+MIN_WEIGHT_ELEMENTS = tuned(
+    1024,
+    figure="a smaller weight saves less than 3 kB",
+    chosen_on="by hand",
+)
+"""Fewest elements of a weight that is quantized: the two nodes that dequantize it and the names of its
+parameters take about 500 bytes of the file."""
+MIN_RECURRENT_ELEMENTS = tuned(
+    16384,
+    figure="0.9 times float's speed at 8,192 elements, 1.5 at 32,768, 2.0 at 131,072, 2.9 at 524,288",
+    chosen_on="single LSTMs, AVX512-VNNI, one thread, one and eight sequences",
+)
+"""Elements of both weights of an LSTM from which it is dynamic unasked."""
 KERNELS_OF_A_TABLE = 3
 """Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
-MAX_TABLE_TIME_SHARE = 0.02
-"""Part of float's time that these may take: an embedding with an MLP of 64 to 256 took 1.2 to 1.3 times as
-long as float with them, all else in float; of a sentence encoder they take 0.2 % (DECISIONS.md, 29)."""
-MIN_ELEMENTS_PER_SCALE = 8
-"""Fewest elements for each scale of an embedding table or of the weight of a float node: with fewer the
-scales are a noticeable part of the size."""
+MAX_TABLE_TIME_SHARE = tuned(
+    0.02,
+    figure=(
+        "an embedding with an MLP of 64 to 256 took 1.2 to 1.3 times as long as float with them; "
+        "of a sentence encoder they take 0.2 % (DECISIONS.md, 29)"
+    ),
+    chosen_on="one small network, a sentence encoder",
+)
+"""Part of float's time that these may take."""
+MIN_ELEMENTS_PER_SCALE = tuned(
+    8,
+    figure="a scale takes 4 bytes, these 8",
+    chosen_on="by hand",
+)
+"""Fewest elements for each scale of an embedding table or of the weight of a float node."""
 MAX_MOVING_NODES = 8
 """Most nodes that move the entries of a table before they are used."""
-MIN_TABLE_SQNR_DB = 35.0
+MIN_TABLE_SQNR_DB = tuned(
+    35.0,
+    figure="none",
+    chosen_on="by hand",
+)
 """SQNR that an embedding table must keep, where no limit was asked for."""
 EIGHT_BITS = 8
 """Bits of the weights of a node that has too much noise with fewer (mixed precision, in mode weight-only)."""
-MIN_DYNAMIC_SQNR_DB = 10.0
+MIN_DYNAMIC_SQNR_DB = tuned(
+    10.0,
+    figure="none: noise of a tenth of the signal",
+    chosen_on="by hand",
+)
 """SQNR below which even dynamic quantization is too coarse for mode auto."""
 
 Floats = npt.NDArray[np.float32]

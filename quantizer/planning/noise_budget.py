@@ -32,6 +32,7 @@ from ..noise.propagation import NoiseFlow, noise_flow
 from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
+from ..numerics.tuned import tuned
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
@@ -456,15 +457,25 @@ def _after_quantized(graph: Graph, products: Collection[str]) -> set[str]:
 # Int8 weights of float nodes ------------------------------------------------------------------------------
 
 
-UNNOTICED_DB = 30.0
+UNNOTICED_DB = tuned(
+    30.0,
+    figure="none: a thousandth of what varies (DECISIONS.md, 27)",
+    chosen_on="by hand",
+)
 """Variance of an output over the noise of all weights that are rounded without saving time."""
 
 
-TOO_GOOD_DB = 15.0
-"""By how much the estimate for a product may be too good. The error of a weight is the same at each place and
-in each sample: means do not take it away as they do the rounding of activations. In a text recogniser the
-weights of depthwise convolutions were estimated 12.4 dB below the noise of the quantized nodes, and measured
-to equal it (tuning split). Recurrent cells are run with such errors; what is estimated of them is near."""
+TOO_GOOD_DB = tuned(
+    15.0,
+    figure=(
+        "weights of depthwise convolutions were estimated 12.4 dB below the noise of the "
+        "quantized nodes, and measured to equal it"
+    ),
+    chosen_on="a text recogniser",
+)
+"""By how much the estimate for a product may be too good: the error of a weight is the same at each place and
+in each sample, and means do not take it away as they do the rounding of activations. Recurrent cells are
+run with such errors; what is estimated of them is near."""
 
 
 def _with_int8_weights_in_budget(
