@@ -49,19 +49,15 @@ class Settings(TypedDict, total=False):
     ]
     activation_type: Literal["uint8", "int8", "uint16", "int16"]
     keep_16bit: Collection[str]
-    inter_layer: Literal["quantized", "float"]
     weight_schema: Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
     weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
     block_size: int
     fit_size: str
-    weight_only_activations: Literal["int8", "float"]
     prompt: int
     answer: int
     kv_cache: Literal["float", "int8", "int8-per-channel"]
     io: Literal["float", "uint8", "int8"]
     granularity: Literal["per-tensor", "per-channel"]
-    lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
-    scale_sharing: Literal["auto", "unified", "separate"]
     min_tensor_sqnr: float
     min_output_sqnr: float | None
     tolerance: float | None

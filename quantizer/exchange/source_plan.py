@@ -239,7 +239,7 @@ class _Decider:
         if lacking:
             tensor = node.input(lacking[0])
             return because(ReasonCode.NO_SOURCE_PARAMETERS, source=self.source.tool, tensor=tensor)
-        lut = lut_implementation(node.op_type, target, self.recipe.config.lookup_tables)
+        lut = lut_implementation(node.op_type, target)
         if node.op_type not in target.operators and not (rule.unary and lut):
             return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
         if refusal := rule.refusal(node, graph):
@@ -332,7 +332,7 @@ class _Decider:
 
     def _table_implementation(self, node: Node, outputs: Mapping[str, QuantParams]) -> str:
         """Return how a look-up table is written."""
-        lut = lut_implementation(node.op_type, self.recipe.target, self.recipe.config.lookup_tables)
+        lut = lut_implementation(node.op_type, self.recipe.target)
         if lut == "sigmoid" and node.op_type == "Tanh":
             (params,) = outputs.values()
             middle = params.qtype.low + 128

@@ -171,8 +171,7 @@ class Rule(Operator):
         fill: the value that it puts where it has no input; None where it makes no value by itself. What
             passes quantized values through is quantized only where that is 0, which all parameters hold.
         saturation: how it is written with sums and products that saturate; None where it is not.
-        sigmoid_lookup: how its look-up table is written with that of onnxruntime's QLinearSigmoid; "" where
-            it is not.
+        through_sigmoid: whether its look-up table can be written with that of onnxruntime's QLinearSigmoid.
         standard_qlinear: whether ONNX itself has a counterpart on quantized values, as QLinearConv.
         in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
     """
@@ -192,7 +191,7 @@ class Rule(Operator):
     scaling: ChannelScaling = ChannelScaling.NONE
     fill: Fill | None = None
     saturation: Saturation | None = None
-    sigmoid_lookup: str = ""
+    through_sigmoid: bool = False
     standard_qlinear: bool = False
     in_decompositions: bool = False
 
@@ -685,7 +684,6 @@ _RULES: tuple[Rule, ...] = (
         Constraint.FIXED,
         bounds=(0.0, 1.0),
         layout=ChannelLayout.KEEPS_BLOCKS,
-        sigmoid_lookup="runtime",
         ignores_lowest=True,
         meaning=Meaning.DECISION_OR_PICTURE,
         classes=Classes.APART,
@@ -705,7 +703,7 @@ _RULES: tuple[Rule, ...] = (
         "Tanh",
         Constraint.FIXED,
         bounds=(-1.0, 1.0),
-        sigmoid_lookup="sigmoid",
+        through_sigmoid=True,
         layout=ChannelLayout.KEEPS_BLOCKS,
         in_decompositions=True,
         after_convolution=AfterConvolution.ACTIVATION,

@@ -122,24 +122,23 @@ def _chain(end: Node, source: str, graph: Graph) -> PointwiseChain | None:
 
 
 def planned_separately(
-    chain: PointwiseChain, target: Target, tables: str = "target", profiled: Collection[str] | None = None
+    chain: PointwiseChain, target: Target, profiled: Collection[str] | None = None
 ) -> bool:
     """Whether each operator of a chain is planned by itself.
 
     Args:
         chain: the chain.
         target: the runtime.
-        tables: `QuantConfig.lookup_tables`.
         profiled: tensors with a profile; a chain with an inner tensor that has none stays one. None for all.
     """
-    if chain_implementation(target, tables) != "separate":
+    if chain_implementation(target) != "separate":
         return False
     if profiled is not None and any(node.outputs[0].name not in profiled for node in chain.nodes):
         return False
     for node in chain.nodes:
         rule = rule_of(node)
         curve = rule is not None and rule.unary
-        has_table = curve and lut_implementation(node.op_type, target, tables) != ""
+        has_table = curve and lut_implementation(node.op_type, target) != ""
         if node.op_type not in target.operators and not has_table:
             return False
     return True
@@ -157,7 +156,7 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
     chains = [
         replace(chain, fused=_fused(chain, facts))
         for chain in find_chains(facts.graph)
-        if not planned_separately(chain, facts.target, facts.config.lookup_tables, facts.profile)
+        if not planned_separately(chain, facts.target, facts.profile)
     ]
     nodes = {node for chain in chains for node in chain.nodes}
     chains += [chain for chain in _faster_fused(facts) if nodes.isdisjoint(chain.nodes)]
@@ -182,7 +181,7 @@ def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
 def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
     """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
     model, graph = facts.cost_model, facts.graph
-    if model is None or FUSED_CHAIN not in facts.target.spellings or facts.config.lookup_tables != "target":
+    if model is None or FUSED_CHAIN not in facts.target.spellings:
         return
     for node in graph.nodes:
         function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None

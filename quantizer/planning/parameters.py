@@ -71,7 +71,7 @@ def choose_parameters(
     # Results that kernels leave in float, and whose quantized readers convert them themselves.
     left_float = {
         name
-        for node in (graph.nodes if facts.config.inter_layer == "float" else ())
+        for node in (graph.nodes if facts.target.inter_layer == "float" else ())
         if choices[node.name].returns_float
         for name in node.results
         if not any(choices[reader.name].kind is Kind.PASS_THROUGH for reader, _ in graph.consumers(name))

@@ -84,7 +84,7 @@ def select(
         for node in graph.nodes
         if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
     }
-    spreads = facts.config.inter_layer == "quantized"
+    spreads = facts.target.inter_layer == "quantized"
     start_everywhere = start_everywhere or (spreads and facts.starts_everywhere)
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
     spread = _Spread(facts, candidates, compute_bound, quantized if start_everywhere else set(compute_bound))
@@ -140,7 +140,7 @@ def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> str:
     """Return the implementation of a node as a look-up table, "" where it is none."""
     if node.op_type == CHAIN and chain_of(node.ir_node).quantized_fused:
         return FUSED_CHAIN
-    return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.unary else ""
+    return lut_implementation(node.op_type, facts.target) if rule.unary else ""
 
 
 def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
@@ -372,7 +372,7 @@ def _returns_float(node: Node, spread: _Spread) -> bool:
     if QUANTIZED not in kernel_returns:
         return True
     readers = [[reader for reader, _ in graph.consumers(name)] for name in node.results]
-    if facts.config.inter_layer == "quantized" and all(
+    if facts.target.inter_layer == "quantized" and all(
         not graph.is_result(name) and own and all(reader.name in spread.quantized for reader in own)
         for name, own in zip(node.results, readers, strict=True)
     ):

@@ -3,7 +3,7 @@
 A group has one range. It is the range of the tensors that *set* it: the tensor that the quantized values come
 from, or, where a clip without other readers follows, the clip's output, because what the clip cuts off needs
 no quantized values. Operators that need one scale for all inputs (`Constraint.ALL_SAME`, such as Concat) join
-their groups as `QuantConfig.scale_sharing` says: always ("unified"), never ("separate"), or where the common
+their groups as `Target.scale_sharing` says: always ("unified"), never ("separate"), or where the common
 range costs no member more than a stated number of decibels ("auto"); elsewhere each input keeps its own
 parameters and is requantized on the edge.
 """
@@ -114,7 +114,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
             for output in outputs:
                 _join_passed(groups, facts, node, inputs[0], output)
         elif rule.constraint is Constraint.ALL_SAME:
-            allowed = MAX_LOSS_DB[facts.config.scale_sharing]
+            allowed = MAX_LOSS_DB[facts.target.scale_sharing]
             for output in outputs:
                 for name in inputs:
                     ends = [groups.of(name), groups.of(output)]

@@ -78,7 +78,7 @@ def stored_weight(
         and weight.is_product
         and not weight.reads_transposed(node)
     ):
-        runtime_operator = RUNTIME_WEIGHTS[config.weight_only_activations == "float"]
+        runtime_operator = RUNTIME_WEIGHTS[target.weight_only_activations == "float"]
     in_float = runtime_operator == RUNTIME_WEIGHTS[1]
 
     # Blocks of the axis that the product sums over, a scale for each channel, or one.

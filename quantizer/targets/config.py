@@ -26,7 +26,6 @@ Mode = Literal["static", "dynamic", "weight-only", "auto"]
 ActivationType = Literal["uint8", "int8", "uint16", "int16"]
 WeightType = Literal["int8", "uint8", "int7", "int4", "uint4"]
 Granularity = Literal["per-tensor", "per-channel"]
-LookupTables = Literal["target", "runtime", "sigmoid", "portable", "off"]
 
 OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
 """What an output of a model is for, see `noise.output_kinds`."""
@@ -187,14 +186,6 @@ class QuantConfig:
             metavar="NAME|TYPE|GLOB",
         ),
     ] = ()
-    inter_layer: Annotated[
-        Literal["quantized", "float"],
-        option(
-            "Output format",
-            "Activations between quantized nodes: quantized, or float after each Conv, MatMul and Gemm whose "
-            "kernel can return float.",
-        ),
-    ] = "quantized"
     weight_schema: Annotated[
         SchemaName,
         option("Calibration and precision", "Quantization schema of weights."),
@@ -231,14 +222,6 @@ class QuantConfig:
             check=lambda text: size_in_bytes(text) if text else None,
         ),
     ] = ""
-    weight_only_activations: Annotated[
-        Literal["int8", "float"],
-        option(
-            "Calibration and precision",
-            "What weight-only products multiply 4-bit weights with where the target has a kernel for both: "
-            "int8 (activations rounded in the kernel, a scale for each block), or float (slower).",
-        ),
-    ] = "int8"
     prompt: Annotated[
         int,
         Meta(ge=0),
@@ -280,23 +263,6 @@ class QuantConfig:
         Granularity,
         option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
     ] = "per-channel"
-    lookup_tables: Annotated[
-        LookupTables,
-        option(
-            "Output format",
-            "Implementation of Sigmoid, Tanh and other unary functions as look-up tables: target (the one "
-            "that the target prefers), runtime, sigmoid, portable; off keeps them float.",
-        ),
-    ] = "target"
-    scale_sharing: Annotated[
-        Literal["auto", "unified", "separate"],
-        option(
-            "Calibration and precision",
-            "Scales of the inputs and the output of Concat and similar operators: unified (one scale, no "
-            "requantization), separate (requantize where they differ), auto (unified where it costs no "
-            "tensor more than 1 dB).",
-        ),
-    ] = "auto"
     min_tensor_sqnr: Annotated[
         float,
         option(

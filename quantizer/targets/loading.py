@@ -230,6 +230,16 @@ def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
     )
 
 
+def _lut_implementations(op_type: str) -> tuple[str, ...]:
+    """Return the implementations that the look-up table of an operator, or of `ALL_OTHERS`, can have."""
+    rule = RULES.get(("", op_type))
+    lacking = {
+        "sigmoid": rule is None or not rule.through_sigmoid,
+        "saturating": rule is None or rule.saturation is None,
+    }
+    return tuple(word for word in LUT_IMPLEMENTATIONS if not lacking.get(word, False))
+
+
 def _target(file: ConfigFile) -> Target:
     """Return the facts about the runtime that a file describes.
 
@@ -240,7 +250,7 @@ def _target(file: ConfigFile) -> Target:
         raise MalformedError("'target' must be the name of the target")
     facts = read_fields(file.runtime or {}, Target, "runtime", without=IDENTITY)
     for operator, word in facts.get("lookup_tables", {}).items():
-        allowed = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
+        allowed = CHAIN_IMPLEMENTATIONS if operator == CHAIN else _lut_implementations(operator)
         if word not in allowed:
             raise not_one_of(f"runtime: lookup_table '{operator}'", word, allowed)
     operators = facts.get("operators", {})
@@ -435,13 +445,6 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
                 f"{name} {getattr(config, name)} is for mode {' or '.join(DATA_FREE)}",
                 "leave it out, or use such a mode",
             )
-    rounds = "runtime" in target.weight_implementations.values() and FORMS[config.form].runtime_operators
-    wants_int8 = "weight_only_activations" in given and config.weight_only_activations == "int8"
-    if wants_int8 and not rounds:
-        forms = " in this form" if target.weight_implementations else ""
-        yield MalformedError(
-            f"weight_only_activations int8: {target.name} has no kernel that rounds them{forms}", "use float"
-        )
 
 
 def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -60,9 +60,9 @@ def _on_target(rule: Rule, target: Target) -> str:
         outputs = " or ".join(target.operators[rule.op_type])
         implementation = target.implementations.get(rule.op_type)
         return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
-    if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
+    if rule is CHAIN_RULE and chain_implementation(target) == "separate":
         return "each by itself"
-    table = lut_implementation(rule.op_type, target, "target") if rule.unary else ""
+    table = lut_implementation(rule.op_type, target) if rule.unary else ""
     return f"look-up table, written as {table}" if table else "float"
 
 

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
-from ..operators.table import RULES
 from .config import ActivationType, QuantConfig, WeightType
 from .cost_table import CostTable, costs_of
 from .forms import FORMS, FormName
@@ -91,6 +90,21 @@ class Target:
             "unary function: separate when each is planned by itself, else runtime or portable."
         ),
     ] = field(default_factory=dict)
+    scale_sharing: Annotated[
+        Literal["auto", "unified", "separate"],
+        Meta(
+            description="Scales of the inputs and the output of Concat and similar operators: unified where "
+            "its kernels want one scale, separate where they requantize each input at no cost, auto for one "
+            "scale where that costs no tensor more than 1 dB."
+        ),
+    ] = "auto"
+    inter_layer: Annotated[
+        Literal["quantized", "float"],
+        Meta(
+            description="Activations between quantized nodes: quantized; or float where only products run on "
+            "integers, and each whose kernel can return float does."
+        ),
+    ] = "quantized"
     implementations: Annotated[
         Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel"]],
         Meta(
@@ -225,6 +239,14 @@ class Target:
             "weight, at a gain: a runtime that would dequantize it when it loads the model has none."
         ),
     ] = field(default_factory=dict)
+    weight_only_activations: Annotated[
+        Literal["int8", "float"],
+        Meta(
+            description="Activations of weight-only products with weights of 4 bits, where the runtime's own "
+            "operator has kernels for both: int8 (rounded in the kernel, a scale for each block), or float "
+            "(slower, and closer to float)."
+        ),
+    ] = "int8"
     weight_kernels: Annotated[
         tuple[str, ...],
         Meta(
@@ -314,24 +336,13 @@ class Recipe:
         return self.measured or (costs_of(self.target.costs) if self.target.costs else None)
 
 
-def chain_implementation(target: Target, setting: str) -> str:
+def chain_implementation(target: Target) -> str:
     """Return how a target writes chains: "separate", or how each becomes one look-up table."""
-    preferred = target.lookup_tables.get(CHAIN, target.lookup_tables.get("*", "separate"))
-    if setting == "portable" or setting == preferred == "runtime":
-        return setting
-    return preferred if setting == "target" else "separate"
+    return target.lookup_tables.get(CHAIN, target.lookup_tables.get("*", "separate"))
 
 
-def lut_implementation(op_type: str, target: Target, setting: str) -> str:
+def lut_implementation(op_type: str, target: Target) -> str:
     """Return the implementation of an operator as a look-up table, "" where it is none."""
     if op_type == CHAIN:
-        return chain_implementation(target, setting).replace("separate", "")
-    preferred = target.lookup_tables.get(op_type, target.lookup_tables.get("*", ""))
-    if setting == "target":
-        return preferred
-    if setting == "sigmoid":  # only Tanh goes through the sigmoid table, and Sigmoid is one
-        rule = RULES.get(("", op_type))
-        return "" if rule is None else rule.sigmoid_lookup
-    if setting == "runtime":
-        return "runtime" if preferred == "runtime" else ""
-    return "" if setting == "off" else setting
+        return chain_implementation(target).replace("separate", "")
+    return target.lookup_tables.get(op_type, target.lookup_tables.get("*", ""))

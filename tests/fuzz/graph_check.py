@@ -89,6 +89,7 @@ class Case:
         target: name of a packaged target, or `EVERYTHING`.
         start_everywhere: quantize memory-bound operators too, whether or not that pays.
         forms: what to write.
+        facts: overrides of those of the runtime, by the names of `Target`.
     """
 
     model: onnx.ModelProto
@@ -97,6 +98,7 @@ class Case:
     target: str = "onnxruntime-x86"
     start_everywhere: bool = False
     forms: Sequence[str] = tuple(FORMS)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -141,8 +143,8 @@ def recipe_of(case: Case, form: str) -> Recipe:
     regardless = {"cost_model": "off"} if case.start_everywhere else {}
     settings = {**regardless, **case.settings, "form": form}
     if case.target != EVERYTHING:
-        return load_recipe(case.target, settings)
-    recipe = load_recipe(None, settings)
+        return load_recipe(case.target, settings, case.facts)
+    recipe = load_recipe(None, settings, case.facts)
     more = {key[1]: ("quantized",) for key, rule in RULES.items() if not rule.unary}
     target = replace(recipe.target, name=EVERYTHING, operators={**more, **recipe.target.operators})
     return replace(recipe, config=replace(recipe.config, target=EVERYTHING), target=target)

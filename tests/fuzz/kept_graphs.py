@@ -1,7 +1,7 @@
 """Graphs that once failed, as ONNX text: the files of folder `graphs`.
 
-Lines that begin with # are a YAML mapping: why it is kept, target, settings, start_everywhere. Tensors that
-are declared without values become random weights.
+Lines that begin with # are a YAML mapping: why it is kept, target, facts, settings, start_everywhere. Tensors
+that are declared without values become random weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,14 @@ def kept_case(name: str) -> Case:
             sample[value.name] = rng.standard_normal(dims).astype(np.float32)
         samples.append(sample)
     settings = {"min_output_sqnr": 0.0, **about.get("settings", {})}
-    return Case(model, samples, settings, about["target"], about.get("start_everywhere", False))
+    return Case(
+        model,
+        samples,
+        settings,
+        about["target"],
+        about.get("start_everywhere", False),
+        facts=about.get("facts", {}),
+    )
 
 
 def kept_names() -> list[str]:

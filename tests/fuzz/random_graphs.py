@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,24 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "bias_correction": ("auto", "off"),
     "rounding": ("nearest", "nearest", "gptq", "gptaq"),
     "mode": ("static", "static", "static", "static", "static", "dynamic", "weight-only", "auto"),
-    "scale_sharing": ("auto", "unified", "separate"),
-    "inter_layer": ("quantized", "quantized", "quantized", "float"),
-    "lookup_tables": ("target", "portable", "runtime", "sigmoid", "off"),
     "min_output_sqnr": (0.0, 0.0, 0.0, 18.0),
     "block_size": (0, 0, 16),
     "keep_float": ((), (), ("MatMul",), ("Relu",)),
     "keep_16bit": ((), (), (), ("Add",), ("Conv",)),
 }
+
+FACTS: dict[str, tuple[Any, ...]] = {
+    "scale_sharing": ("auto", "unified", "separate"),
+    "inter_layer": ("quantized", "quantized", "quantized", "float"),
+    "weight_only_activations": ("int8", "float"),
+    "lookup_tables": (
+        {"*": "portable"},
+        {"*": "portable", "Sigmoid": "portable", "Tanh": "portable"},
+        {"Sigmoid": "runtime", "Tanh": "runtime", "HardSwish": "saturating"},
+        {"Sigmoid": "runtime", "Tanh": "sigmoid", "Chain": "separate"},
+    ),
+}
+"""Facts about the runtime in place of the target's own."""
 
 INT8 = "int7" if int8_kernels_saturate() else "int8"
 """Type in place of int8 weights that the kernels of this processor multiply exactly."""
@@ -88,20 +98,23 @@ def random_case(seed: int, number: int, int8: str = "int8") -> Case | None:
         return None
     there = {node.op_type for node in model.graph.node}
     for _ in range(50):
-        settings = {
-            name: words[int(rng.integers(len(words)))]
-            for name, words in CHOICES.items()
-            if rng.random() < 0.35
-        }
+        settings, facts = (
+            {
+                name: words[int(rng.integers(len(words)))]
+                for name, words in choices.items()
+                if rng.random() < 0.35
+            }
+            for choices in (CHOICES, FACTS)
+        )
         for name in ("keep_float", "keep_16bit"):
             settings[name] = tuple(t for t in settings.get(name, ()) if t in there and t != "Relu")
         settings.setdefault("min_output_sqnr", 0.0)
         settings = with_int8_as(int8, settings)
         target = TARGETS[int(rng.integers(len(TARGETS)))]
-        case = Case(model, samples, settings, target, bool(rng.random() < 0.6))
+        case = Case(model, samples, settings, target, bool(rng.random() < 0.6), facts=facts)
         forms = [form for form in case.forms if goes(case, form)]
         if forms:
-            return Case(model, samples, settings, target, case.start_everywhere, forms)
+            return replace(case, forms=forms)
     return Case(model, samples)
 
 
@@ -186,7 +199,12 @@ def keep(folder: Path, seed: int, number: int, outcome: Outcome) -> None:
     onnx.save(case.model, into / "model.onnx")
     for index, sample in enumerate(case.samples):
         np.savez(into / f"{index}.npz", **sample)
-    about = {"settings": case.settings, "target": case.target, "start_everywhere": case.start_everywhere}
+    about = {
+        "settings": case.settings,
+        "facts": case.facts,
+        "target": case.target,
+        "start_everywhere": case.start_everywhere,
+    }
     about |= {"forms": list(case.forms), "findings": outcome.findings}
     (into / "case.json").write_text(json.dumps(about, indent=1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,14 @@ class Network:
         """The model as it comes out of a file."""
         return PreparedModel(self.model, self.graph, self.identity, ())
 
-    def plan(self, target: str = "onnxruntime-x86", **settings: object) -> QuantPlan:
-        """Return the plan for a target with these settings."""
-        return plan_alone(self.model, self.profile, load_recipe(target, settings))
+    def plan(
+        self, target: str = "onnxruntime-x86", facts: Mapping[str, Any] | None = None, **settings: object
+    ) -> QuantPlan:
+        """Return the plan for a target, some facts of which are otherwise, with these settings."""
+        recipe = load_recipe(target, settings)
+        return plan_alone(
+            self.model, self.profile, replace(recipe, target=replace(recipe.target, **facts or {}))
+        )
 
 
 def plan_alone(

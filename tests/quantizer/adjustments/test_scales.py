@@ -51,12 +51,12 @@ def test_a_constant_upstream_needs_no_mul() -> None:
 
 def test_an_activation_that_no_constant_divides_gets_a_mul_where_it_is_made_in_float() -> None:
     net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
-    assert all(entry.inserted for entry in scales_of(net, lookup_tables="off").values())
+    assert all(entry.inserted for entry in scales_of(net).values())
 
 
 def test_equalization_free_inserts_no_mul() -> None:
     net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
-    assert scales_of(net, lookup_tables="off", equalization="free") == {}
+    assert scales_of(net, equalization="free") == {}
 
 
 @pytest.mark.parametrize("name", ["t", "*"])

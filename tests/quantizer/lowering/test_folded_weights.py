@@ -94,11 +94,10 @@ def model_of(inputs: str, text: str, sizes: Sizes, opset: int = 17) -> ir.Model:
     return prepare(ir.serde.deserialize_model(proto)).model
 
 
-def plan_of(model: ir.Model, **settings: object) -> QuantPlan:
-    identity = model_id(model, "net.onnx")
+def plan_of(model: ir.Model, products: str = "float", **settings: object) -> QuantPlan:
     """Return the plan with float activations: onnxruntime's own operator would round them."""
-    settings = {"weight_only_activations": "float", **settings}
-    recipe = load_recipe(None, {"mode": "weight-only", **settings})
+    identity = model_id(model, "net.onnx")
+    recipe = load_recipe(None, {"mode": "weight-only", **settings}, {"weight_only_activations": products})
     plan = plan_alone(model, Profile(identity, DataId(), {}), recipe)
     verify_plan(plan, index(model), identity)
     return plan
@@ -209,7 +208,7 @@ def test_any_type_and_block_is_folded(settings: dict[str, object], form: str, tm
 )
 def test_a_weight_that_a_kernel_reads_is_not_folded(text: str, implementation: str, tmp_path: Path) -> None:
     model = model_of("float[4, 64] x", text, {"w": (64, 48), "b": (48,), "c": (4, 48)})
-    plan = plan_of(model, weight_only_activations="int8")
+    plan = plan_of(model, products="int8")
     assert weighted(plan) == {implementation}
     found = executed(ir.to_proto(lower(model, plan).model), tmp_path)
     assert ("MatMulNBits" in found) == (implementation == "runtime")

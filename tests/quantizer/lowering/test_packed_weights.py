@@ -58,11 +58,11 @@ LEAST = {"fit_size": "least"}
 """4 bits in tables and last products too."""
 
 
-def plan_of(model: ir.Model, **settings: object) -> QuantPlan:
+def plan_of(model: ir.Model, products: str = "float", **settings: object) -> QuantPlan:
+    """Return the plan of a model; `products` is what the target multiplies 4-bit weights with."""
     identity = model_id(model, "net.onnx")
-    recipe = load_recipe(
-        None, {"mode": "weight-only", "weight_only_activations": "float", **LEAST, **settings}
-    )
+    runtime = {"weight_only_activations": products}
+    recipe = load_recipe(None, {"mode": "weight-only", **LEAST, **settings}, runtime)
     plan = plan_alone(model, Profile(identity, DataId(), {}), recipe)
     verify_plan(plan, index(model), identity)
     return plan
@@ -73,7 +73,7 @@ def plan_of(model: ir.Model, **settings: object) -> QuantPlan:
 def test_packed_weights_compute_what_the_plan_means(case: str, settings: dict[str, object]) -> None:
     model = model_of(*NETS[case])
     rounding = str(settings["weight_type"]).endswith("8")  # of activations: with 8 bits there is no other way
-    plan = plan_of(model, **{**settings, "weight_only_activations": "int8" if rounding else "float"})
+    plan = plan_of(model, "int8" if rounding else "float", **settings)
     used = {e.implementation for e in plan.nodes.values() if e.kind is Kind.WEIGHT_ONLY}
     assert used <= {"runtime", "integer"} if rounding else used <= {"runtime-float", "runtime"}
     written = ir.to_proto(lower(model, plan).model)

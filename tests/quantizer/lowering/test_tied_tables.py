@@ -19,6 +19,7 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.target import Recipe
 
 from ..networks import plan_alone
 
@@ -26,15 +27,11 @@ WORDS, WIDTH = 600, 256
 SETTINGS = [
     {"weight_type": "int4", "fit_size": "least"},
     {"weight_type": "uint4", "form": "qoperator", "block_size": 64, "fit_size": "least"},
-    {
-        "weight_type": "int4",
-        "weight_schema": "symmetric",
-        "weight_only_activations": "float",
-        "fit_size": "least",
-    },
+    {"weight_type": "int4", "weight_schema": "symmetric", "products": "float", "fit_size": "least"},
     {"weight_type": "int8"},
-    {"weight_type": "int8", "weight_only_activations": "float"},
+    {"weight_type": "int8", "products": "float"},
 ]
+"""`products` is what the target multiplies 4-bit weights with."""
 
 
 def model_of(*, tied: bool = True, width: int = WIDTH) -> ir.Model:
@@ -53,7 +50,13 @@ def model_of(*, tied: bool = True, width: int = WIDTH) -> ir.Model:
 
 def plan_of(model: ir.Model, settings: dict[str, object]) -> QuantPlan:
     profile = Profile(model_id(model, "net.onnx"), DataId(), {})
-    return plan_alone(model, profile, load_recipe(None, {"mode": "weight-only", **settings}))
+    return plan_alone(model, profile, recipe_of(settings))
+
+
+def recipe_of(settings: dict[str, object]) -> Recipe:
+    asked = {"mode": "weight-only", **settings}
+    runtime = {"weight_only_activations": asked.pop("products", "int8")}
+    return load_recipe(None, asked, runtime)
 
 
 def stored(model: ir.Model) -> int:
@@ -104,7 +107,7 @@ def test_a_plan_comes_back_from_a_model_with_a_tied_table(settings: dict[str, ob
     plan = plan_of(model, settings)
     written = lower(model, plan).model
     source = source_of_model(index(model), written.clone(), "own.onnx", "qprof")
-    again = plan_of_source(model, source, load_recipe(None, {"mode": "weight-only", **settings}))
+    again = plan_of_source(model, source, recipe_of(settings))
     assert {n: e.kind for n, e in again.nodes.items()} == {n: e.kind for n, e in plan.nodes.items()}
     for optimised in (True, False):
         result = lower(model, again).model

@@ -58,19 +58,15 @@ config:
   calibrator: mse
   activation_type: uint8
   keep_16bit: []
-  inter_layer: quantized
   weight_schema: symmetric
   weight_type: int8
   block_size: 0
   fit_size: ""
-  weight_only_activations: int8
   prompt: 0
   answer: 0
   kv_cache: float
   io: float
   granularity: per-channel
-  lookup_tables: target
-  scale_sharing: auto
   min_tensor_sqnr: 20.0
   min_output_sqnr: null
   tolerance: null
@@ -339,8 +335,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 43: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 48: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 39: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 44: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
     "unknown key": (
         "zero_point: 128",
@@ -417,7 +413,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text or a mapping, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 46: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 42: anchors and aliases are not used here; write the value"),
 }
 
 

@@ -31,7 +31,6 @@ from qprof_onnx.quantizer.planning.chains import (
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
-from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, Network, flow_of, network
@@ -180,10 +179,21 @@ def test_a_chain_with_an_operator_that_has_no_kernel_stays_float_as_a_whole(gelu
     assert reasons == {"onnxruntime-x86 has no int8 kernel for Div, Erf, Add, Mul in one"}
 
 
-def test_portable_tables_can_be_asked_for_on_any_target(gelu: Network) -> None:
-    plan = plan_for(gelu, "onnxruntime-x86", lookup_tables="portable")
-    assert plan.nodes["Mul_s"].implementation == "portable"
-    assert plan_for(gelu, "glow", lookup_tables="off").nodes["Mul_s"].kind is Kind.FLOAT
+@pytest.mark.parametrize(
+    ("target", "tables", "kind", "implementation"),
+    [
+        ("onnxruntime-x86", {"*": "portable"}, Kind.LOOKUP_TABLE, "portable"),
+        ("onnxruntime-x86", {"Chain": "runtime"}, Kind.LOOKUP_TABLE, "runtime"),
+        ("glow", {}, Kind.FLOAT, ""),
+    ],
+)
+def test_a_target_of_ones_own_may_have_other_tables(
+    gelu: Network, target: str, tables: dict[str, str], kind: Kind, implementation: str
+) -> None:
+    recipe = load_recipe(target)
+    recipe = replace(recipe, target=replace(recipe.target, lookup_tables=tables))
+    plan = plan_from(model_facts(gelu.prepared, gelu.profile, recipe)).plan
+    assert (plan.nodes["Mul_s"].kind, plan.nodes["Mul_s"].implementation) == (kind, implementation)
 
 
 def test_a_chain_of_which_a_node_is_kept_float_stays_so_as_a_whole(silu: Network) -> None:
@@ -280,4 +290,3 @@ def test_a_target_says_what_it_does_with_chains(tmp_path: Path) -> None:
     assert load_recipe(target("separate")).target.lookup_tables == {"Chain": "separate"}
     with pytest.raises(ConfigError, match="Chain': 'sigmoid' is not one of separate, runtime, portable"):
         load_recipe(target("sigmoid"))
-    assert QuantConfig().lookup_tables == "target"

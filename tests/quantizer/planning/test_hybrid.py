@@ -50,14 +50,20 @@ def model_of(text: str = EMBEDDED, sizes: dict[str, tuple[int, ...]] | None = No
 
 
 def plan_of(
-    model: ir.Model, *, profiled: bool = True, target: str = "onnxruntime-x86", **settings: object
+    model: ir.Model,
+    *,
+    profiled: bool = True,
+    target: str = "onnxruntime-x86",
+    products: str = "int8",
+    **settings: object,
 ) -> QuantPlan:
-    """Return the plan of a model, verified."""
+    """Return the plan of a model, verified; `products` is what the target multiplies 4-bit weights with."""
     identity, graph = model_id(model, "net.onnx"), index(model)
     profile = Profile(identity, DataId(), {})
     if profiled:
         profile = calibrate(model, [Sample("0", {"i": WORDS})], identity)
-    plan = plan_alone(model, profile, load_recipe(target, settings))
+    recipe = load_recipe(target, settings, {"weight_only_activations": products})
+    plan = plan_alone(model, profile, recipe)
     verify_plan(plan, graph, identity)
     return plan
 
@@ -82,7 +88,7 @@ def test_a_mode_decides_the_kinds(mode: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("mode", ["static", "dynamic", "weight-only", "auto"])
 def test_every_form_of_every_mode_computes_what_the_plan_means(mode: str, form: str) -> None:
     model = model_of()
-    plan = plan_of(model, target=TARGET, mode=mode, form=form, weight_only_activations="float")
+    plan = plan_of(model, target=TARGET, mode=mode, form=form, products="float")
     proto = ir.to_proto(lower(model, plan).model)
     onnx.checker.check_model(proto, full_check=True)
     options = ort.SessionOptions()
@@ -259,7 +265,7 @@ def test_a_weight_that_no_block_divides_has_a_scale_for_each_channel_and_says_so
         form=form,
         weight_type=weight_type,
         weight_schema=schema,
-        weight_only_activations="float",
+        products="float",
         block_size=16,
     )
     assert (plan.tensors["w"].block_size, len(plan.tensors["w"].scale)) == (None, 64)
@@ -340,7 +346,7 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
             "'uint4' needs weight_schema asymmetric",
         ),
         ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* did you mean 'dynamic'"),
-        ({"inter_layer": "go"}, "inter_layer 'go' is not one of quantized, float"),
+        ({"io": "go"}, "io 'go' is not one of float, uint8, int8"),
         ({"block_size": 3.5}, "block_size must be a whole number from 0 on, not 3.5"),
     ],
 )

@@ -78,9 +78,9 @@ def test_a_tanh_of_16_bits_has_no_sigmoid_table() -> None:
 PRODUCTS = "a = MatMul (x, w) b = Relu (a) c = MatMul (b, w) y = MatMul (c, w)"
 
 
-def test_products_return_float_where_inter_layer_says_so() -> None:
+def test_products_return_float_where_the_runtime_has_float_between_them() -> None:
     net = network(PRODUCTS, {"w": (32, 32)}, shape=(4, 32))
-    plan = net.plan(inter_layer="float")
+    plan = net.plan(facts={"inter_layer": "float"})
     verify_plan(plan, net.graph, net.identity)
     assert set(plan.tensors) == {"x", "b", "w"}
     assert plan.nodes["Relu_b"].reason == "inter_layer float: only products with a weight are quantized"

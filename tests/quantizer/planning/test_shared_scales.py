@@ -1,8 +1,10 @@
-"""Who shares parameters: scale_sharing, winners, and what `explain` makes of it."""
+"""Who shares parameters: `Target.scale_sharing`, winners, and what `explain` makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -36,10 +38,11 @@ net (float[1,2,64,64] a, float[1,2,64,64] b, float[1,2,64,64] c) => (float[1,4,3
   top = Relu (c)
 }
 """
+ScaleSharing = Literal["auto", "unified", "separate"]
 TARGET = Target("any", operators=dict.fromkeys(("Concat", "Relu", "MaxPool", "Transpose"), (QUANTIZED,)))
 
 
-def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
+def planned(scale_sharing: ScaleSharing, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
     """Plan a Concat of two tensors, of which the second is `factor` times as wide."""
     rng = np.random.default_rng(0)
     a = rng.uniform(-1.0, 1.0, (1, 2, 64, 64)).astype(np.float32)
@@ -47,8 +50,10 @@ def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profil
     graph, identity = index(model), model_id(model, "net.onnx")
     b = np.asarray(a[:, ::-1] * np.float32(factor))
     profile = calibrate(model, [Sample("0", {"a": a, "b": b, "c": a})], identity)
-    config = QuantConfig(target="any", calibrator="minmax", scale_sharing=scale_sharing)
-    plan = plan_alone(model, profile, Recipe(config, TARGET), start_everywhere=True)
+    recipe = Recipe(
+        QuantConfig(target="any", calibrator="minmax"), replace(TARGET, scale_sharing=scale_sharing)
+    )
+    plan = plan_alone(model, profile, recipe, start_everywhere=True)
     verify_plan(plan, graph, identity)
     return plan, graph, profile, model
 
@@ -67,7 +72,7 @@ def scales(plan: QuantPlan) -> dict[str, float]:
     ],
 )
 def test_the_resolution_decides_whether_a_concat_joins_its_inputs(
-    scale_sharing: str, factor: float, shared: set[str]
+    scale_sharing: ScaleSharing, factor: float, shared: set[str]
 ) -> None:
     plan, *_ = planned(scale_sharing, factor)
     groups = [group for group in plan.shared_scales if "wide" in group.members]
@@ -101,7 +106,7 @@ def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> 
     assert "a" not in plan.shared_scales[0].members
 
 
-def explained(scale_sharing: str, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
+def explained(scale_sharing: ScaleSharing, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
     plan, graph, profile, _ = planned(scale_sharing, factor)
     found = explain_tensor(loads(dumps(plan)), tensor, "plan.yaml", graph, profile)
     return {member.name: (member.sets_range, round(member.lost_db, 1)) for member in found.members}

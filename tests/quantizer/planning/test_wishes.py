@@ -34,11 +34,8 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "mode": ("static", "dynamic", "weight-only", "auto"),
     "block_size": (16, 32),
     "calibrator": ("mse", "minmax", "percentile:99", "kl"),
-    "inter_layer": ("quantized", "float"),
-    "lookup_tables": ("target", "off", "portable"),
     "kv_cache": ("float", "int8"),
     "prompt": (32,),
-    "weight_only_activations": ("int8", "float"),
 }
 
 
@@ -135,8 +132,6 @@ def broken(wish: dict[str, Any], planned: PlannedModel, model: ir.Model) -> list
             "regions": model.functions,
         }
         hold("form", bool(marks[wish.get("form", "qdq")]))
-    if wish.get("lookup_tables") == "off":
-        hold("lookup_tables", Kind.LOOKUP_TABLE not in {entry.kind for entry in plan.nodes.values()})
     return problems
 
 
@@ -175,7 +170,6 @@ def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) ->
             "needs signed activations, which qnn has not; use schema asymmetric",
         ),
         ("tensorrt", {"io": "uint8"}, "tensorrt takes zero point 0 only; use io int8, or float; or target "),
-        ("openvino", {"weight_only_activations": "int8", "mode": "weight-only"}, "; use float; or target "),
         ("onnx", {"prompt": 16}, "prompt 16 is for mode dynamic or weight-only; leave it out"),
     ],
 )

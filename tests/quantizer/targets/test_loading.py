@@ -121,6 +121,19 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
             "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
             "runtime: lookup_table 'Tanh': 'sigmoit' is not one of runtime, sigmoid, portable, saturating",
         ),
+        (
+            "target: mine\nruntime: {lookup_tables: {Gelu: sigmoid}}",
+            "runtime: lookup_table 'Gelu': 'sigmoid' is not one of runtime, portable",
+        ),
+        (
+            "target: mine\nruntime: {lookup_tables: {'*': saturating}}",
+            "runtime: lookup_table '*': 'saturating' is not one of runtime, portable",
+        ),
+        (
+            "target: mine\nruntime: {scale_sharing: unifed}",
+            "scale_sharing 'unifed' is not one of auto, unified, separate; did you",
+        ),
+        ("target: mine\nruntime: {inter_layer: go}", "inter_layer 'go' is not one of quantized, float"),
         ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
         ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),
         ("target: glow\nsettings: {calibrator: percentile:2}", "'2' is not a number from 50 to 100"),
@@ -179,11 +192,6 @@ def test_a_target_with_a_base_takes_what_it_does_not_say_itself(tmp_path: Path) 
         ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
         ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
         ("onnxruntime-x86-avx2", {"weight_type": "int8"}, "weight_type 'int8' is not one of int7, uint8"),
-        (
-            "glow",
-            {"scale_sharing": "unifed"},
-            "scale_sharing 'unifed' is not one of auto, unified, separate; did you",
-        ),
     ],
 )
 def test_a_setting_that_the_runtime_lacks_is_refused(
