@@ -12,19 +12,20 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from ..profiles.base.errors import QprofError, escaped
+from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
 from ..profiles.records.drawing import ASCII, BLOCKS
 
-if TYPE_CHECKING:
-    from ..quantizer.report.content import Report
+REPORTER = OptionalModule("the report", "quantizer.report.report")
+"""Has the reports of the results of commands, for --report."""
 
 NOTES = 2
 """Notes that a command prints unless it is asked for all; graver findings are always printed."""
@@ -219,7 +220,7 @@ def shown_arguments() -> tuple[str, ...]:
     return tuple(map(shown, current_run().arguments))
 
 
-def save_report(report: Report, folder: Path) -> None:
+def save_report(report: Any, folder: Path) -> None:
     """Write the files of a report, and say on stderr where it is."""
     report.save(folder)
     tell(f"report    {folder / 'report.html'}")

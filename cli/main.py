@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
+from ..profiles.base.extras import OptionalModule
 from .console import (
     StdoutError,
     abandon,
@@ -47,7 +48,7 @@ COMMAND_GROUPS = {
     },
     "Publish": {
         "card": "Write a record of a quantized model that others can verify.",
-        "verify": "Hold a card against a quantized model, or against a newer card.",
+        "verify": "Hold a card against a quantized model, or a newer card.",
     },
     "Other tools, models of several files": {
         "import-profile": "Read another tool's calibrated ranges as a profile.",
@@ -65,6 +66,28 @@ COMMAND_GROUPS = {
     },
 }
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
+
+SIBLINGS = {
+    "report": "quantizer.report.report",
+    "import-profile": "quantizer.exchange.exchanging",
+    "import-plan": "quantizer.exchange.exchanging",
+    "export": "quantizer.exchange.exchanging",
+    "join": "quantizer.exchange.exchanging",
+    "split": "quantizer.exchange.exchanging",
+    "measure-target": "quantizer.microbenchmarks.measure_target",
+}
+"""Commands that a sibling of the core serves, with its module below the root: where that is not installed,
+the command is not there."""
+
+
+def missing_module(command: str) -> OptionalModule | None:
+    """Return the module that a command of the table needs and that is not installed; None for none."""
+    name = f"command '{command}'"
+    needed = [OptionalModule(name, f"cli.commands.{command.replace('-', '_')}")]
+    if command in SIBLINGS:
+        needed.append(OptionalModule(name, SIBLINGS[command]))
+    return next((module for module in needed if not module.is_installed), None)
+
 
 SIGPIPE_EXIT_CODE = 141
 """Exit code, as if SIGPIPE had ended the process."""
@@ -117,12 +140,18 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of use."""
-        return list(COMMANDS)
+        return [name for name in COMMANDS if missing_module(name) is None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name, or None."""
+        """Return a command by its name, or None.
+
+        Raises:
+            ConfigError: it is in the table, and not installed.
+        """
         if cmd_name not in COMMANDS:
             return None
+        if (missing := missing_module(cmd_name)) is not None:
+            missing.load()
         module = import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
         command: click.Command = module.command
         return command
@@ -137,10 +166,13 @@ class Commands(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under their headings, without importing one, and the options of the group."""
-        width = max(map(len, COMMANDS))
+        there = self.list_commands(ctx)
+        width = max(map(len, there))
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+                formatter.write_dl(
+                    [(name.ljust(width), commands[name]) for name in commands if name in there]
+                )
         click.Command.format_options(self, ctx, formatter)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:

@@ -25,7 +25,7 @@ from ..profiles.base.options import Group, options_of
 from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
-from .console import current_run, echo, tell_findings
+from .console import REPORTER, current_run, echo, tell_findings
 
 if TYPE_CHECKING:
     from ..quantizer.targets.target import Recipe
@@ -116,6 +116,19 @@ class FolderWritten(click.Path):
         files = (path / name for name in self.names)
         current_run().files_in_folder.extend(file for file in files if file.exists())
         return path
+
+
+class ReportWritten(FolderWritten):
+    """The folder of a report."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            ConfigError: no reports are installed.
+        """
+        REPORTER.check("--report")
+        return super().convert(value, param, ctx)
 
 
 class DataRead(StringParamType):
@@ -245,7 +258,7 @@ EXISTING = FileRead()
 TRUTH = FileRead(is_truth=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
-REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
+REPORT = ReportWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
 SIZE = ByteSize({"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}, float, "500kB or 1.5MB")
 """Of a file, in the units that sizes are printed in: 3000000, 500kB or 1.5MB."""

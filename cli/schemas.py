@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding
 from ..profiles.records.data_checks import InputCheck, Outlier
 from ..profiles.samples.constants import Constants
@@ -33,7 +34,6 @@ from ..quantizer.evaluation.verification import Verification
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ..quantizer.plan.plan import OutputCheck, PredictedTime
 from ..quantizer.plan.store import PlanFields
-from ..quantizer.report.content import Report
 from ..quantizer.search.sensitivity import Sensitivities
 from ..quantizer.search.tune import TuneResult
 from ..quantizer.search.verdict import FloatNodes, Judged
@@ -316,7 +316,14 @@ class Document:
 
 _NAMES = tuple[str, ...]
 
-DOCUMENTS: Mapping[str, Document] = {
+
+def _of_sibling(module: str, record: str) -> Any:
+    """Return the record of a document that a sibling makes; None where the sibling is not installed."""
+    place = OptionalModule(record, module)
+    return getattr(place.load(), record) if place.is_installed else None
+
+
+_ALL_DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", ConfigDocument),
     "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
     "plan": Document("a plan: quantize --save-plan, show --json", PlanFields),
@@ -342,10 +349,13 @@ DOCUMENTS: Mapping[str, Document] = {
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
     ),
     "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
-    "report": Document("report.json", Report, 1),
+    "report": Document("report.json", _of_sibling("quantizer.report.content", "Report"), 1),
     "explanation": Document("explain --json", Explanation, 1),
 }
 """Every document with a schema. A new `--json` document is one entry here."""
+
+DOCUMENTS = {name: document for name, document in _ALL_DOCUMENTS.items() if document.record is not None}
+"""Those of what is installed."""
 
 
 def schema_of(name: str) -> dict[str, Any]:

@@ -12,21 +12,21 @@ from textwrap import indent
 
 import click
 import pytest
-from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.main import COMMANDS, SIBLINGS, main
 from qprof_onnx.cli.options import FiniteNumber, GroupedCommand, GroupedOption
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
+    tuple(f"cli/commands/{name.replace('-', '_')}.py" for name in SIBLINGS),
+    ("quantizer/report", "quantizer/exchange", "quantizer/microbenchmarks"),
     ("profiles/readers", "profiles/runner/cluster.py"),
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options.py", "cli/schemas.py"),
     ("cli/console.py", "cli/interruptions.py"),
-    ("quantizer/report",),
-    ("quantizer/exchange",),
     ("quantizer/api",),
     ("quantizer/search",),
     ("quantizer/evaluation",),

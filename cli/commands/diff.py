@@ -13,7 +13,7 @@ import click
 from ...profiles.base.options import options_of
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
-from ..console import document, echo, save_report, table
+from ..console import REPORTER, document, echo, save_report, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -70,9 +70,7 @@ def command(
     recipe = take_recipe(options)
     result = diff(old, new, target=recipe, **given_options(options))
     if report is not None:
-        from ...quantizer.report.report import drift_report
-
-        save_report(drift_report(result), report)
+        save_report(REPORTER.load().drift_report(result), report)
     if as_json:
         worst_tensors = replace(result.drift, tensors=tuple(result.worst(worst)))
         echo(document("drift", 1, replace(result, drift=worst_tensors), passed=result.passed))

@@ -13,6 +13,7 @@ import click
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
+    REPORTER,
     current_run,
     decibel_text,
     document,
@@ -107,9 +108,7 @@ def write_report(
     result: Evaluation, model: os.PathLike[str], quantized: os.PathLike[str], folder: Path
 ) -> None:
     """Write the report of an evaluation, and tell which files it was made from."""
-    from ...quantizer.report.report import evaluation_report
-
-    page, findings = evaluation_report(result, model, quantized)
+    page, findings = REPORTER.load().evaluation_report(result, model, quantized)
     tell_findings(findings)
     save_report(page, folder)
 

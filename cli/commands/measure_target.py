@@ -33,7 +33,7 @@ def command(target: str, output: Path, threads: int) -> None:
     Example:
       qprof measure-target onnxruntime-x86 --threads 2 -o costs.json
     """
-    from ...quantizer.api.targets import measure_target
+    from ...quantizer.microbenchmarks.measure_target import measure_target
 
     with progress("measuring", "network") as report:
         table = measure_target(target, output, threads=threads, progress=report)

@@ -14,7 +14,7 @@ from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
-from ..console import Stages, current_run, document, echo, save_report, shown_arguments
+from ..console import REPORTER, Stages, current_run, document, echo, save_report, shown_arguments
 from ..options import (
     DATA,
     EXISTING,
@@ -130,9 +130,8 @@ def command(
             asked |= {"stage": stage, "note": stage.note}
         result = quantize(file, profile, output, target=recipe, plan=plan, data=data, **asked)
     if report is not None:
-        from ...quantizer.report.report import quantization_report
-
-        page = quantization_report(result, file, profile, recipe, command_line=shown_arguments())
+        make_report = REPORTER.load().quantization_report
+        page = make_report(result, file, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
     if as_json:
         from ..schemas import quantization_of

@@ -12,7 +12,7 @@ from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions
 from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
-from ..console import current_run, document, echo, progress, save_report, tell
+from ..console import REPORTER, current_run, document, echo, progress, save_report, tell
 from ..options import (
     EXISTING,
     NEW,
@@ -110,10 +110,8 @@ def command(
 
         result = tune(file, profile, data, output, target=recipe, on_trial=tell_trial, **asked)
     if report is not None:
-        from ...quantizer.report.report import tuning_report
-
         plan = None if options["save_plan"] is None else result.plan
-        save_report(tuning_report(result, file, profile, plan), report)
+        save_report(REPORTER.load().tuning_report(result, file, profile, plan), report)
     if as_json:
         from ...quantizer.search import tune as search
 

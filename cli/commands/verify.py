@@ -78,7 +78,7 @@ def slack_option() -> Callable[[Any], Any]:
 )
 @json_option
 def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **options: Any) -> None:
-    """Hold a card against a quantized model, or against a newer card.
+    """Hold a card against a quantized model, or a newer card.
 
     Without --float and --data the bytes of OUT.onnx are compared. With both everything is measured again, on
     the runtime of the card, and each value on it is compared. Exit code 1 where one is not so: other bytes,

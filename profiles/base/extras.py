@@ -40,6 +40,12 @@ class OptionalModule:
         """Whether the module can be found; packages above it are imported, itself not."""
         return _is_there(f"{ROOT}.{self.module}")
 
+    def check(self, where: str = "") -> None:
+        """Raise the error of `load` where the module is not installed, before work that needs it begins."""
+        if not self.is_installed:
+            problem = f"{where}: needs {self.name}, which" if where else self.name
+            raise ConfigError(f"{problem} is not installed; install all of {DISTRIBUTION}")
+
     def load(self, where: str = "") -> ModuleType:
         """Return the module.
 
@@ -49,9 +55,7 @@ class OptionalModule:
         Raises:
             ConfigError: it is not installed; the message names the entry.
         """
-        if not self.is_installed:
-            begin = f"{where}: needs " if where else ""
-            raise ConfigError(f"{begin}{self.name}, which is not installed; install all of {DISTRIBUTION}")
+        self.check(where)
         return importlib.import_module(f"{ROOT}.{self.module}")
 
 

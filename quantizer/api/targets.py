@@ -1,17 +1,10 @@
-"""What a target does with each operator, and what its kernels cost on this machine."""
+"""`operator_reference`: what a target does with each operator."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ...profiles.base.tool import Progress
-from ..model.output_paths import FilesRead, check_outputs
-from ..search.microbenchmarks import measured_costs
-from ..targets.cost_table import CostTable, save_table
 from ..targets.loading import load_recipe
 from ..targets.operator_page import OperatorReference, reference_of
-from ..targets.target import Target
-from .keywords import PathLike, TargetLike, recipe_of
+from .keywords import TargetLike, recipe_of
 
 
 def operator_reference(target: TargetLike | None = None) -> tuple[OperatorReference, ...]:
@@ -23,31 +16,4 @@ def operator_reference(target: TargetLike | None = None) -> tuple[OperatorRefere
     Raises:
         ConfigError: there is no such target.
     """
-    return reference_of(_target(target))
-
-
-def measure_target(
-    target: TargetLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
-) -> CostTable:
-    """Measure what the kernels of a target cost on this machine, and write the table.
-
-    Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
-    else should run.
-
-    Args:
-        target: a runtime that is onnxruntime, on a processor like this one.
-        output: JSON file that is written.
-        threads: threads inside an operator; a table holds for one number of them.
-        progress: called after each network.
-
-    Raises:
-        ConfigError: there is no such target, or this machine is not what it is for.
-    """
-    check_outputs([output], FilesRead((), (target,)))
-    table = measured_costs(_target(target), threads, progress)
-    save_table(table, Path(output))
-    return table
-
-
-def _target(target: TargetLike | None) -> Target:
-    return (recipe_of(target, {}) or load_recipe()).target
+    return reference_of((recipe_of(target, {}) or load_recipe()).target)

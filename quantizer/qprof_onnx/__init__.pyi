@@ -38,7 +38,6 @@ from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.api.results import Summary as Summary
 from .quantizer.api.results import TuneResult as TuneResult
 from .quantizer.api.setting_keywords import Settings as Settings
-from .quantizer.api.targets import measure_target as measure_target
 from .quantizer.api.targets import operator_reference as operator_reference
 from .quantizer.api.tune import tune as tune
 from .quantizer.evaluation.card import Card as Card
@@ -53,6 +52,7 @@ from .quantizer.exchange.exchanging import join as join
 from .quantizer.exchange.exchanging import split as split
 from .quantizer.exchange.join import Joined as Joined
 from .quantizer.exchange.split import PartFile as PartFile
+from .quantizer.microbenchmarks.measure_target import measure_target as measure_target
 from .quantizer.model.files import ModelLike as ModelLike
 from .quantizer.plan.documents import load_profile as load_profile
 from .quantizer.plan.documents import read_document as read_document

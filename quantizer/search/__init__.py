@@ -18,5 +18,5 @@ and scores it on samples (`tuning_data`). The best candidate by these figures is
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
 nodes add the noise, in groups, for all of them; `sensitivity` each node by itself; both in `submodels`.
 `speed_check` measures speed, on `synthetic_samples` where there are none, and `node_costs` each node's part
-of it; `microbenchmarks` makes the table of kernel times of a target from `benchmark_networks`.
+of it.
 """

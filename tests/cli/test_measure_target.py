@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.search import microbenchmarks
-from qprof_onnx.quantizer.search.benchmark_networks import Net
+from qprof_onnx.quantizer.microbenchmarks import kernel_times as microbenchmarks
+from qprof_onnx.quantizer.microbenchmarks.networks import Net
 from qprof_onnx.quantizer.targets.cost_table import costs_of, read_table, save_table
 
 

@@ -42,13 +42,13 @@ from ..operators.table import CONVERSIONS, Constraint
 from ..plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
+from ..search.node_costs import find_costs
+from ..search.speed_check import PROCESSORS
 from ..targets.config import QuantConfig
 from ..targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
-from .benchmark_networks import MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
-from .node_costs import find_costs
-from .speed_check import PROCESSORS
+from .networks import MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
 
 SECONDS = 0.15
 """How long each pair of networks is run at most, beyond the least number of runs."""

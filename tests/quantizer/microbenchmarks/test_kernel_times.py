@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.search import microbenchmarks
-from qprof_onnx.quantizer.search.benchmark_networks import Net, all_nets
-from qprof_onnx.quantizer.search.microbenchmarks import check_machine, kernel_times
+from qprof_onnx.quantizer.microbenchmarks import kernel_times as microbenchmarks
+from qprof_onnx.quantizer.microbenchmarks.kernel_times import check_machine, kernel_times
+from qprof_onnx.quantizer.microbenchmarks.networks import Net, all_nets
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 TARGET = load_recipe("onnxruntime-x86").target

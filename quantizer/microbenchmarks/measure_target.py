@@ -1,0 +1,35 @@
+"""`measure_target`: what the kernels of a target cost on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...profiles.base.tool import Progress
+from ..api.keywords import PathLike, TargetLike, recipe_of
+from ..model.output_paths import FilesRead, check_outputs
+from ..targets.cost_table import CostTable, save_table
+from ..targets.loading import load_recipe
+from .kernel_times import measured_costs
+
+
+def measure_target(
+    target: TargetLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
+) -> CostTable:
+    """Measure what the kernels of a target cost on this machine, and write the table.
+
+    Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
+    else should run.
+
+    Args:
+        target: a runtime that is onnxruntime, on a processor like this one.
+        output: JSON file that is written.
+        threads: threads inside an operator; a table holds for one number of them.
+        progress: called after each network.
+
+    Raises:
+        ConfigError: there is no such target, or this machine is not what it is for.
+    """
+    check_outputs([output], FilesRead((), (target,)))
+    table = measured_costs((recipe_of(target, {}) or load_recipe()).target, threads, progress)
+    save_table(table, Path(output))
+    return table
