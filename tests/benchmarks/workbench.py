@@ -158,11 +158,9 @@ class Workbench:
         return self.path if label == FLOAT else self.folder / "built" / f"{label}{suffix}"
 
     def profile(self) -> Path:
-        """Return the profile of variant "qprof", which is built if it is not there."""
-        file = self.file("qprof").with_name("qprof.onnx.yaml")
-        if not file.exists():
-            self.build(qprof_whole())
-        return file
+        """Return the profile of variant "qprof", which is built where that was not done."""
+        self.build(qprof_whole())
+        return self.file("qprof").with_name("qprof.onnx.yaml")
 
     def record(self, label: str) -> Record:
         """Return what is known of a variant that was built, or tried; {} of any other."""
@@ -239,6 +237,8 @@ class Workbench:
                 }
             if taken["exit"] not in variant.exits:
                 return {**record, "error": sentence(taken["said"].strip() or taken["printed"])}
+        if not out.exists():
+            return {**record, "error": sentence(taken["said"].strip() or taken["printed"])}
         whole = [file for file in out.parent.glob(f"{variant.label}.*") if file.suffix in OF_A_MODEL]
         return {**record, "size": sum(file.stat().st_size for file in whole), "file": digest_of(out)}
 
