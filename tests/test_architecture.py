@@ -20,7 +20,7 @@ from qprof_onnx.quantizer.targets.packaged import target_names
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     tuple(f"cli/commands/{name.replace('-', '_')}.py" for name in SIBLINGS),
-    ("quantizer/report", "quantizer/exchange", "quantizer/microbenchmarks"),
+    ("quantizer/report", "quantizer/exchange", "quantizer/microbenchmarks", "quantizer/metrics"),
     ("profiles/readers", "profiles/runner/cluster.py"),
     ("cli/entry.py",),
     ("cli/main.py",),

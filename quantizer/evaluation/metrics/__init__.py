@@ -1,1 +1,1 @@
-"""Task scores: top-k, boxes, masks, retrieval, texts, pictures, numbers, and functions of users."""
+"""Scores of tasks: how outputs become a figure, by which truth; top-k, cosine, and functions of users."""

@@ -7,7 +7,6 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -76,8 +75,8 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
         check_metric(metric)
     named = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if named is not None:
-        module, _, name = named.kind.maker.partition(":")
-        maker: Callable[[MetricSource], Metric] = getattr(import_module(f".{module}", __package__), name)
+        name = named.kind.maker.partition(":")[2]
+        maker: Callable[[MetricSource], Metric] = getattr(named.kind.module.load(), name)
         data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
         return maker(MetricSource(named, truth, output, class_axis, model, inputs, first, data, labels))
     assert metric is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ....profiles.base.errors import ConfigError, nearest
-from ....profiles.base.extras import library
+from ....profiles.base.extras import OptionalModule, library
 
 Option = str | int | float | bool | None
 
@@ -23,7 +23,7 @@ class MetricKind:
     Attributes:
         name: as users write it; "top-K" and "recall@K" with a number for K.
         title: for people.
-        maker: "module:function" below this room, which opens it with its truth.
+        maker: "module:function" below `quantizer`, which opens it with its truth.
         truth: what file it reads.
         without_truth: what stands for the truth where no file is given; "" where one is needed.
         higher_is_better: whether a larger figure is the better one.
@@ -46,6 +46,11 @@ class MetricKind:
     options: Mapping[str, Option] = field(default_factory=dict)
     library: str = ""
     usual_numbers: tuple[int, ...] = ()
+
+    @property
+    def module(self) -> OptionalModule:
+        """The module that has its maker."""
+        return OptionalModule(f"metric '{self.name}'", f"quantizer.{self.maker.partition(':')[0]}")
 
     @property
     def drop_unit(self) -> str:
@@ -71,7 +76,7 @@ _BOXES: Mapping[str, Option] = {
     "ids": False,
 }
 _FOR_MAP = {**_BOXES, "confidence": 0.001, "nms": 0.6, "max": 100}
-_BOX_TRUTH = "boxes: COCO .json, a folder of YOLO .txt files, or a data.yaml"
+_BOX_TRUTH = "metrics.boxes: COCO .json, a folder of YOLO .txt files, or a data.yaml"
 _FLOAT_BOXES = "the boxes of the float model"
 _TEXTS: Mapping[str, Option] = {
     "charset": None,
@@ -89,14 +94,14 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "top-K",
         "top-K accuracy",
-        "classification:top_k",
+        "evaluation.metrics.classification:top_k",
         "class of each row: text, .npy, or a folder of pictures in a folder for each class",
         usual_numbers=(1, 5),
     ),
     MetricKind(
         "f1",
         "F1 of boxes",
-        "detection:f1",
+        "metrics.detection:f1",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options={**_BOXES, "iou": 0.5},
@@ -104,7 +109,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "map",
         "mAP at IoU 0.5 to 0.95",
-        "detection:mean_average_precision",
+        "metrics.detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options=_FOR_MAP,
@@ -113,7 +118,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "map50",
         "mAP at IoU 0.5",
-        "detection:mean_average_precision",
+        "metrics.detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options=_FOR_MAP,
@@ -122,7 +127,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "miou",
         "mean IoU of classes",
-        "segmentation:mean_iou",
+        "metrics.segmentation:mean_iou",
         "masks of classes (.npy, .png), one for each sample, or one .npy",
         "the masks of the float model",
         options={"ignore": 255, "threshold": None},
@@ -130,7 +135,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "recall@K",
         "queries that find a document of theirs among the first K",
-        "retrieval:recall",
+        "metrics.retrieval:recall",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
         usual_numbers=(1, 5, 10),
@@ -138,21 +143,21 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "mrr",
         "mean reciprocal rank",
-        "retrieval:mean_reciprocal_rank",
+        "metrics.retrieval:mean_reciprocal_rank",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
     ),
     MetricKind(
         "cosine",
         "cosine similarity with the float model",
-        "retrieval:cosine",
+        "evaluation.metrics.cosine:cosine",
         "none",
         "the float model",
     ),
     MetricKind(
         "wer",
         "word error rate",
-        "texts:word_error_rate",
+        "metrics.texts:word_error_rate",
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
@@ -162,7 +167,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "cer",
         "character error rate",
-        "texts:character_error_rate",
+        "metrics.texts:character_error_rate",
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
@@ -172,7 +177,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "perplexity",
         "perplexity",
-        "language:perplexity",
+        "metrics.language:perplexity",
         "none",
         "the next tokens of the texts",
         higher_is_better=False,
@@ -180,12 +185,14 @@ KINDS: tuple[MetricKind, ...] = (
         drop="relative",
         options={"ids": None},
     ),
-    MetricKind("psnr", "PSNR", "images:psnr", _PICTURES, unit="dB", drop="dB", options={"range": None}),
-    MetricKind("ssim", "SSIM", "images:ssim", _PICTURES, options={"range": None}),
+    MetricKind(
+        "psnr", "PSNR", "metrics.images:psnr", _PICTURES, unit="dB", drop="dB", options={"range": None}
+    ),
+    MetricKind("ssim", "SSIM", "metrics.images:ssim", _PICTURES, options={"range": None}),
     MetricKind(
         "rmse",
         "root mean square error",
-        "regression:rmse",
+        "metrics.regression:rmse",
         _NUMBERS,
         higher_is_better=False,
         unit="",
@@ -194,13 +201,13 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "mae",
         "mean absolute error",
-        "regression:mae",
+        "metrics.regression:mae",
         _NUMBERS,
         higher_is_better=False,
         unit="",
         drop="relative",
     ),
-    MetricKind("r2", "coefficient of determination", "regression:r2", _NUMBERS),
+    MetricKind("r2", "coefficient of determination", "metrics.regression:r2", _NUMBERS),
 )
 """Every built-in metric that has a name."""
 
@@ -239,9 +246,10 @@ class NamedMetric:
 
 
 def metric_names() -> Iterator[str]:
-    """Yield the names for help: "top-K" is shown as "top-1"."""
+    """Yield the names of those that are installed, for help: "top-K" is shown as "top-1"."""
     for kind in KINDS:
-        yield kind.name.replace("top-K", "top-1").replace("@K", "@1")
+        if kind.module.is_installed:
+            yield kind.name.replace("top-K", "top-1").replace("@K", "@1")
 
 
 def named_metric(text: str) -> NamedMetric | None:
@@ -282,6 +290,8 @@ def check_metric(text: str) -> None:
         ConfigError: the text is neither in the table nor names a function, or its library is not installed.
     """
     metric = named_metric(text)
+    if metric is not None:
+        metric.kind.module.check()
     if metric is not None and metric.kind.library:
         library(metric.kind.library, f"metric '{text}'", "metrics")
     if metric is None and ":" not in text:

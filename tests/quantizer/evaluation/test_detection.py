@@ -7,16 +7,16 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
-from qprof_onnx.quantizer.evaluation.metrics.boxes import (
+from qprof_onnx.quantizer.evaluation.metrics.score import score_of
+from qprof_onnx.quantizer.evaluation.metrics.truth import Place
+from qprof_onnx.quantizer.metrics.boxes import (
     boxes_of,
     in_crowds,
     matches,
     non_max_suppression,
     overlaps,
 )
-from qprof_onnx.quantizer.evaluation.metrics.score import score_of
-from qprof_onnx.quantizer.evaluation.metrics.true_boxes import boxes_in_input
-from qprof_onnx.quantizer.evaluation.metrics.truth import Place
+from qprof_onnx.quantizer.metrics.true_boxes import boxes_in_input
 
 from .running import model_of, opened, scored
 

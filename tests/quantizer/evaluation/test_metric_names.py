@@ -1,5 +1,4 @@
 import math
-from importlib import import_module
 from typing import get_args
 
 import numpy as np
@@ -15,8 +14,7 @@ from .running import opened, rows, scored
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_an_entry_names_a_function_and_says_what_it_needs(kind) -> None:
-    module, _, name = kind.maker.partition(":")
-    assert callable(getattr(import_module(f"qprof_onnx.quantizer.evaluation.metrics.{module}"), name))
+    assert callable(getattr(kind.module.load(), kind.maker.partition(":")[2]))
     assert kind.truth or kind.without_truth
     assert kind.title
 

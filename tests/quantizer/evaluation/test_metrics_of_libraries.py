@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.quantizer.evaluation.metrics.images import similarity
-from qprof_onnx.quantizer.evaluation.metrics.texts import greedy_text
+from qprof_onnx.quantizer.metrics.images import similarity
+from qprof_onnx.quantizer.metrics.texts import greedy_text
 
 from .running import model_of, opened, rows, scored
 

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.metrics.boxes import Boxes
-from qprof_onnx.quantizer.evaluation.metrics.detection import answers
 from qprof_onnx.quantizer.evaluation.metrics.score_shift import (
     Answers,
     Rows,
@@ -18,6 +16,8 @@ from qprof_onnx.quantizer.evaluation.metrics.score_shift import (
     shift_of_rows,
 )
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.metrics.boxes import Boxes
+from qprof_onnx.quantizer.metrics.detection import answers
 
 from ...cli.conftest import DIGITS
 

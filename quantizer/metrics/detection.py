@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..evaluation.metrics.metric import Figures, Metric, MetricSource, Outputs, of_sums
+from ..evaluation.metrics.score_shift import Answers, ScoreShift, score_shift
+from ..evaluation.metrics.truth import Place
 from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
 from .detector_outputs import head_of
-from .metric import Figures, Metric, MetricSource, Outputs, of_sums
-from .score_shift import Answers, ScoreShift, score_shift
 from .true_boxes import true_boxes
-from .truth import Place
 
 MIN_TRUTH_SCORE = 0.25
 """Boxes of the float model with this score or more stand for a missing truth."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .metric import Floats, Metric, MetricSource, Outputs, mean_of
-from .truth import Place, array_truth, read_npy, read_picture
+from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ..evaluation.metrics.metric import Floats, Metric, MetricSource, Outputs, mean_of
+from ..evaluation.metrics.truth import Place, array_truth, read_npy, read_picture
 
 MAX_DECIBELS = 100.0
 """PSNR of pictures that are equal."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from .table import NamedMetric
-from .truth import Place, read_text
+from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
+from ..evaluation.metrics.table import NamedMetric
+from ..evaluation.metrics.truth import Place, read_text
 
 OPTION_VALUES: Mapping[str, tuple[str | None, ...]] = {
     "spaces": ("keep", "ignore"),

@@ -1,4 +1,4 @@
-"""Embeddings: queries that find their documents, and the angle to the float model's embeddings."""
+"""Embeddings: queries that find their documents."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, mean_of
-from .truth import Place, load_labels
+from ...profiles.base.errors import ConfigError, DataError
+from ..evaluation.metrics.cosine import unit_rows
+from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, mean_of
+from ..evaluation.metrics.truth import Place, load_labels
 
 
 def recall(source: MetricSource) -> Metric:
@@ -24,36 +25,6 @@ def mean_reciprocal_rank(source: MetricSource) -> Metric:
     return _rank_metric(source, lambda ranks: np.asarray(100.0 / ranks, np.float64))
 
 
-def cosine(source: MetricSource) -> Metric:
-    """Return the cosine similarity of each row with the float model's, in percent."""
-    output = source.output_name
-
-    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
-        return _unit_rows(floats[output]), 0
-
-    def scored(float_rows: Floats, outputs: Outputs) -> Floats:
-        rows = _unit_rows(outputs[output])
-        if rows.shape != float_rows.shape:
-            return np.zeros(len(float_rows))
-        return np.asarray(100.0 * np.nan_to_num((float_rows * rows).sum(axis=1)), np.float64)
-
-    return source.opened_metric(
-        f"{source.metric.title}, output '{output}'",
-        reading=output,
-        truth=truth,
-        scored=scored,
-        figures=lambda kept: mean_of(np.concatenate(list(kept))),
-    )
-
-
-def _unit_rows(values: npt.NDArray[Any]) -> Floats:
-    """Return the rows of an output as vectors of length 1; zeros stay zeros."""
-    rows = values.astype(np.float64).reshape(values.shape[0] if values.ndim else 1, -1)
-    with np.errstate(all="ignore"):  # a row that is not finite stays so
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), np.float64)
-
-
 def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
     """Return a metric of the rank of the first document of each query."""
     file, output, among = source.required_truth(), source.output_name, source.metric.options["among"]
@@ -65,11 +36,11 @@ def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Met
     pairs = load_labels(file)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
-        rows = len(_unit_rows(floats[output]))
+        rows = len(unit_rows(floats[output]))
         return pairs.classes[place.row : place.row + rows], rows
 
     def scored(numbers: npt.NDArray[np.int64], outputs: Outputs) -> tuple[npt.NDArray[np.int64], Floats]:
-        rows = _unit_rows(outputs[output])
+        rows = unit_rows(outputs[output])
         return numbers, rows if len(rows) == numbers.size else np.zeros((numbers.size, rows.shape[1]))
 
     def figures(kept: Sequence[tuple[npt.NDArray[np.int64], Floats]], of_next: bool = False) -> Figures:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError
-from ..compare import class_axes, is_float
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from .truth import Place, array_truth, read_npy, read_picture
+from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ..evaluation.compare import class_axes, is_float
+from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
+from ..evaluation.metrics.truth import Place, array_truth, read_npy, read_picture
 
 Masks = npt.NDArray[np.int64]
 """Class of each pixel, [rows, height, width]."""

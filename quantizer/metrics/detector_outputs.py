@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.errors import ConfigError, ModelError
+from ..evaluation.metrics.metric import MetricSource, Outputs
 from .boxes import Boxes, boxes_of, non_max_suppression
-from .metric import MetricSource, Outputs
 
 Array = npt.NDArray[Any]
 

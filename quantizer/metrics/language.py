@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ....profiles.samples.token_inputs import usual_role
-from ....profiles.samples.values import Sample
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from .truth import Place
+from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.samples.token_inputs import usual_role
+from ...profiles.samples.values import Sample
+from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
+from ..evaluation.metrics.truth import Place
 
 POSITIONS_AT_ONCE = 64
 """Positions whose scores are exponentiated at a time: vocabularies are large."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import DataError, ModelError
-from .metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from .truth import Place, array_truth, read_npy
+from ...profiles.base.errors import DataError, ModelError
+from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
+from ..evaluation.metrics.truth import Place, array_truth, read_npy
 
 
 def rmse(source: MetricSource) -> Metric:

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError
-from ....profiles.base.extras import library
-from ....profiles.samples.objects import DataLike, PreprocessedData
-from ....profiles.samples.picture_files import SUFFIXES, box_files, is_data_yaml
-from ....profiles.samples.preprocessing import load_preprocessing
+from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.extras import library
+from ...profiles.samples.objects import DataLike, PreprocessedData
+from ...profiles.samples.picture_files import SUFFIXES, box_files, is_data_yaml
+from ...profiles.samples.preprocessing import load_preprocessing
+from ..evaluation.metrics.metric import MetricSource
+from ..evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
-from .metric import MetricSource
-from .truth import Place, files_by_stem, read_text, stem_of, unique_stems
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
