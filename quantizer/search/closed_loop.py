@@ -33,6 +33,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ...profiles.base.errors import DataError, ModelError
@@ -51,16 +52,15 @@ from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
-from ..planning.planner import NO_FLOATS
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .candidates import RankedNode
-from .engine import CANDIDATE_ERRORS
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
 from .integer_share import int8_share
+from .loop import Loop, Patience, Proposer
 from .options import TuningData
 from .ranking import ranked_nodes
 from .tuning_data import ScoringSamples, outputs_of, read_samples
@@ -117,6 +117,23 @@ left."""
 
 LEAST_GAIN = 0.1
 """Share of what an output is off by that a plan removes at least, or it is in vain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """Another plan.
+
+    Attributes:
+        facts: what it is made from.
+        change: from the first plan, in words.
+        floats: nodes that compute in float besides.
+        most: time over float's that it may take; None for what is worth the noise of the best plan.
+    """
+
+    facts: PlanningFacts
+    change: str
+    floats: FloatReasons = field(default_factory=dict)
+    most: float | None = None
 
 
 class UnfitSamplesError(DataError):
@@ -232,7 +249,7 @@ def plan_held_on_samples(
         return facts, planned
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         loop = _opened(model, planned, data, count, Path(folder))
-        first = loop.run_plan(facts, planned)
+        first = loop.begun(facts, planned)
         asked = facts.config.mode != "weight-only" or facts.config.asks_quality
         if first.holds:
             best = loop.bolder(first)
@@ -273,39 +290,56 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     return min(CHECK_SAMPLES, fitting - fitting % 2)
 
 
-def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int, folder: Path) -> _Loop:
+def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int, folder: Path) -> _CheckedPlans:
     session = open_session(str(model), model.name)
     try:
         samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
     except (DataError, ModelError) as error:
         raise UnfitSamplesError(str(error)) from error
-    return _Loop(samples, class_axes(planned.model), folder)
+    return _CheckedPlans(samples, class_axes(planned.model), folder)
 
 
 @dataclass(frozen=True, eq=False)
-class _Loop:
-    """Plans of one model that are written and run.
+class _CheckedPlans:
+    """Plans of one model that are written and run on check samples.
 
     Attributes:
         samples: with the outputs of the float model.
         axes: where these have their classes.
         folder: where models are written.
-        tried: digests of the plans that were run.
         noisy: what was measured of the nodes of plans, by digest.
     """
 
     samples: ScoringSamples
     axes: Mapping[str, ClassAxis]
     folder: Path
-    tried: set[str] = field(default_factory=set)
     noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
 
-    def run_plan(self, facts: PlanningFacts, planned: PlannedModel, change: str = "") -> _MeasuredPlan:
-        """Write and run a plan."""
-        self.tried.add(plan_digest(planned.plan))
+    @cached_property
+    def loop(self) -> Loop[Proposal, PlannedModel, _MeasuredPlan]:
+        """The loop over plans, equal ones once."""
+        return Loop(
+            make=lambda proposal: plan_from(proposal.facts, proposal.floats),
+            digest=lambda planned: plan_digest(planned.plan),
+            judge=self._judged,
+        )
+
+    def begun(self, facts: PlanningFacts, planned: PlannedModel) -> _MeasuredPlan:
+        """Return the first plan, written and run."""
+        return self.loop.begin(planned, self._measured(Proposal(facts, ""), planned))
+
+    def _judged(self, proposal: Proposal, planned: PlannedModel, best: _MeasuredPlan) -> _MeasuredPlan | None:
+        """Return a plan that was written and run; None where it takes longer than it may."""
+        most = proposal.most
+        if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
+            most = math.inf if best.is_destroyed else best.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+        return None if _time(planned, proposal.facts) > most else self._measured(proposal, planned)
+
+    def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
+        facts = proposal.facts
         limits, saturates = facts.noise_limits, _saturates(facts.recipe)
         selecting, confirming = self.shifts(planned, limits, dequantized=saturates)
-        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), change)
+        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), proposal.change)
 
     def shifts(
         self, planned: PlannedModel, limits: NoiseLimits, *, dequantized: bool
@@ -361,93 +395,49 @@ class _Loop:
 
     def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the first of the more careful plans that holds, or the best of all."""
-        best = first
-        for proposer in (
+        proposers: tuple[Proposer[_MeasuredPlan, Proposal], ...] = (
             self._without_corrections,
             _with_more_bits,
             self._without_noisy_nodes,
             self._with_tighter_budgets(first),
-        ):
-            vain = 0
-            for facts, change in proposer(best):
-                plan = self._tried(facts, change, best)
-                if plan is not None and plan.improves(best):
-                    vain = 0 if plan.excess <= (1.0 - LEAST_GAIN) * best.excess else vain + 1
-                    best = plan
-                else:
-                    vain += 1
-                if best.holds or vain == MAX_VAIN:
-                    break
-            if best.holds:
-                return best
+        )
+        best = self.loop.best(
+            first,
+            proposers,
+            keeps=_MeasuredPlan.improves,
+            ends=lambda plan: plan.holds,
+            patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
+        )
+        if best.holds or not (best.is_destroyed or best.time > 1.0 - MIN_GAIN):
+            return best
+        return self.loop.best(
+            best,
+            (self._giving_way,),
+            keeps=lambda plan, best: (
+                plan.excess < best.excess and (best.is_destroyed or _gains_nothing(best, plan))
+            ),
+            ends=lambda plan: plan.holds,
+        )
+
+    def _giving_way(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield the plans in which no node computes in integers, and in which nothing is quantized."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.planned.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
+        yield Proposal(best.facts, "with quantized weights alone", in_integers, math.inf)
         every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-        without = replace(best.facts, unfit=every)
-        may_give_way = best.is_destroyed or best.time > 1.0 - MIN_GAIN
-        for facts, floats, change in (
-            (best.facts, in_integers, "with quantized weights alone"),
-            (without, NO_FLOATS, "as the float model"),
-        ):
-            if best.holds or not may_give_way:
-                break
-            plan = self._tried(facts, change, best, most=math.inf, floats=floats)
-            is_better = plan is not None and plan.excess < best.excess
-            if plan is not None and is_better and (best.is_destroyed or _gains_nothing(best, plan)):
-                best = plan
-        return best
+        yield Proposal(replace(best.facts, unfit=every), "as the float model", most=math.inf)
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
-        """Return the fastest of the plans that give more nodes to integers, or the first where none pays.
-
-        Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
-        """
-        floats = [entry for entry in first.planned.plan.nodes.values() if entry.stays_float]
-        about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
-        is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
-        spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
-        given = first.facts.config.min_output_sqnr is not None
-        if given or not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
-            return first
+        """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
         needed = needed_sqnr(first.facts.noise_limits)
-        for facts in _with_looser_budgets(first, spare):
-            plan = self._tried(facts, "with more nodes quantized", first, most=first.time - MIN_TIME_GAIN)
-            if plan is None:
-                continue
+
+        def keeps(plan: _MeasuredPlan, _: _MeasuredPlan) -> bool:
             shifts = (*plan.selecting, *plan.confirming)
-            if _worst_excess(shifts) <= BOLD_LIMIT and not any(
-                s.sqnr < needed.get(s.output, 0.0) for s in shifts
-            ):
-                return plan
-        return first
+            lost = any(s.sqnr < needed.get(s.output, 0.0) for s in shifts)
+            return _worst_excess(shifts) <= BOLD_LIMIT and not lost
 
-    def _tried(
-        self,
-        facts: PlanningFacts,
-        change: str,
-        before: _MeasuredPlan,
-        most: float | None = None,
-        floats: FloatReasons = NO_FLOATS,
-    ) -> _MeasuredPlan | None:
-        """Return a plan that was made and run; None where it cannot be, was run before, or takes too long.
-
-        Args:
-            facts: what it is made from.
-            change: from the first plan, in words.
-            before: the plan that it is held against.
-            most: time over float's that it may take; None for what is worth the noise of the plan before.
-            floats: nodes that compute in float besides.
-        """
-        if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
-            most = math.inf if before.is_destroyed else before.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
-        try:
-            planned = plan_from(facts, floats)
-            if plan_digest(planned.plan) in self.tried or _time(planned, facts) > most:
-                return None
-            return self.run_plan(facts, planned, change)
-        except CANDIDATE_ERRORS:
-            return None
+        return self.loop.best(first, (_with_looser_budgets,), keeps, ends=lambda plan: plan is not first)
 
     def _without_corrections(self, first: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield facts without correction of biases, where the plan is better when its own are left out."""
@@ -460,7 +450,7 @@ class _Loop:
         )
         if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
             config = replace(facts.config, bias_correction="off")
-            yield replace(facts, config=config).with_derived_of(facts), "without bias correction"
+            yield Proposal(replace(facts, config=config).with_derived_of(facts), "without bias correction")
 
     def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
         """Return what proposes tighter noise budgets: than those of the first plan, unless noise is spread
@@ -484,7 +474,7 @@ class _Loop:
             if names:
                 own = [node.name for node in first.facts.prepared.graph.nodes if node.name in names]
                 unfit = {**first.facts.unfit, **dict.fromkeys(own, reason)}
-                yield replace(first.facts, unfit=unfit), "with more nodes in float"
+                yield Proposal(replace(first.facts, unfit=unfit), "with more nodes in float")
 
     def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
@@ -546,10 +536,6 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
     )
 
 
-Proposal = tuple[PlanningFacts, str]
-"""What another plan is made from, and what is changed, in words."""
-
-
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
     """Yield facts in which weights have 8 bits in place of 4; unasked only where the model is destroyed."""
     config = first.facts.config
@@ -557,10 +543,8 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
     if wanted and not config.has_size and config.weight_type in FEW_BITS:
         wider = replace(config, weight_type="int8")
         recipe = replace(first.facts.recipe, config=replace(first.facts.recipe.config, weight_type="int8"))
-        yield (
-            replace(first.facts, config=wider, recipe=recipe).with_derived_of(first.facts),
-            "with weights of 8 bits",
-        )
+        facts = replace(first.facts, config=wider, recipe=recipe).with_derived_of(first.facts)
+        yield Proposal(facts, "with weights of 8 bits")
 
 
 def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
@@ -572,15 +556,26 @@ def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
             n: max(math.ceil(2.0 * times * needed) / 2.0, MIN_BUDGET_STEP_DB) for n, needed in off.items()
         }
         quieter = {**first.facts.quieter, **decibels}
-        yield replace(first.facts, quieter=quieter), "with more nodes in float"
+        yield Proposal(replace(first.facts, quieter=quieter), "with more nodes in float")
 
 
-def _with_looser_budgets(first: _MeasuredPlan, spare: float) -> Iterator[PlanningFacts]:
-    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare."""
+def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare.
+
+    Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
+    """
+    floats = [entry for entry in first.planned.plan.nodes.values() if entry.stays_float]
+    about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
+    is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
+    spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
+    given = first.facts.config.min_output_sqnr is not None
+    if given or not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
+        return
     for times in LOOSER_BUDGETS:
         # In halves, as budgets are tightened.
         decibels = {s.output: -math.floor(2.0 * times * spare) / 2.0 for s in first.shifts}
-        yield replace(first.facts, quieter={**first.facts.quieter, **decibels})
+        facts = replace(first.facts, quieter={**first.facts.quieter, **decibels})
+        yield Proposal(facts, "with more nodes quantized", most=first.time - MIN_TIME_GAIN)
 
 
 def _gains_nothing(plan: _MeasuredPlan, other: _MeasuredPlan) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
+from ...profiles.base.errors import ModelError, WritingError
 from ...profiles.base.improvement import leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.runner.sample_pass import map_in_threads
@@ -38,14 +38,12 @@ from ..targets.target import Recipe
 from .candidates import Candidate, Settings
 from .fallback_nodes import plan_that_runs
 from .integer_share import int8_share, saved_bytes
+from .loop import CANDIDATE_ERRORS
 
 T = TypeVar("T")
 
 Judge = Callable[[Candidate, PlannedModel, Path], T]
 """Says what a candidate is worth, of its plan and the file of its model."""
-
-CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
-"""Errors that say of a candidate that it cannot be planned, written or run."""
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 """Calibrators that are tried in place of the given one; kl takes its time, and is better by chance alone."""

@@ -28,8 +28,9 @@ from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from .candidates import Candidate, Forecast, RankedNode, Trial
-from .engine import CANDIDATE_ERRORS, Engine
+from .engine import Engine
 from .integer_share import int8_share
+from .loop import CANDIDATE_ERRORS
 from .options import QualityTarget
 from .ranking import ranked_nodes
 from .state import State, result_of, save_state

@@ -1,0 +1,129 @@
+"""The loop of every search: plans are proposed, made, judged, and kept or not.
+
+    proposers ─► proposal ─► made, if it is another plan ─► judged on samples, or by the clock ─► kept, or not
+
+A proposer yields proposals from the best plan so far. `Loop.make` makes one, `Loop.judge` says what it is
+worth, and the rule `keeps` whether it takes the place of the best. The searches differ in these functions:
+
+    closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
+    speed_check     faster by the clock
+    fixes           better on held-out samples
+    tune            meets a target, with the best objective
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
+
+P = TypeVar("P")
+M = TypeVar("M")
+T = TypeVar("T")
+
+CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
+"""Errors that say of a proposal that it cannot be planned, written or run."""
+
+Proposer = Callable[[T], Iterable[P]]
+"""Yields proposals from the best trial so far."""
+
+Keeps = Callable[[T, T], bool]
+"""Whether a trial takes the place of the best one."""
+
+
+@dataclass(frozen=True)
+class Patience(Generic[T]):
+    """When a proposer is left.
+
+    Attributes:
+        vain: its proposals in a row that gain too little.
+        gains: whether a trial gains enough on the best one.
+    """
+
+    vain: int
+    gains: Callable[[T, T], bool]
+
+
+@dataclass(eq=False)
+class Loop(Generic[P, M, T]):
+    """Plans of one model that are made and judged, equal ones once.
+
+    Attributes:
+        make: a proposal as a plan, or as a model. Raises one of `CANDIDATE_ERRORS` where it cannot be made.
+        digest: of what was made; the same for equal plans.
+        judge: what was made with its figures, held against the best trial; None where it is not worth that.
+            Raises as `make`.
+        goes_on: whether there is time for another trial.
+        tried: digests of what was judged.
+        trials: what was judged, in order.
+    """
+
+    make: Callable[[P], M]
+    digest: Callable[[M], str]
+    judge: Callable[[P, M, T], T | None]
+    goes_on: Callable[[], bool] = lambda: True
+    tried: set[str] = field(default_factory=set)
+    trials: list[T] = field(default_factory=list)
+
+    def begin(self, made: M, trial: T) -> T:
+        """Return the trial of what was made and judged before, which is not judged again."""
+        self.tried.add(self.digest(made))
+        self.trials.append(trial)
+        return trial
+
+    def attempt(self, proposal: P, best: T) -> T | None:
+        """Return a proposal that was made and judged; None for one that cannot be, or is not another plan.
+
+        Raises:
+            WritingError: there is no room for its model, which says nothing about it.
+        """
+        try:
+            made = self.make(proposal)
+            digest = self.digest(made)
+            if digest in self.tried:
+                return None
+            trial = self.judge(proposal, made, best)
+            if trial is not None:
+                self.begin(made, trial)
+            return trial
+        except WritingError:
+            raise
+        except CANDIDATE_ERRORS:
+            return None
+
+    def best(
+        self,
+        first: T,
+        proposers: Iterable[Proposer[T, P]],
+        keeps: Keeps[T],
+        ends: Callable[[T], bool] = lambda best: False,
+        patience: Patience[T] | None = None,
+    ) -> T:
+        """Return the best trial that is found.
+
+        Args:
+            first: the trial to start from.
+            proposers: asked one after another, each with the best trial when its turn comes.
+            keeps: the rule.
+            ends: whether the best trial is good enough; asked after each trial.
+            patience: when a proposer is left; None for after its last proposal.
+        """
+        best = first
+        for proposer in proposers:
+            vain = 0
+            for proposal in proposer(best):
+                if not self.goes_on():
+                    return best
+                trial = self.attempt(proposal, best)
+                gained = False
+                if trial is not None and keeps(trial, best):
+                    gained = patience is None or patience.gains(trial, best)
+                    best = trial
+                if ends(best):
+                    return best
+                vain = 0 if gained else vain + 1
+                if patience is not None and vain == patience.vain:
+                    break
+        return best
