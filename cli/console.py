@@ -142,24 +142,24 @@ def tell_unprinted_notes() -> None:
 
 
 class NotesHandler(logging.Handler):
-    """Prints the notes of the library on stderr, each once; errors, which are steps that were left out
-    (`improvement`), when the command ends, and their tracebacks at once."""
+    """Prints the findings of the library on stderr, each once; those on steps that were left out
+    (`improvement`) when the command ends, and their tracebacks at once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.left_out: list[str] = []
+        self.left_out: list[Finding] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a note that was not printed before."""
+        """Print a finding that was not printed before."""
         text, finding = record.getMessage(), getattr(record, "finding", None)
         if record.exc_info:
             tell(self.format(record), lines=True)
-        elif finding is not None:
-            tell_findings([finding], waits=getattr(record, "waits", False))
+        elif finding is None:
+            tell(text)
         elif record.levelno < logging.ERROR:
-            tell(f"note: {text}")
-        elif text not in self.left_out:
-            self.left_out.append(text)
+            tell_findings([finding], waits=getattr(record, "waits", False))
+        else:
+            self.left_out.append(finding)
 
 
 @contextmanager
@@ -184,8 +184,7 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
         LOGGER.removeHandler(handler)
         LOGGER.propagate = propagated
         LOGGER.setLevel(level)
-        for text in handler.left_out:
-            tell(f"LEFT OUT: {text}")
+        tell_findings(handler.left_out)
 
 
 def check_streams() -> str | None:

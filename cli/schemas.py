@@ -87,11 +87,10 @@ class Quantization:
         float_bytes, quantized_bytes: sizes of both models, external data included.
         nodes: kind to number of nodes.
         floats: nodes that stay float, a group for each code of a reason.
-        notes: remarks.
+        findings: what a user should know, the gravest first; an alarm is exit code 1.
         predicted: what a run takes in float and as quantized, from the target's times of kernels; null
             where it has none.
         speed: what was measured with --check-speed.
-        alarms: outputs that are beyond doubt worth nothing, as measured on check samples; exit code 1.
         checks: what was measured of the outputs on check samples, which chose the ranges; empty where the
             model was not run and quality is estimated.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
@@ -104,10 +103,9 @@ class Quantization:
     quantized_bytes: int
     nodes: Mapping[str, int]
     floats: tuple[FloatNodes, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     predicted: PredictedTime | None
     speed: Speed | None
-    alarms: tuple[str, ...]
     checks: tuple[OutputCheck, ...]
     expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.findings import Code, Severity, gravest_first, listed, of_severity
 from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
@@ -175,7 +176,8 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
     command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
     """
-    lines = [("ALARM", alarm) for alarm in result.alarms]
+    findings = gravest_first(result.findings)
+    lines = [*listed(of_severity(findings, Severity.ALARM))]
     if result.judged is None:
         lines += _lines_of_unjudged(result, verbose)
     else:
@@ -189,7 +191,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         for group in floats:
             name = "why float" if group is floats[0] else ""
             lines.append((name, f"{group.nodes:>{width}}  {group.reason}"))
-        lines += [("note", note) for note in result.notes]
+        lines += listed(of_severity(findings, Severity.WARNING, Severity.NOTE))
     return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
 
 
@@ -239,9 +241,10 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     yield "int8", result.composition.text
 
     if not verbose:
-        limits = () if facts is None else tuple(facts.noise_limits.sentences())
-        notes = [note for note in result.notes if note not in limits]
-        yield from (("note", note) for note in notes[:SHOWN])
+        yield from listed(of_severity(result.findings, Severity.WARNING))
+        notes = of_severity(result.findings, Severity.NOTE)
+        notes = tuple(note for note in notes if note.code is not Code.OUTPUT_KIND)
+        yield from listed(notes[:SHOWN])
         if len(notes) > SHOWN:
             yield "note", f"{len(notes) - SHOWN} more with --verbose"
 

@@ -185,8 +185,8 @@ def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
         f"calibrator {config.calibrator}, activations {config.activation_type}, "
         f"weights {config.weight_type} {config.granularity}"
     )
-    for note in plan.notes:
-        echo(f"note: {note}")
+    for finding in plan.findings:
+        echo(finding.line)
     if with_nodes:
         order = list(Kind)
         nodes = sorted(plan.nodes.items(), key=lambda item: order.index(item[1].kind))

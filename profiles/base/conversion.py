@@ -55,6 +55,8 @@ def read_record(
     for field in fields(record):  # type: ignore[arg-type]
         if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise MalformedError(f"{where or 'the document'}: key '{field.name}' is missing")
+        if not field.init:  # it follows from the others
+            values.pop(field.name, None)
     return record(**values)
 
 

@@ -164,6 +164,159 @@ class Code(StrEnum):
     )
     PROFILE_KEPT = "profile-kept", Severity.NOTE, "The file of the profile, and whether it was used again."
 
+    # The model as it was read and prepared --------------------------------------------------------------
+    MODEL_MENDED = "model-mended", Severity.NOTE, "Something in the model's file was repaired."
+    TYPES_INFERRED = (
+        "types-inferred",
+        Severity.NOTE,
+        "Types or shapes that the model leaves out are inferred.",
+    )
+    CHECKER_REFUSES = (
+        "checker-refuses",
+        Severity.NOTE,
+        "The ONNX checker refuses a model that onnxruntime loads.",
+    )
+    CONSTANTS_AS_INPUTS = (
+        "constants-as-inputs",
+        Severity.NOTE,
+        "Weights that were listed as inputs are constants.",
+    )
+    IR_VERSION_RAISED = "ir-version-raised", Severity.NOTE, "The model is written in a later IR version."
+    OPSET_RAISED = "opset-raised", Severity.NOTE, "The model is written in a later opset than it had."
+    FUNCTIONS_INLINED = "functions-inlined", Severity.NOTE, "Calls of model-local functions became nodes."
+    FUNCTION_OPSET = (
+        "function-opset",
+        Severity.NOTE,
+        "A function is of another opset than the model, which holds.",
+    )
+    WIDENED = (
+        "widened",
+        Severity.NOTE,
+        "A model in 16-bit floats computes in float32 where it is not quantized.",
+    )
+
+    # The result -----------------------------------------------------------------------------------------
+    OUTPUT_DESTROYED = (
+        "output-destroyed",
+        Severity.ALARM,
+        "An output is beyond doubt worth nothing, as measured on check samples: not finite, dead, of "
+        "another shape, or ten times its limit off.",
+    )
+
+    # The plan -------------------------------------------------------------------------------------------
+    UNFIT_NODE = "unfit-node", Severity.NOTE, "A node stays float since its quantized form was refused."
+    RANGES_ONLY = (
+        "ranges-only",
+        Severity.NOTE,
+        "The profile has no histograms: noise is estimated from ranges.",
+    )
+    OUTPUT_KIND = (
+        "output-kind",
+        Severity.NOTE,
+        "What an output is taken for, which decides how exact it has to be.",
+    )
+    INT8_CACHES = "int8-caches", Severity.NOTE, "Keys and values go in and out in int8."
+    SLOW_TABLE = "slow-table", Severity.NOTE, "A table is in 8 bits for its size, and takes longer to read."
+    NO_16_BIT_KERNEL = (
+        "no-16-bit-kernel",
+        Severity.NOTE,
+        "Activations have 16 bits and no kernels on the target.",
+    )
+    STORED_AS_UINT8 = (
+        "stored-as-uint8",
+        Severity.NOTE,
+        "Signed tensors are stored as uint8, as the kernels want.",
+    )
+    BELOW_WISH = "below-wish", Severity.WARNING, "An output is estimated to keep less than was asked for."
+    INT8_SAVES_TOO_LITTLE = (
+        "int8-saves-too-little",
+        Severity.NOTE,
+        "Arithmetic in int8 is predicted to save next to no time and left out.",
+    )
+    NO_CHANNELS = (
+        "no-channels",
+        Severity.NOTE,
+        "The profile has no records of channels: no equalization and no bias correction.",
+    )
+    CHANNELS_BALANCED = (
+        "channels-balanced",
+        Severity.NOTE,
+        "Channels are equalized, so that all use the range.",
+    )
+    WEIGHTS_ROUNDED = (
+        "weights-rounded",
+        Severity.NOTE,
+        "Weights are rounded with samples, not to the nearest.",
+    )
+    ESTIMATED_ONLY = (
+        "estimated-only",
+        Severity.NOTE,
+        "The plan was not run on check samples: its quality is estimated.",
+    )
+    BOLDER_PLAN = (
+        "bolder-plan",
+        Severity.NOTE,
+        "Run on check samples, the plan had less noise than estimated.",
+    )
+    NOISY_PLAN = (
+        "noisy-plan",
+        Severity.NOTE,
+        "Run on check samples, the first plan was too noisy; another is taken.",
+    )
+    LIMIT_EXCEEDED = (
+        "limit-exceeded",
+        Severity.WARNING,
+        "Run on check samples, an output is farther from float than its limit in every plan that was tried.",
+    )
+    NEAR_LIMIT = (
+        "near-limit",
+        Severity.NOTE,
+        "An output is so near its limit that another processor may plan otherwise.",
+    )
+    RUNS_ELSEWHERE = (
+        "runs-elsewhere",
+        Severity.NOTE,
+        "The target runs some of the float model's operators elsewhere or not at all.",
+    )
+    FREE_SHAPES = (
+        "free-shapes",
+        Severity.NOTE,
+        "The target wants fixed shapes, and the model leaves some free.",
+    )
+    NOT_TEST_RUN = "not-test-run", Severity.NOTE, "The written model was loaded and not run."
+    ESTIMATE_TOO_GOOD = "estimate-too-good", Severity.NOTE, "An output was measured below its estimated band."
+    STEP_LEFT_OUT = (
+        "step-left-out",
+        Severity.WARNING,
+        "A step that only improves the result failed by a fault of qprof and was left out.",
+    )
+
+    # Speed ----------------------------------------------------------------------------------------------
+    SPEED_MEASURED = "speed-measured", Severity.NOTE, "How fast the model is, where and on what it was timed."
+    FASTER_IN_FLOAT = (
+        "faster-in-float",
+        Severity.NOTE,
+        "Nodes fall back to float, which is faster as measured.",
+    )
+    FASTER_OTHERWISE = (
+        "faster-otherwise",
+        Severity.NOTE,
+        "A change of the plan made the model faster as measured.",
+    )
+    LEFT_IN_FLOAT = "left-in-float", Severity.WARNING, "The whole model is left in float, which is faster."
+    FLOAT_IS_FASTER = (
+        "float-is-faster",
+        Severity.WARNING,
+        "The quantized model is slower than float as measured.",
+    )
+    COMPUTED_IN_FLOAT = "computed-in-float", Severity.NOTE, "onnxruntime computes planned integers in float."
+    EXECUTED_OTHERWISE = (
+        "executed-otherwise",
+        Severity.NOTE,
+        "onnxruntime executes nodes otherwise than planned.",
+    )
+    NOT_TIMED = "not-timed", Severity.NOTE, "The speed was not measured."
+
     # Two profiles ---------------------------------------------------------------------------------------
     OTHER_STRUCTURE = (
         "other-structure",
@@ -260,10 +413,14 @@ class Finding:
         return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
 
     @property
+    def label(self) -> str:
+        """The severity as people read it: an alarm in capitals."""
+        return self.severity.upper() if self.severity is Severity.ALARM else self.severity.value
+
+    @property
     def line(self) -> str:
         """The finding as terminals show it, as in "note: 3 samples are few; give at least 32"."""
-        severity = self.severity.upper() if self.severity is Severity.ALARM else self.severity
-        return f"{severity}: {self.text}"
+        return f"{self.label}: {self.text}"
 
     def __str__(self) -> str:
         return self.text
@@ -276,8 +433,8 @@ def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def listed(findings: Iterable[Finding]) -> tuple[tuple[str, str], ...]:
-    """Return severity and text of each finding, as `Presentation` and tables have it, the gravest first."""
-    return tuple((str(finding.severity), finding.text) for finding in gravest_first(findings))
+    """Return label and text of each finding, as `Presentation` and tables have it, the gravest first."""
+    return tuple((finding.label, finding.text) for finding in gravest_first(findings))
 
 
 def of_severity(findings: Iterable[Finding], *severities: Severity) -> tuple[Finding, ...]:

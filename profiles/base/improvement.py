@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from .errors import is_internal
+from .findings import Code, Finding
 from .tool import LOGGER
 
 T = TypeVar("T")
@@ -27,13 +28,13 @@ STRICT = "QPROF_STRICT"
 
 _PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
 
-_COLLECTED: ContextVar[list[str] | None] = ContextVar("left_out_steps", default=None)
+_COLLECTED: ContextVar[list[Finding] | None] = ContextVar("left_out_steps", default=None)
 
 
 def improved(
     step: str, make: Callable[[], T], otherwise: T, *also: type[Exception]
-) -> tuple[T, tuple[str, ...]]:
-    """Return the result of a step; where a fault of qprof ends it, `otherwise` and a sentence that says so.
+) -> tuple[T, tuple[Finding, ...]]:
+    """Return the result of a step; where a fault of qprof ends it, `otherwise` and the finding that says so.
 
     Args:
         step: its name, as a user knows it.
@@ -51,15 +52,15 @@ def improved(
 
 
 @contextmanager
-def left_out_steps() -> Iterator[list[str]]:
-    """Collect a sentence for each step that is left out while this lasts, in this thread, each once.
+def left_out_steps() -> Iterator[list[Finding]]:
+    """Collect a finding for each step that is left out while this lasts, in this thread, each once.
 
-    Of two that enclose each other the inner one collects: its notes are those of what is made inside.
+    Of two that enclose each other the inner one collects: its findings are those of what is made inside.
     """
-    sentences: list[str] = []
-    token = _COLLECTED.set(sentences)
+    findings: list[Finding] = []
+    token = _COLLECTED.set(findings)
     try:
-        yield sentences
+        yield findings
     finally:
         _COLLECTED.reset(token)
 
@@ -81,8 +82,8 @@ def improvement(step: str, *also: type[Exception]) -> Iterator[None]:
         leave_out(step, error, *also)
 
 
-def leave_out(step: str, error: Exception, *also: type[Exception]) -> str:
-    """Log and collect that a step is left out, and return the sentence that says so.
+def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
+    """Log and collect that a step is left out, and return the finding that says so.
 
     The sentence names the kind of error and the function, and is the same in each run: messages of errors
     may hold addresses and names of temporary files. The traceback is logged for `qprof --debug`.
@@ -98,13 +99,15 @@ def leave_out(step: str, error: Exception, *also: type[Exception]) -> str:
         if (match := _PACKAGE.match(frame.filename)) and not frame.filename.endswith("improvement.py")
     ]
     where = f" in {own_frames[-1]}".replace(os.sep, "/") if own_frames else ""
-    text = (
+    sentence = (
         f"{step}: left out after an internal error ({type(error).__name__}{where}); all else is done. "
-        "This is a fault of qprof: run again as 'qprof --debug ...' and please report what it prints"
+        "This is a fault of qprof"
     )
+    remedy = "run again as 'qprof --debug ...' and please report what it prints"
+    finding = Finding(Code.STEP_LEFT_OUT, sentence, step, remedy=remedy)
     collected = _COLLECTED.get()
-    if collected is not None and text not in collected:
-        collected.append(text)
-    LOGGER.error("%s", text)
+    if collected is not None and finding not in collected:
+        collected.append(finding)
+    LOGGER.error("%s", finding, extra={"finding": finding})
     LOGGER.debug("%s", step, exc_info=error)
-    return text
+    return finding

@@ -373,7 +373,7 @@ def find_asymmetric_roundings(
             nearest = dequantize(quantize(weight.array, weight.params), weight.params)
             simulated.set_constant(name_of(weight.value), nearest)
         # What a stage is rounded to depends on the plan, and on all that was rounded before.
-        digest = hashlib.sha256(dumps(replace(plan, notes=())).encode())
+        digest = hashlib.sha256(dumps(replace(plan, findings=())).encode())
         corrected = plan.adjustments.biases
         for number, stage in enumerate(stages):
             for at, weight, rounding in _rounded(stage, (exact, simulated), corrected, digest, checkpoint):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ConfigError, PlanError
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
@@ -32,7 +33,7 @@ from ..lowering.lower import lower
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.output_limits import noise_limits
 from ..plan.documents import read_profile
 from ..plan.plan import Kind
@@ -69,13 +70,10 @@ from ..search.speed_check import SpeedCheck, check_speed
 from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .results import QuantizeResult, summarize
+from .results import QuantizeResult, output_alarms, summarize
 
 SIZE_TOLERANCE = 1000
 """One part in this many of the size that was asked for is not worth another plan."""
-
-ESTIMATED_ONLY = "quality is estimated, not run: {}"
-"""Note on a plan that was not run on check samples."""
 
 ESTIMATE_CHECK_SAMPLES = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
@@ -127,23 +125,23 @@ def write_quantized(
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         if not check_outputs:
-            planned = planned.with_notes([ESTIMATED_ONLY.format("--check-outputs off")])
+            planned = planned.with_findings([estimated_only("--check-outputs off")])
         elif profile is not None:
             planned = _run_on_samples(planned, prepared, profile, path, accept_retrained)
         elif not planned.plan.origin.checks:
-            planned = planned.with_notes([ESTIMATED_ONLY.format("give the --profile that the plan is from")])
+            planned = planned.with_findings([estimated_only("give the --profile that the plan is from")])
         return write(planned, recipe=recipe)
 
     # What the plan is made from.
     recipe = recipe or load_recipe()
-    config, notes, not_run, joined = recipe.config, tuple[str, ...](), "", 0
+    config, findings, not_run, joined = recipe.config, tuple[Finding, ...](), "", 0
     own_samples = check is None
     samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
         measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
         if check is None and check_outputs:
             check, joined, not_run = _check_samples(measured, profile, prepared, config)
-        notes = tuple(map(str, missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)))
+        findings = missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
     elif config.mode in DATA_FREE:
@@ -157,7 +155,7 @@ def write_quantized(
             "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
             "makes; or ask for what needs neither: --as int8-dynamic, weight-only-8 or weight-only-4"
         )
-    facts = model_facts(prepared, measured, recipe, notes)
+    facts = model_facts(prepared, measured, recipe, findings)
     rounds = config.rounding in WITH_SAMPLES
     if rounds and data is None:
         raise ConfigError(
@@ -190,10 +188,10 @@ def write_quantized(
             except UnfitSamplesError as error:
                 if not own_samples:
                     raise
-                left_out = [ESTIMATED_ONLY.format(error)]
-            facts, planned = held or (facts, planned.with_notes(left_out))
+                left_out = [estimated_only(error)]
+            facts, planned = held or (facts, planned.with_findings(left_out))
         if not_run:
-            planned = planned.with_notes([ESTIMATED_ONLY.format(not_run)])
+            planned = planned.with_findings([estimated_only(not_run)])
 
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
@@ -204,7 +202,7 @@ def write_quantized(
             step = "check of speed (the model may be slower than float)"
             with left_out_steps() as left_out, improvement(step, PlanError):
                 faster = check_speed(path, facts, planned, speed)
-            planned, speed_check = faster or (planned.with_notes(left_out), None)
+            planned, speed_check = faster or (planned.with_findings(left_out), None)
 
         # Rounding with samples, and the samples on which the estimate is held against the written model.
         samples: Samples | None = None
@@ -221,6 +219,11 @@ def write_quantized(
     if checkpoint is not None:
         remove_checkpoint(Path(checkpoint))
     return result
+
+
+def estimated_only(reason: object) -> Finding:
+    """Return the finding on a plan that was not run on check samples."""
+    return Finding(Code.ESTIMATED_ONLY, f"quality is estimated, not run: {reason}")
 
 
 def _check_samples(
@@ -291,12 +294,12 @@ def _run_on_samples(
     profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
     check, joined, not_run = _check_samples(profile, source, prepared, planned.plan.config)
     if check is None:
-        return planned.with_notes([ESTIMATED_ONLY.format(not_run)])
+        return planned.with_findings([estimated_only(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)
     try:
         return measured_on_samples(planned, limits, model, check, joined)
     except UnfitSamplesError as error:
-        return planned.with_notes([ESTIMATED_ONLY.format(error)])
+        return planned.with_findings([estimated_only(error)])
 
 
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
@@ -376,11 +379,11 @@ def _write(
         blamed_on_nodes(planned, lowered),
         replacing_together(FilesRead((model,)).weights) as batch,
     ):
-        remarks = check_target(lowered.model, plan, recipe, str(output))
+        of_target = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
         written = write_checked(lowered.model, output, model.path, elements, external=external, batch=batch)
-        notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
-        plan = replace(plan, notes=tuple(notes))
+        findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
+        plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
             write_plan(plan, save_plan, batch)
         estimates: tuple[EstimateCheck, ...] = ()
@@ -392,7 +395,7 @@ def _write(
         plan,
         output,
         summarize(plan),
-        (*plan.notes, *too_good_texts(estimates)),
+        gravest_first([*output_alarms(plan), *plan.findings, *too_good(estimates)]),
         model.bytes,
         written.size,
         speed,

@@ -482,7 +482,8 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     written = file_of(result.model_path)
     facts = result.facts
     assert facts is not None
-    result = replace(result, notes=tuple(note for note in result.notes if note != NOT_RUN))
+    findings = tuple(finding for finding in result.findings if finding != NOT_RUN)
+    result = replace(result, findings=findings)
 
     # Latency is left out where this runtime says nothing of the target's, and where it takes the memory of
     # the float model once more.
@@ -490,8 +491,9 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     if options.latency is not None and options.gate.min_speedup is None:
         float_bytes = float_weight_bytes(task.model.path, MAX_COPIED_BYTES)
         if float_bytes > MAX_COPIED_BYTES:
-            remark = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
-            result = replace(result, notes=(remark, *result.notes))
+            sentence = TOO_LARGE_TO_TIME.format(float_bytes / 1e9)
+            not_timed = Finding(Code.NOT_TIMED, sentence, figures={"bytes": float_bytes})
+            result = replace(result, findings=(not_timed, *result.findings))
         if float_bytes > MAX_COPIED_BYTES or speed_doubts(written):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast, overload
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.findings import gravest_first
 from ...profiles.base.improvement import left_out_steps
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
@@ -92,8 +93,8 @@ def quantize(
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.
 
     Returns:
-        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `notes`; `save(path)` writes the model;
-        and `verdict`, where it was judged. For a mapping of configurations a result for each name.
+        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `findings`; `save(path)` writes the
+        model; and `verdict`, where it was judged. For a mapping of configurations a result for each name.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
@@ -204,7 +205,8 @@ def _quantize_as(
     if output is None:
         judged = None if result.judged is None else replace(result.judged, profile="")
         result = replace(result, model_path=None, judged=judged)
-    return replace(result, read=read, notes=tuple(dict.fromkeys([*result.notes, *left_out])))
+    findings = gravest_first([*result.findings, *left_out])
+    return replace(result, read=read, findings=findings)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
@@ -47,6 +48,21 @@ class Summary:
     floats: tuple[FloatNodes, ...]
 
 
+def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
+    """Return an alarm for each output that is beyond doubt worth nothing, as measured on check samples."""
+    return tuple(
+        Finding(
+            Code.OUTPUT_DESTROYED,
+            f"{check.text}: the model is of no use",
+            check.output,
+            {"value": check.value, "limit": check.limit, "samples": check.samples},
+            "keep the float model, or quantize less",
+        )
+        for check in plan.origin.checks
+        if check.is_destroyed
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class QuantizeResult(Presented):
     """What `quantize` did.
@@ -55,7 +71,8 @@ class QuantizeResult(Presented):
         plan: the plan that was applied.
         model_path: the file that was written; None where the model was only returned.
         summary: what became of the nodes.
-        notes: remarks for the user, such as an opset that was raised.
+        findings: what a user should know: the gravest first, alarms on outputs that are beyond doubt worth
+            nothing, as measured on check samples.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
         estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
@@ -69,7 +86,7 @@ class QuantizeResult(Presented):
     plan: QuantPlan
     model_path: Path | None
     summary: Summary
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
@@ -97,19 +114,11 @@ class QuantizeResult(Presented):
         )
 
     @property
-    def alarms(self) -> tuple[str, ...]:
-        """Outputs that are beyond doubt worth nothing, as measured on check samples."""
-        return tuple(
-            f"{check.text}: the model is of no use; keep the float model, or quantize less"
-            for check in self.checks
-            if check.is_destroyed
-        )
-
-    @property
     def passed(self) -> bool:
         """Whether every limit that was asked for is met, and no output is worth nothing."""
         fast = self.speed is None or self.speed.passed
-        return fast and not self.alarms and (self.judged is None or self.judged.evaluation.passed)
+        destroyed = any(check.is_destroyed for check in self.checks)
+        return fast and not destroyed and (self.judged is None or self.judged.evaluation.passed)
 
     @property
     def expected(self) -> tuple[ExpectedSqnr, ...]:
@@ -147,7 +156,7 @@ class QuantizeResult(Presented):
         return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
 
     def presentation(self) -> Presentation:
-        """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
+        """Return sizes, settings and findings; how many nodes are of each kind, and why some stay float."""
         smaller = size_change(self.float_bytes, self.quantized_bytes)
         facts = [
             ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
@@ -166,17 +175,16 @@ class QuantizeResult(Presented):
         return Presentation(tuple(facts), tuple(tables))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return sizes, counts of nodes, reasons and notes; the plan has a `to_dict` of its own."""
+        """Return sizes, counts of nodes, reasons and findings; the plan has a `to_dict` of its own."""
         return {
             "model": None if self.model_path is None else str(self.model_path),
             "float_bytes": self.float_bytes,
             "quantized_bytes": self.quantized_bytes,
             "nodes": dict(self.summary.counts),
             "floats": [to_jsonable(group) for group in self.summary.floats],
-            "notes": list(self.notes),
+            "findings": to_jsonable(self.findings),
             "predicted": None if self.predicted is None else to_jsonable(self.predicted),
             "speedup": None if self.speed is None else self.speed.after.speedup,
-            "alarms": list(self.alarms),
             "checks": [to_jsonable(check) for check in self.checks],
             "expected": [to_jsonable(output) for output in self.expected],
             "estimates": [to_jsonable(check) for check in self.estimates],

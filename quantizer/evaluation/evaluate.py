@@ -29,7 +29,7 @@ from ...profiles.samples.samples import data_id, input_specs
 from ...profiles.samples.states import follows
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
@@ -154,7 +154,7 @@ class Evaluation(Presented):
     def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
         """The remarks where kernels saturate here and not on the target: other arithmetic was measured then,
         and no estimate is too good."""
-        untrue = too_good_texts(self.estimates)
+        untrue = tuple(map(str, too_good(self.estimates)))
         return tuple(text for text in self.remarks if text not in untrue)
 
     @property
@@ -509,7 +509,7 @@ def evaluate(
     if gate.min_speedup is None:
         remarks += other_runtime
     remarks += [
-        *too_good_texts(estimates),
+        *tuple(map(str, too_good(estimates))),
         *(() if shift is None else shift.advice),
         *(() if metric is None else metric.assumed),
     ]

@@ -32,7 +32,7 @@ from ..lowering.lowered import read_equalization, read_padded_channels, read_rec
 from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
@@ -111,7 +111,7 @@ class LayerReport(Presented):
     @property
     def remarks(self) -> tuple[str, ...]:
         """The doubts, and a sentence for each estimate that was too good."""
-        return self.doubts + too_good_texts(self.estimates)
+        return self.doubts + tuple(map(str, too_good(self.estimates)))
 
     def headline(self) -> str:
         """Return both models, and how many layers were compared."""

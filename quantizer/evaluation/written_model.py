@@ -15,6 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import FileBatch
 from ...profiles.runtime.providers import RUNTIME_ERRORS, disable_prepacking, first_line
 from ..model.saving import save_model
@@ -26,7 +27,7 @@ from ..targets.target import Recipe
 from .runtimes import open_session, session_options
 
 
-def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[str, ...]:
+def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[Finding, ...]:
     """Hold a written model against its target; a plan whose target is not packaged is held against none."""
     if recipe is None:
         recipe = load_recipe(plan.config.target) if plan.config.target in target_names() else None
@@ -40,12 +41,12 @@ class WrittenModel:
     Attributes:
         file: where it lies until it appears.
         size: of its files in bytes, external data included.
-        notes: what could not be checked.
+        findings: what could not be checked.
     """
 
     file: Path
     size: int
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def write_checked(
@@ -60,7 +61,7 @@ def write_checked(
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
     A model of more than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran
-    here, is loaded and not run, which a note says.
+    here, is loaded and not run, which a finding says.
 
     Args:
         model: the quantized model.
@@ -76,14 +77,14 @@ def write_checked(
     temporary = save_model(model, output, external, batch)
     name = f"{output} (not written, quantized from {original})"
     size = batch.size(temporary)
-    note = load_and_run(temporary, size, original, name, elements)
-    return WrittenModel(temporary, size, () if note is None else (note,))
+    finding = load_and_run(temporary, size, original, name, elements)
+    return WrittenModel(temporary, size, () if finding is None else (finding,))
 
 
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float]
-) -> str | None:
-    """Load a model in onnxruntime and run it once; return a note on what could not be checked.
+) -> Finding | None:
+    """Load a model in onnxruntime and run it once; return a finding on what could not be checked.
 
     Args:
         file: of the quantized model.
@@ -102,10 +103,11 @@ def load_and_run(
     options = session_options(1)
     disable_prepacking(options)
     open_session(_loadable(file), name, options=options)
-    return (
-        f"it was loaded and not run: to run it takes as much memory again as its {size / 1e9:.1f} GB of "
-        "weights; 'qprof evaluate' runs it on samples"
+    sentence = (
+        "it was loaded and not run: to run it takes as much memory again as its "
+        f"{size / 1e9:.1f} GB of weights"
     )
+    return Finding(Code.NOT_TEST_RUN, sentence, figures={"bytes": size}, remedy=EVALUATE)
 
 
 MAX_RUN_BYTES = 512 << 20
@@ -114,11 +116,14 @@ anew in memory, or be slow (1.1 billion weights of 4 bits: 0.8 GB, or 10 s for a
 maps them from the file."""
 
 
-NOT_RUN = (
-    "it was loaded and not test-run: no inputs could be made up that the float model takes; 'qprof evaluate' "
-    "runs it on samples"
+EVALUATE = "'qprof evaluate' runs it on samples"
+
+NOT_RUN = Finding(
+    Code.NOT_TEST_RUN,
+    "it was loaded and not test-run: no inputs could be made up that the float model takes",
+    remedy=EVALUATE,
 )
-"""Note on a model that was written without a run; of no use where samples are run afterwards."""
+"""Finding on a model that was written without a run; of no use where samples are run afterwards."""
 
 
 def _loadable(file: Path) -> str | bytes:
@@ -180,8 +185,8 @@ def smoke_run(
     original: Callable[[], ort.InferenceSession],
     name: str,
     elements: Mapping[str, float],
-) -> str | None:
-    """Run a model once; return a note when no generated input is one that the original model runs on.
+) -> Finding | None:
+    """Run a model once; return a finding when no generated input is one that the original model runs on.
 
     The values that a model needs, beyond type and shape of its inputs, are not known. So a run that fails
     counts against the model only where the original model does not fail.

@@ -18,7 +18,7 @@ from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ..numerics.affine import INT32, TYPES, QuantParams, QuantType, unsigned_equivalent
 from ..plan.plan import QuantPlan
-from .foreign import ForeignParams, some_of
+from .foreign import ForeignParams, assumption, omission, some_of
 
 ACTIVATIONS, CONSTANTS = "activation_encodings", "param_encodings"
 """The sections of AIMET's files below version 2, and of QNN's."""
@@ -122,18 +122,18 @@ def aimet_offset(zero_point: int, qtype: QuantType) -> int:
 
 
 def collect_params(entries: Mapping[str, Entry], tool: str) -> ForeignParams:
-    """Return the parameters of a file, with a note for each reason and assumption."""
+    """Return the parameters of a file, with a finding on each reason and assumption."""
     tensors = {name: entry.params for name, entry in entries.items() if entry.params is not None}
     lost, assumed = dict[str, list[str]](), dict[str, list[str]]()  # names by the remark on them
     for name, entry in entries.items():
         if entry.remark:
             (lost if entry.params is None else assumed).setdefault(entry.remark, []).append(name)
-    notes = (
-        *(f"left out: {some_of(names)}: {remark}" for remark, names in lost.items()),
-        *(f"{some_of(names)}: {remark}" for remark, names in assumed.items()),
+    findings = (
+        *(omission(f"left out: {some_of(n)}: {remark}", n[0], tensors=len(n)) for remark, n in lost.items()),
+        *(assumption(f"{some_of(n)}: {remark}", n[0], tensors=len(n)) for remark, n in assumed.items()),
     )
     unknown = frozenset(name for name, entry in entries.items() if entry.axis_unknown and name in tensors)
-    return ForeignParams(tensors, tool, notes, unknown)
+    return ForeignParams(tensors, tool, findings, unknown)
 
 
 def producer_of(top: Mapping[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...profiles.base.errors import ProfileError
@@ -89,7 +90,7 @@ def import_plan(
     """Read the scales, zero points and integers that another tool chose as a plan.
 
     `quantize(model, plan=...)` applies it. What the target does not take stays float, with the reason; what
-    cannot be kept is in the plan's notes.
+    cannot be kept is in the plan's findings.
 
     Args:
         source: a quantized ONNX model of any tool (QDQ, QLinear operators, dynamic, weight-only), or a file
@@ -114,8 +115,8 @@ def import_plan(
     )
     with notes_once():
         plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
-        for text in plan.notes:
-            note(Finding(Code.IMPORT_ASSUMED, text))
+        for finding in plan.findings:
+            note(finding)
         if target is None:
             sentence = f"the plan is for target {plan.config.target}"
             note(Finding(Code.TARGET_ASSUMED, sentence, plan.config.target, remedy="another one: --target"))
@@ -160,8 +161,8 @@ def export(
         else:
             check_model(document.model, prepared.identity, where, False)
         content = file_content(document, prepared.model, format)
-        for text in losses(entry, document, prepared.model):
-            note(Finding(Code.EXPORT_LOSES, f"{format}: {text}", format))
+        for sentence in losses(entry, document, prepared.model):
+            note(Finding(Code.EXPORT_LOSES, f"{format}: {sentence}", format))
     if output is not None:
         write_atomically(output, content)
     return content
@@ -197,8 +198,8 @@ def join(
     """
     with notes_once():
         result = joining.join(tuple(models), output, functions=tuple(functions), connect=connect)
-        for text in result.notes:
-            note(Finding(Code.IMPORT_ASSUMED, text))
+        for finding in result.findings:
+            note(finding)
     return result
 
 
@@ -215,7 +216,7 @@ def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> t
             is made where it is not there.
 
     Returns:
-        Each part with its file, its size in bytes and its notes.
+        Each part with its file, its size in bytes and its findings.
 
     Raises:
         ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part.
@@ -224,6 +225,6 @@ def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> t
     with notes_once(), opened(model) as path:
         parts = splitting.split(path, plan, folder)
         for part in parts:
-            for text in part.notes:
-                note(Finding(Code.IMPORT_ASSUMED, f"part {part.part}: {text}", part.part))
+            for finding in part.findings:
+                note(replace(finding, sentence=f"part {part.part}: {finding.sentence}"))
     return parts

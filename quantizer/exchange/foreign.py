@@ -41,14 +41,14 @@ class ForeignParams:
     Attributes:
         tensors: parameters of activations and constants, by tensor name of the float model.
         tool: who wrote it, for people.
-        notes: what was assumed or left out, one sentence each.
+        findings: what was assumed or left out.
         axis_unknown: constants with a scale for each channel or block, of which the file does not say along
             which axis; that in `tensors` is a stand-in until `with_axes` has seen the model.
     """
 
     tensors: Mapping[str, QuantParams]
     tool: str
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     axis_unknown: frozenset[str] = frozenset()
 
 

@@ -28,7 +28,7 @@ from ..prepare.prepare import file_of
 from ..targets.target import Recipe
 from .encodings import document
 from .folded_scales import Array, with_folded_factors
-from .foreign import ForeignParams
+from .foreign import ForeignParams, assumption, omission
 from .formats import formats_of, read_as, recognised
 from .qnn import has_mappings
 from .quantized_models import source_of_model
@@ -46,7 +46,7 @@ def plan_of_file(
 
     Scales, zero points and the integers of the weights are those of the source, to the bit, and so is which
     nodes are quantized; what the target does not take stays float, with the reason. What could not be kept
-    is in the notes of the plan.
+    is in the findings of the plan.
 
     Args:
         source: a quantized ONNX model of any tool, or a file that holds parameters (`formats`).
@@ -124,7 +124,7 @@ def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> Qu
     """
     graph = index(model)
     params = with_moved_values(with_axes(params, graph), graph)
-    tensors, notes = params.tensors, params.notes
+    tensors, findings = params.tensors, params.findings
     nodes = {
         node.name: SourceNode(
             {i: tensors[n] for i, n in enumerate(node.inputs) if n in tensors and graph.is_float(n)}
@@ -134,12 +134,12 @@ def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> Qu
     activations = {n: p for n, p in tensors.items() if n in graph.values and not graph.is_constant(n)}
     unknown = [name for name in tensors if name not in graph.values]
     if unknown:
-        notes = (
-            *notes,
-            f"{len(unknown)} tensors of {params.tool} are not in the prepared model, such as "
-            f"'{unknown[0]}': left out",
+        sentence = (
+            f"{len(unknown)} tensors of {params.tool} are not in the prepared model, such as '{unknown[0]}': "
+            "left out"
         )
-    return plan_of_source(model, SourceParams(params.tool, activations, nodes, notes=notes), recipe)
+        findings = (*findings, omission(sentence, unknown[0], tensors=len(unknown)))
+    return plan_of_source(model, SourceParams(params.tool, activations, nodes, findings=findings), recipe)
 
 
 # What a file of parameters leaves to the model -------------------------------------------------------------
@@ -167,8 +167,9 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     if not added:
         return params
     some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
-    note = f"taken from what they read, for the file has no parameters of them: {some}"
-    return replace(params, tensors=tensors, notes=(*params.notes, note))
+    sentence = f"taken from what they read, for the file has no parameters of them: {some}"
+    taken = assumption(sentence, added[0], tensors=len(added))
+    return replace(params, tensors=tensors, findings=(*params.findings, taken))
 
 
 def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
@@ -183,7 +184,8 @@ def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Grap
         original: that model.
         graph: of the prepared model.
     """
-    values, tensors, notes = original.graph.initializers, dict(params.tensors), list(params.notes)
+    values, tensors = original.graph.initializers, dict(params.tensors)
+    findings = list(params.findings)
     folded, lost = list[str](), list[str]()
     for name in params.tensors:
         before = constant_of(values.get(name))
@@ -198,17 +200,19 @@ def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Grap
             folded.append(name)
             tensors[name] = multiplied
     if folded:
-        notes.append(
+        sentence = (
             f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
             "are multiplied by what is, channel by channel"
         )
+        findings.append(assumption(sentence, folded[0], weights=len(folded)))
     if lost:
-        notes.append(
+        sentence = (
             f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
-            "than by a factor for each output channel: change them in the float model, and make the file for "
-            "that"
+            "than by a factor for each output channel"
         )
-    return replace(params, tensors=tensors, notes=tuple(notes))
+        remedy = "change them in the float model, and make the file for that"
+        findings.append(omission(sentence, lost[0], remedy, constants=len(lost)))
+    return replace(params, tensors=tensors, findings=tuple(findings))
 
 
 def _folded_weight(
@@ -238,18 +242,20 @@ def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
         graph: of the prepared model.
 
     Returns:
-        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
+        Parameters without `axis_unknown`; what does not fit the model is left out, with a finding.
     """
-    tensors, notes = dict[str, QuantParams](), list(params.notes)
+    tensors, findings = dict[str, QuantParams](), list(params.findings)
     for name, tensor in params.tensors.items():
         placed = _along_axis(name, tensor, name in params.axis_unknown, graph)
         if placed is not None:
             tensors[name] = placed
         elif graph.is_constant(name):
-            notes.append(f"left out: '{name}': its scales do not fit an axis of the model's constant")
+            sentence = f"left out: '{name}': its scales do not fit an axis of the model's constant"
+            findings.append(omission(sentence, name))
         else:
-            notes.append(f"left out: '{name}': it is an activation, and has several scales")
-    return replace(params, tensors=tensors, notes=tuple(notes), axis_unknown=frozenset[str]())
+            sentence = f"left out: '{name}': it is an activation, and has several scales"
+            findings.append(omission(sentence, name))
+    return replace(params, tensors=tensors, findings=tuple(findings), axis_unknown=frozenset[str]())
 
 
 def _along_axis(name: str, params: QuantParams, unknown: bool, graph: Graph) -> QuantParams | None:

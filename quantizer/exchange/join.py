@@ -19,6 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import replacing_together
 from ..evaluation.runtimes import open_session
 from ..model.loading import read_model
@@ -28,6 +29,7 @@ from ..model.saving import has_external_data, save_model
 from ..prepare.cleanup import name_nodes, name_values, unshare_names
 from ..prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ..prepare.opset import raise_opset
+from .foreign import omission
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
@@ -46,7 +48,7 @@ class Joined:
         connections: "PART:INPUT" -> the output that it reads, as "PART:OUTPUT".
         outputs: of the whole, in its order.
         functions: that were put into the models, as "DOMAIN:NAME".
-        notes: sentences for the user.
+        findings: on its parts, which the subject of each names.
     """
 
     parts: tuple[str, ...]
@@ -54,7 +56,7 @@ class Joined:
     connections: Mapping[str, str]
     outputs: tuple[str, ...]
     functions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def join(
@@ -82,18 +84,19 @@ def join(
     if twice:
         raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
     parts: dict[str, ir.Model] = {}
-    notes: list[str] = []
+    findings: list[Finding] = []
     for name, file in zip(names, models, strict=True):
         loaded = read_model(file)
         parts[name] = loaded.model
-        notes += [f"part {name}: {note}" if name else note for note in loaded.notes]
+        findings += [_of_part(name, finding) for finding in loaded.findings]
     called: dict[ir.OperatorIdentifier, None] = {}
     for name, model in parts.items():
         called |= dict.fromkeys(_add_functions(model, library, name or str(models[0])))
     if unused := [_shown(identifier) for identifier in library if identifier not in called]:
-        notes.append(f"functions that no node calls were left out: {', '.join(unused)}")
+        sentence = f"functions that no node calls were left out: {', '.join(unused)}"
+        findings.append(omission(sentence, functions=len(unused)))
     if len(models) > 1:
-        joined, whole = _joined(parts, connect, notes)
+        joined, whole = _joined(parts, connect, findings)
     else:
         whole = parts[""]
         joined = Joined((), {v.name or "": () for v in whole.graph.inputs}, {}, _names(whole.graph.outputs))
@@ -111,7 +114,7 @@ def join(
                     "it with --functions FILE"
                 ) from None
             raise
-    return replace(joined, functions=tuple(map(_shown, called)), notes=tuple(notes))
+    return replace(joined, functions=tuple(map(_shown, called)), findings=tuple(findings))
 
 
 # Functions that lie in files of their own: read, and put into the models that call them ---------------------
@@ -208,12 +211,17 @@ def _missing_functions(model: ir.Model) -> tuple[str, ...]:
 # The parts as one model ------------------------------------------------------------------------------------
 
 
+def _of_part(name: str, finding: Finding) -> Finding:
+    """Return a finding with the part that it is about; as it is for a single model, "" as name."""
+    return replace(finding, sentence=f"part {name}: {finding.sentence}", subject=name) if name else finding
+
+
 def _joined(
-    parts: Mapping[str, ir.Model], connect: Sequence[str], notes: list[str]
+    parts: Mapping[str, ir.Model], connect: Sequence[str], findings: list[Finding]
 ) -> tuple[Joined, ir.Model]:
     for name, model in parts.items():
-        notes += [f"part {name}: {note}" for note in _flat(model)]
-    models = _in_one_opset(parts, notes)
+        findings += [_of_part(name, finding) for finding in _flat(model)]
+    models = _in_one_opset(parts, findings)
     inputs = {name: _names(model.graph.inputs) for name, model in models.items()}
     outputs = {name: _names(model.graph.outputs) for name, model in models.items()}
     sources = _connections(inputs, outputs, connect)
@@ -237,12 +245,12 @@ def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
     return tuple(str(value.name) for value in values)
 
 
-def _flat(model: ir.Model) -> tuple[str, ...]:
+def _flat(model: ir.Model) -> tuple[Finding, ...]:
     """Name everything, put functions in their callers' place, and give every output a node of its own."""
-    notes = [*unlist_initializers(model)]
+    findings = [*unlist_initializers(model)]
     raise_ir_version(model)
     name_nodes(model)
-    notes += inline_functions(model)
+    findings += inline_functions(model)
     name_nodes(model)
     name_values(model)
     unshare_names(model)
@@ -255,7 +263,7 @@ def _flat(model: ir.Model) -> tuple[str, ...]:
             model.graph.append(copy)
             model.graph.outputs[index] = result
         seen.add(value)
-    return tuple(notes)
+    return tuple(findings)
 
 
 def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
@@ -509,17 +517,17 @@ def _check_order(parts: Sequence[str], sources: Sources) -> None:
 # Parts of several opsets brought to one, where their operators mean the same in it -----------------------
 
 
-def _in_one_opset(models: Mapping[str, ir.Model], notes: list[str]) -> dict[str, ir.Model]:
+def _in_one_opset(models: Mapping[str, ir.Model], findings: list[Finding]) -> dict[str, ir.Model]:
     """Return the models in one opset of each domain.
 
     Args:
         models: by the names of the parts; they may be changed.
-        notes: gets a note about each that was raised.
+        findings: gets one on each that was raised.
 
     Raises:
         ModelError: a part has an operator that is another in the opset of the others.
     """
-    notes += [f"part {name}: {note}" for name, model in models.items() for note in raise_opset(model)]
+    findings += [_of_part(name, one) for name, model in models.items() for one in raise_opset(model)]
     for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
         newest = max(model.opset_imports.get(domain, 1) for model in models.values())
         for name, model in models.items():
@@ -533,7 +541,9 @@ def _in_one_opset(models: Mapping[str, ir.Model], notes: list[str]) -> dict[str,
         before = model.opset_imports.get("", newest)
         if before == newest:
             continue
-        notes.append(f"part {name}: opset raised from {before} to {newest}, that of another part")
+        sentence = f"opset raised from {before} to {newest}, that of another part"
+        raising = Finding(Code.OPSET_RAISED, sentence, figures={"from": before, "to": newest})
+        findings.append(_of_part(name, raising))
         if _changed(model, "", newest) is None:
             model.opset_imports[""] = newest
             continue

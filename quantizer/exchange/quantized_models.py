@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError, PlanError
+from ...profiles.base.findings import Finding
 from ..adjustments.rounded_weights import params_digest
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, dequantize, quantize
@@ -26,6 +27,7 @@ from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
 from .dequantized_model import Array, DequantizedModel, StoredConstant, dequantize_model, digest_of
 from .folded_scales import mirror, with_folded_factors
+from .foreign import assumption, omission
 from .matching import Match, is_turned, match
 from .source_plan import SourceNode, SourceParams
 
@@ -84,10 +86,10 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             roundings=weights.roundings,
         ),
         has_operators=source.has_operators,
-        notes=(
-            f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
-            *_notes_on_nodes(name, graph, source, matched, facts.folded),
-            *_notes_on_weights(name, weights),
+        findings=(
+            assumption(f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model", name),
+            *_on_nodes(name, graph, source, matched, facts.folded),
+            *_on_weights(name, weights),
         ),
     )
 
@@ -345,12 +347,12 @@ def _sqnr(array: Array, other: Array) -> float:
     return np.inf if noise == 0.0 else 10.0 * float(np.log10(max(signal, 1e-300) / noise))
 
 
-# Notes: what was assumed and left out ----------------------------------------------------------------------
+# What was assumed and left out ----------------------------------------------------------------------
 
 
-def _notes_on_nodes(
+def _on_nodes(
     name: str, graph: Graph, source: DequantizedModel, matched: Match, folded: Collection[str]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     saturated: list[str] = []  # clips that the parameters of their results do
     added: list[str] = []
     for clip in matched.absorbed:
@@ -364,50 +366,64 @@ def _notes_on_nodes(
         )
         (saturated if saturates else added).append(clip.name)
     if saturated:
-        yield f"{len(saturated)} activation functions that {name} leaves to saturation are pass-through nodes"
+        sentence = (
+            f"{len(saturated)} activation functions that {name} leaves to saturation are pass-through nodes"
+        )
+        yield assumption(sentence, name, nodes=len(saturated))
     if added:
-        yield (
+        sentence = (
             f"{len(added)} activation functions are not computed by {name}, whose parameters do not saturate "
             f"there{_such(added)}: the plan has them, and so other results"
         )
+        yield assumption(sentence, name, nodes=len(added))
     if matched.missing:
-        yield f"{len(matched.missing)} nodes of the float model are not in {name}{_such(matched.missing)}"
+        missing = matched.missing
+        sentence = f"{len(missing)} nodes of the float model are not in {name}{_such(missing)}"
+        yield omission(sentence, name, nodes=len(missing))
     if matched.unmatched:
-        yield (
+        sentence = (
             f"{len(matched.unmatched)} nodes of {name} are not in the prepared float model"
             f"{_such(matched.unmatched)}: what it says of them is left out"
         )
+        yield omission(sentence, name, nodes=len(matched.unmatched))
     several = [n for n, params in source.stored.items() if len(params) > 1]
     if several:
-        yield (
+        sentence = (
             f"{len(several)} tensors of {name} are quantized in more than one way{_such(several)}: readers "
             "keep theirs"
         )
+        yield assumption(sentence, name, tensors=len(several))
     if folded:
-        yield (
+        sentence = (
             f"{len(folded)} products have the scales folded into their weights that follow them in "
             f"{name}{_such(folded)}: their scales are multiplied, and what was rounded between is not"
         )
+        yield assumption(sentence, name, nodes=len(folded))
     if source.unread:
-        yield f"what {name} says in these operators could not be read and is left out: {_unread(source)}"
+        sentence = f"what {name} says in these operators could not be read and is left out: {_unread(source)}"
+        yield omission(sentence, name)
 
 
-def _notes_on_weights(name: str, weights: _KeptIntegers) -> Iterator[str]:
+def _on_weights(name: str, weights: _KeptIntegers) -> Iterator[Finding]:
     if weights.roundings:
-        yield f"{len(weights.roundings)} weights have the integers of {name}, which are not the nearest"
+        sentence = f"{len(weights.roundings)} weights have the integers of {name}, which are not the nearest"
+        yield assumption(sentence, name, weights=len(weights.roundings))
     if weights.biases:
-        yield f"{len(weights.biases)} biases have the integers of {name}"
+        sentence = f"{len(weights.biases)} biases have the integers of {name}"
+        yield assumption(sentence, name, biases=len(weights.biases))
     if weights.lost:
-        yield (
+        sentence = (
             f"the integers of {len(weights.lost)} constants cannot be kept{_such(weights.lost)}: they are "
             "rounded to the nearest"
         )
+        yield omission(sentence, name, constants=len(weights.lost))
     if weights.others:
-        yield (
+        sentence = (
             f"{len(weights.others)} weights of {name} are not rounded forms of those of the float model"
-            f"{_such(weights.others)}: give the float model that was quantized, with the changes that the "
-            "tool made before"
+            f"{_such(weights.others)}"
         )
+        remedy = "give the float model that was quantized, with the changes that the tool made before"
+        yield omission(sentence, name, remedy, weights=len(weights.others))
 
 
 def _unread(source: DequantizedModel) -> str:

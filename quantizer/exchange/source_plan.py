@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.findings import Finding
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ...profiles.samples.samples import title_of
@@ -37,6 +38,7 @@ from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.forms import FORMS
 from ..targets.target import Recipe, lut_implementation
+from .foreign import assumption
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class SourceParams:
         reasons: why nodes are float, where more is known than that the source has nothing of them.
         float_biases: whether a bias without parameters stays float; else it has those that products take.
         adjustments: what makes quantized weights and biases those of the source.
-        notes: what was assumed or left out, one sentence each.
+        findings: what was assumed or left out.
         has_operators: whether the source has operators on quantized tensors, such as QLinearConv.
     """
 
@@ -75,7 +77,7 @@ class SourceParams:
     reasons: Mapping[str, FloatReason] = field(default_factory=dict)
     float_biases: bool = False
     adjustments: Adjustments = NO_ADJUSTMENTS
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     has_operators: bool = False
 
 
@@ -141,13 +143,17 @@ def _plan(
         biases={name: delta for name, delta in source.adjustments.biases.items() if name in kept},
         roundings={name: offsets for name, offsets in source.adjustments.roundings.items() if name in kept},
     )
-    notes = f"parameters of {source.tool}", *source.notes, *_dynamic_notes(graph, nodes, source, recipe)
+    findings = [
+        assumption(f"parameters of {source.tool}"),
+        *source.findings,
+        *_on_dynamic_nodes(graph, nodes, source, recipe),
+    ]
     return QuantPlan(
         model_id(model, Path(title_of(model)).name),
         _described_settings(recipe.config, graph, tensors, nodes),
         tensors,
         nodes,
-        tuple(dict.fromkeys(notes)),
+        tuple(dict.fromkeys(findings)),
         tool=tool_name(),
         adjustments=adjustments,
     )
@@ -450,21 +456,26 @@ def _stored_params(
     return {**ordered, **constants}, nodes
 
 
-def _dynamic_notes(
+def _on_dynamic_nodes(
     graph: Graph, nodes: Mapping[str, NodePlan], source: SourceParams, recipe: Recipe
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """Yield which dynamic nodes of the source are none here, and which would be faster in float."""
     tool = source.tool
     lost = [n for n, node in source.nodes.items() if node.is_dynamic and nodes[n].kind is not Kind.DYNAMIC]
     if lost:
-        yield f"{len(lost)} nodes are dynamic in {tool}, such as '{lost[0]}', and have float activations here"
+        sentence = (
+            f"{len(lost)} nodes are dynamic in {tool}, such as '{lost[0]}', and have float activations here"
+        )
+        yield assumption(sentence, lost[0], nodes=len(lost))
     dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
     for operator, times in recipe.target.slower_dynamic.items():
         if dynamic[operator]:
-            yield (
+            sentence = (
                 f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
-                f"as long as in float on {recipe.target.name}; give them kind weight-only for speed"
+                f"as long as in float on {recipe.target.name}"
             )
+            remedy = "give them kind weight-only for speed"
+            yield assumption(sentence, operator, remedy, nodes=dynamic[operator], times=times)
 
 
 def _described_settings(

@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Finding
 from ...profiles.base.output_files import FileBatch, made_folder, replacing_together
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..adjustments.bias_correction import apply_biases
@@ -45,13 +46,13 @@ class PartFile:
         part: its name.
         file: where it is.
         size: of its files in bytes, external data included.
-        notes: sentences for the user.
+        findings: on the part.
     """
 
     part: str
     file: Path
     size: int
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def split(
@@ -231,7 +232,7 @@ def _written(prepared: PreparedModel, cut: _Cut, file: Path, batch: FileBatch) -
     """Lower a part, write it into the batch, load it in onnxruntime and run it once."""
     lowered = lower(cut.model, cut.plan)
     lowered.model.metadata_props.pop(RECORD, None)
-    remarks = check_target(lowered.model, cut.plan, None, str(file))
+    of_target = check_target(lowered.model, cut.plan, None, str(file))
     temporary = save_model(lowered.model, file, has_external_data(prepared.model), batch)
     name = f"{file} (not written)"
     with temporary_folder() as folder:
@@ -240,6 +241,6 @@ def _written(prepared: PreparedModel, cut: _Cut, file: Path, batch: FileBatch) -
             save_model(cut.model, folder / "part.onnx")
             return open_session(str(folder / "part.onnx"), f"part {cut.part.name}")
 
-        note = smoke_run(open_session(str(temporary), name), original, name, {})
-    notes = (*lowered.notes, *remarks, *(() if note is None else (note,)))
-    return PartFile(cut.part.name, file, batch.size(temporary), notes)
+        of_run = smoke_run(open_session(str(temporary), name), original, name, {})
+    findings = (*lowered.findings, *of_target, *(() if of_run is None else (of_run,)))
+    return PartFile(cut.part.name, file, batch.size(temporary), findings)

@@ -34,7 +34,7 @@ from ..targets.forms import FORMS
 from .borders import write_borders, write_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
-from .lowered import LoweredModel, with_record, write_equalization
+from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
 from .sub_pixel import in_prepared_names, write_as_convolutions
 from .writers import Task, Writer, Writers
@@ -144,8 +144,8 @@ def write(
     if any(node.domain == MICROSOFT for node in model.graph.all_nodes()):
         model.opset_imports.setdefault(MICROSOFT, 1)
     if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
-        note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-        return with_record(LoweredModel(raised(model, form), (note,), names))
+        raising = opset_raised(opset, WIDE_OPSET)
+        return with_record(LoweredModel(raised(model, form), (raising,), names))
     return with_record(LoweredModel(model, (), names))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
@@ -62,18 +63,24 @@ class WrittenNames:
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+def opset_raised(before: int, after: int) -> Finding:
+    """Return the finding on the opset that integers of few or many bits need."""
+    sentence = f"opset raised from {before} to {after} for its integer types"
+    return Finding(Code.OPSET_RAISED, sentence, figures={"from": before, "to": after})
+
+
 @dataclass(frozen=True)
 class LoweredModel:
     """A quantized model.
 
     Attributes:
         model: the new model.
-        notes: remarks for the user, such as an opset that had to be raised.
+        findings: what a user should know, such as an opset that had to be raised.
         names: what stands for what in it.
     """
 
     model: ir.Model
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     names: WrittenNames = field(default_factory=WrittenNames)
 
 

@@ -21,6 +21,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.runtime.providers import (
     RUNTIME_ERRORS,
     disable_prepacking,
@@ -44,11 +45,11 @@ class LoadedModel:
 
     Attributes:
         model: nodes in topological order; weights in external files are mapped on demand.
-        notes: sentences for the user: what was mended.
+        findings: what was mended, or inferred.
     """
 
     model: ir.Model
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def read_model(path: str | os.PathLike[str]) -> LoadedModel:
@@ -62,17 +63,17 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
     check_proto(proto, str(path))
     check_external(proto, path)
-    notes = list(mend(proto))
+    findings = list(mend(proto))
     model = converted(proto, path)
     set_title(model, path)
     del proto
-    notes += _sorted(model, path)
+    findings += _sorted(model, path)
     _attach(model, path)
     _detach(model)
     runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
-    notes += _check(model, path, runtime_outputs)
+    findings += _check(model, path, runtime_outputs)
     _type_outputs(model, path, runtime_outputs)
-    return LoadedModel(model, tuple(notes))
+    return LoadedModel(model, tuple(findings))
 
 
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
@@ -91,7 +92,7 @@ def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
         raise ModelError(f"{path}: cannot be read as a graph: {_sentence(cause)}; export it again") from None
 
 
-def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[str]:
+def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[Finding]:
     """Put the nodes in topological order; onnxruntime takes them in any."""
     before = list(model.graph.all_nodes())
     try:
@@ -101,7 +102,8 @@ def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[str]:
     except ValueError:
         raise ModelError(f"{path}: not a valid ONNX model: its nodes form a cycle; export it again") from None
     is_sorted = before == list(model.graph.all_nodes())
-    return [] if is_sorted else ["the nodes were not in topological order; they are now"]
+    sentence = "the nodes were not in topological order; they are now"
+    return [] if is_sorted else [Finding(Code.MODEL_MENDED, sentence)]
 
 
 RuntimeOutputs = Callable[[], Mapping[str, ir.Value] | str]
@@ -134,23 +136,26 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     }
 
 
-def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[str]:
-    """Ask the ONNX checker, and onnxruntime where it objects to a mended model; return notes."""
+def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[Finding]:
+    """Ask the ONNX checker, and onnxruntime where it objects to a mended model; return findings."""
     if not _objection(os.fspath(path)):  # by path, so that 2 GiB are no limit
         return []
-    objection, notes = _objection(_bare(model)), list[str]()
+    objection, findings = _objection(_bare(model)), list[Finding]()
     inputs, outputs = model.graph.inputs, model.graph.outputs
     untyped = [f"'{value.name}'" for value in outputs if value.type is None or value.shape is None]
     if untyped:
-        notes.append(f"outputs without type or shape, which are inferred: {', '.join(untyped)}")
+        sentence = f"outputs without type or shape, which are inferred: {', '.join(untyped)}"
+        findings.append(Finding(Code.TYPES_INFERRED, sentence, figures={"outputs": len(untyped)}))
     shapeless = [f"'{value.name}'" for value in inputs if value.shape is None and value.type is not None]
     if shapeless:
-        notes.append(f"inputs without shape, of which samples decide: {', '.join(shapeless)}")
+        sentence = f"inputs without shape, of which samples decide: {', '.join(shapeless)}"
+        findings.append(Finding(Code.TYPES_INFERRED, sentence, figures={"inputs": len(shapeless)}))
     if objection and isinstance(runtime_outputs(), str):
         raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
     if objection:
-        notes.append(f"the ONNX checker refuses the model and onnxruntime loads it: {objection}")
-    return notes
+        sentence = f"the ONNX checker refuses the model and onnxruntime loads it: {objection}"
+        findings.append(Finding(Code.CHECKER_REFUSES, sentence))
+    return findings
 
 
 def _objection(model: str | onnx.ModelProto) -> str:

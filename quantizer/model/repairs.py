@@ -38,6 +38,7 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.runtime.session import has_map
 from .external_data import bytes_needed
@@ -290,15 +291,17 @@ def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
 
 # What is repaired ------------------------------------------------------------------------------------------
 
-Notes = Iterator[str]
+Mends = Iterator[str]
+"""Yields a sentence on each thing that was mended."""
 
 
-def mend(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Mend all that is listed in `MENDS` and return the notes. `check_proto` has passed the model."""
-    return tuple(dict.fromkeys(note for step in MENDS for note in step(proto)))
+def mend(proto: onnx.ModelProto) -> tuple[Finding, ...]:
+    """Mend all that is listed in `MENDS` and return what was. `check_proto` has passed the model."""
+    sentences = dict.fromkeys(sentence for step in MENDS for sentence in step(proto))
+    return tuple(Finding(Code.MODEL_MENDED, sentence) for sentence in sentences)
 
 
-def name_graphs(proto: onnx.ModelProto) -> Notes:
+def name_graphs(proto: onnx.ModelProto) -> Mends:
     """Give graphs without a name one."""
     for block in blocks(proto):
         if isinstance(block, onnx.GraphProto) and not block.name:
@@ -306,7 +309,7 @@ def name_graphs(proto: onnx.ModelProto) -> Notes:
             yield "a graph without a name is called 'graph' now"
 
 
-def one_opset_per_domain(proto: onnx.ModelProto) -> Notes:
+def one_opset_per_domain(proto: onnx.ModelProto) -> Mends:
     """Keep the last opset of each domain, as onnxruntime does; "ai.onnx" and "" are one."""
     for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
         versions: dict[str, list[int]] = {}
@@ -324,7 +327,7 @@ def one_opset_per_domain(proto: onnx.ModelProto) -> Notes:
                 )
 
 
-def import_domains(proto: onnx.ModelProto) -> Notes:
+def import_domains(proto: onnx.ModelProto) -> Mends:
     """Import the domains that nodes use and the model does not import; onnxruntime knows its own."""
     imported = {entry.domain for entry in proto.opset_import} | {
         function.domain for function in proto.functions
@@ -338,7 +341,7 @@ def import_domains(proto: onnx.ModelProto) -> Notes:
         yield f"domain '{domain}' was not imported; opset {version} is taken"
 
 
-def drop_device_configurations(proto: onnx.ModelProto) -> Notes:
+def drop_device_configurations(proto: onnx.ModelProto) -> Mends:
     """Drop the assignment of nodes to several devices, which onnxruntime does not read."""
     configured = [node for block in blocks(proto) for node in block.node if node.device_configurations]
     if configured or proto.configuration:
@@ -348,7 +351,7 @@ def drop_device_configurations(proto: onnx.ModelProto) -> Notes:
         yield "configurations of devices, which onnxruntime does not read, are left out"
 
 
-def readable_texts(proto: onnx.ModelProto) -> Notes:
+def readable_texts(proto: onnx.ModelProto) -> Mends:
     """Replace bytes that are not UTF-8 in texts without effect; protobuf hands such text out as bytes."""
     bad = list(_unreadable(proto))
     for message, field in bad:
@@ -371,7 +374,7 @@ def _unreadable(message: Any) -> Iterator[tuple[Any, str]]:
                 yield from _unreadable(inner)
 
 
-def dense_initializers(proto: onnx.ModelProto) -> Notes:
+def dense_initializers(proto: onnx.ModelProto) -> Mends:
     """Write sparse initialisers as dense ones, as onnxruntime does when it loads a model."""
     for block in blocks(proto):
         for sparse in () if isinstance(block, onnx.FunctionProto) else tuple(block.sparse_initializer):
@@ -381,7 +384,7 @@ def dense_initializers(proto: onnx.ModelProto) -> Notes:
             del block.sparse_initializer[:]
 
 
-def dense_constants(proto: onnx.ModelProto) -> Notes:
+def dense_constants(proto: onnx.ModelProto) -> Mends:
     """Write the sparse value of Constant nodes as a dense one."""
     for block in blocks(proto):
         for node in block.node:
@@ -403,7 +406,7 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(array, sparse.values.name)
 
 
-def untype_maps(proto: onnx.ModelProto) -> Notes:
+def untype_maps(proto: onnx.ModelProto) -> Mends:
     """Take the type from values that are maps, which onnx_ir does not have: it follows from the node."""
     for block in blocks(proto):
         for value in _infos(block):
@@ -417,7 +420,7 @@ def _infos(block: Block) -> list[onnx.ValueInfoProto]:
     return [*declared, *block.value_info]
 
 
-MENDS: Sequence[Callable[[onnx.ModelProto], Notes]] = (
+MENDS: Sequence[Callable[[onnx.ModelProto], Mends]] = (
     name_graphs,
     one_opset_per_domain,
     import_domains,

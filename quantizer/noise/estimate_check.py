@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...profiles.base.findings import Code, Finding
+
 BAND = (-8.0, 10.0)
 """Where the SQNR of an output lies, in dB from an estimate that is from measured noise: of nine of ten
 models on which this was chosen (tuning splits). Most estimates are a little too careful."""
@@ -125,6 +127,15 @@ def check_estimates(
     )
 
 
-def too_good_texts(checks: Iterable[EstimateCheck]) -> tuple[str, ...]:
-    """Return a sentence for each estimate that was too good, unless the measured one is more than enough."""
-    return tuple(check.text for check in checks if check.too_good and check.measured < HIGH_SQNR_DB)
+def too_good(checks: Iterable[EstimateCheck]) -> tuple[Finding, ...]:
+    """Return a finding on each estimate that was too good, unless the measured one is more than enough."""
+    return tuple(
+        Finding(
+            Code.ESTIMATE_TOO_GOOD,
+            check.text,
+            check.output,
+            {"measured": check.measured, "estimated": check.estimated, "low": check.low, "high": check.high},
+        )
+        for check in checks
+        if check.too_good and check.measured < HIGH_SQNR_DB
+    )

@@ -14,6 +14,7 @@ from math import inf, log10
 import numpy as np
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of, signal_power
 from ..numerics.tuned import tuned
@@ -280,7 +281,7 @@ class NoiseLimits:
         mean = mean_of(density(self.profile[name]), lambda x: x)
         return max(1.0 - mean**2 / power, MIN_VARYING)
 
-    def sentences(self) -> Iterator[str]:
+    def findings(self) -> Iterator[Finding]:
         """Yield the kinds of outputs, for people; nothing where a limit was given whatever they are."""
         if self.min_output_sqnr is not None:
             return
@@ -290,10 +291,11 @@ class NoiseLimits:
         for kind, names in by_kind.items():
             through = ", judged through the other outputs" if kind == "state" else ""
             if len(names) == 1:
-                yield f"{_quoted(names)} is taken for {WORDS[kind]}{through}"
+                taken = f"{_quoted(names)} is taken for {WORDS[kind]}{through}"
             else:
                 each = "" if kind in ("detections", "values") else " each"
-                yield f"{_quoted(names)} are taken for {WORDS[kind]}{each}{through}"
+                taken = f"{_quoted(names)} are taken for {WORDS[kind]}{each}{through}"
+            yield Finding(Code.OUTPUT_KIND, taken, names[0], {"kind": kind, "outputs": len(names)})
 
 
 def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:

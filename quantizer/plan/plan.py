@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.findings import Finding, listed
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import ModelId
@@ -381,7 +382,7 @@ class QuantPlan(Presented):
         tensors: parameters of every tensor that exists in quantized form: activations that a quantized
             node produces or consumes, weights, biases. An activation that is not here is float.
         nodes: decision for every node of the main graph, by node name, in graph order.
-        notes: remarks for the user, such as an opset that had to be raised.
+        findings: what a user should know, such as an opset that had to be raised.
         tool: name and version of the writer.
         shared_scales: activations that share their parameters, two or more each.
         adjustments: what is changed in the float model first; tensors and nodes are those of the result.
@@ -393,7 +394,7 @@ class QuantPlan(Presented):
     config: QuantConfig
     tensors: Mapping[str, QuantParams]
     nodes: Mapping[str, NodePlan]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     tool: str = field(default="", compare=False)
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: Adjustments = NO_ADJUSTMENTS
@@ -407,12 +408,13 @@ class QuantPlan(Presented):
         return f"{self.model.file or 'model'}, {len(self.nodes)} nodes: {kinds}"
 
     def presentation(self) -> Presentation:
-        """Return the main settings, and a table of the nodes."""
+        """Return the main settings, the findings, and a table of the nodes."""
         names = ("target", "mode", "form", "schema", "calibrator", "activation_type", "weight_type")
         facts = [(name, str(getattr(self.config, name))) for name in names]
         rows = tuple((name, entry.kind.value, entry.reason) for name, entry in self.nodes.items())
-        notes = [("note", note) for note in self.notes]
-        return Presentation((*facts, *notes), (Table(("node", "kind", "reason"), rows, left=3),))
+        return Presentation(
+            (*facts, *listed(self.findings)), (Table(("node", "kind", "reason"), rows, left=3),)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return settings, nodes and parameters of tensors; the plan's file has all of it."""
@@ -429,7 +431,7 @@ class QuantPlan(Presented):
                 }
                 for name, params in self.tensors.items()
             },
-            "notes": list(self.notes),
+            "findings": to_jsonable(self.findings),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:

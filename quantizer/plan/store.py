@@ -4,7 +4,8 @@
     tool: ...                        who wrote it
     model: file, structure, weights, opset
     config: the settings that were asked for
-    notes: [remarks]
+    findings:                        what a user should know, see `findings`
+      - {code: opset-raised, sentence: opset raised from 11 to 13, figures: {from: 11, to: 13}}
     tensors:                         one line for each quantized tensor
       x: {type: uint8, scale: 0.0123, zero_point: 128}
       w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}     one scale for each channel
@@ -60,6 +61,7 @@ from msgspec import Meta
 
 from ...profiles.base.conversion import Count, keys_at, read_record, read_value
 from ...profiles.base.errors import MalformedError, PlanError, not_one_of
+from ...profiles.base.findings import Finding
 from ...profiles.base.output_files import FileBatch, read_text, write_atomically
 from ...profiles.base.strict_yaml import block, entry, float_text, flow_text, parse_file, text
 from ...profiles.records.profile import ModelId
@@ -160,7 +162,7 @@ def _texts(plan: QuantPlan) -> Iterator[str]:
     yield block({"format": FORMAT, "tool": plan.tool})
     yield from _section("model", [block(model_fields(plan.model), 2)])
     yield from _section("config", [block(config, 2)])
-    yield from _section("notes", (f"  - {text(note)}\n" for note in plan.notes), empty="[]")
+    yield from _section("findings", map(_finding_text, plan.findings), empty="[]")
     yield from _section(
         "tensors", (entry(n, _params_text(p), 2) for n, p in plan.tensors.items()), empty="{}"
     )
@@ -183,6 +185,17 @@ def _section(name: str, entries: Iterable[str], indent: int = 0, empty: str = ""
         has_entries = True
     if empty and not has_entries:
         yield f"{key} {empty}\n"
+
+
+def _finding_text(finding: Finding) -> str:
+    """Return a finding on one line, without its severity, which follows from the code."""
+    items = {"code": finding.code.value, "sentence": finding.sentence, "subject": finding.subject}
+    known: dict[str, object] = {name: value for name, value in items.items() if value}
+    if finding.figures:
+        known["figures"] = dict(finding.figures)
+    if finding.remedy:
+        known["remedy"] = finding.remedy
+    return f"  - {flow_text(known)}\n"
 
 
 def _params_text(params: QuantParams) -> str:
@@ -372,7 +385,7 @@ class PlanFields:
     tensors: Mapping[str, ParameterFields]
     nodes: Mapping[str, NodeFields]
     tool: str = ""
-    notes: tuple[str, ...] | None = None
+    findings: tuple[Finding, ...] | None = None
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: AdjustmentFields | None = None
     borders: Mapping[str, ParameterFields] = field(default_factory=dict)
@@ -386,7 +399,7 @@ def _plan(document: Mapping[str, object]) -> QuantPlan:
         config=record.config,
         tensors={name: _params(params, f"tensor '{name}'") for name, params in record.tensors.items()},
         nodes={name: _node(node, f"node '{name}'") for name, node in record.nodes.items()},
-        notes=record.notes or (),
+        findings=record.findings or (),
         tool=record.tool,
         shared_scales=record.shared_scales,
         adjustments=NO_ADJUSTMENTS if record.adjustments is None else _adjustments(record.adjustments),

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
 from ..costs.spellings import FLOAT_SPELLINGS
@@ -70,7 +71,7 @@ class PlanningFacts:
         graph: what is planned: the prepared model with the adjustments so far.
         profile: of its activations: as measured, or as estimated after an adjustment.
         profile_digest: of the profile as it was given (`profile_digest`); "" for an empty one.
-        notes: remarks of preparation and earlier steps that the user should see.
+        findings: of preparation and earlier steps.
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         range_cache: calibrated ranges, kept.
@@ -96,7 +97,7 @@ class PlanningFacts:
     graph: Graph
     profile: Profile
     profile_digest: str
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     range_cache: RangeCache
@@ -228,9 +229,12 @@ class PlanningFacts:
         )
 
     def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
-        """Return the facts with more nodes that are unfit, and a note of each."""
-        notes = (f"node '{name}' stays float: {reason}" for name, reason in reasons.items())
-        more = replace(self, unfit={**self.unfit, **reasons}, notes=(*self.notes, *notes))
+        """Return the facts with more nodes that are unfit, and a finding on each."""
+        findings = (
+            Finding(Code.UNFIT_NODE, f"node '{name}' stays float: {reason}", name)
+            for name, reason in reasons.items()
+        )
+        more = replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
         return more.with_derived_of(self)
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
@@ -341,7 +345,7 @@ class PlanningFacts:
 
 
 def planning_facts(
-    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
+    prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
     """Return what is known of a model; no chain is taken as one.
 
@@ -349,7 +353,7 @@ def planning_facts(
         prepared: the model.
         profile: its profile, bound to its tensor names.
         recipe: what was asked for and what the runtime can execute.
-        notes: remarks of earlier steps besides those of preparation.
+        findings: of earlier steps besides those of preparation.
 
     Raises:
         ProfileError: a setting needs histograms, and the profile has none.
@@ -366,7 +370,7 @@ def planning_facts(
                 if name in graph.values and not graph.is_constant(name)
             },
         )
-    known, notes_on_ranges = clipped, _notes_on_ranges(profile, recipe)
+    known, on_ranges = clipped, _on_ranges(profile, recipe)
     if recipe.config.mode not in DATA_FREE and not has_histograms(profile):
         # Ranges are taken as they are: a calibrator has nothing to choose from.
         recipe = replace(recipe, config=replace(recipe.config, calibrator="minmax"))
@@ -379,12 +383,12 @@ def planning_facts(
         graph=graph,
         profile=known,
         profile_digest=profile_digest(profile) if profile.tensors else "",
-        notes=(
-            *prepared.notes,
-            *filter(None, [recipe.chosen]),
-            *notes,
-            *map(str, profile.data.findings),
-            *notes_on_ranges,
+        findings=(
+            *prepared.findings,
+            *([Finding(Code.TARGET_ASSUMED, recipe.chosen, recipe.target.name)] if recipe.chosen else []),
+            *findings,
+            *profile.data.findings,
+            *on_ranges,
         ),
         chains={},
         channel_densities=ChannelDensities(known),
@@ -392,10 +396,10 @@ def planning_facts(
     )
     if recipe.config.mode in DATA_FREE or not has_histograms(profile):
         return facts
-    return replace(facts, notes=(*facts.notes, *facts.noise_limits.sentences()))
+    return replace(facts, findings=(*facts.findings, *facts.noise_limits.findings()))
 
 
-def _notes_on_ranges(profile: Profile, recipe: Recipe) -> tuple[str, ...]:
+def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
     """Return what is to be said of a plan from a profile that has ranges only; nothing of other profiles.
 
     Raises:
@@ -418,8 +422,8 @@ def _notes_on_ranges(profile: Profile, recipe: Recipe) -> tuple[str, ...]:
             f"{needs[0]}: needs histograms, and the profile has ranges only, of {who}; leave it out, "
             "or profile the model with 'qprof dump-profile'"
         )
-    return (
+    sentence = (
         f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; how values "
-        "are spread over them is assumed, and nodes that are too noisy then stay float: check the model with "
-        "'qprof evaluate'",
+        "are spread over them is assumed, and nodes that are too noisy then stay float"
     )
+    return (Finding(Code.RANGES_ONLY, sentence, remedy="check the model with 'qprof evaluate'"),)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improvement
 from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
@@ -105,13 +106,19 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
         at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
         bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
     missed = [
-        f"output '{name}' is estimated to keep {db:.1f} dB, and {limits.min_output_sqnr:g} were asked for: "
-        "weights of 8 bits do not keep more; name nodes with keep_float, or take mode static or auto"
+        Finding(
+            Code.BELOW_WISH,
+            f"output '{name}' is estimated to keep {db:.1f} dB, and {limits.min_output_sqnr:g} were asked "
+            "for: weights of 8 bits do not keep more",
+            name,
+            {"estimated": db, "asked": limits.min_output_sqnr or 0.0},
+            "name nodes with keep_float, or take mode static or auto",
+        )
         for name, db in estimated.items()
         if facts.config.mode in DATA_FREE and db < (limits.min_output_sqnr or 0.0)
     ]
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
-    return replace(plan, origin=origin, notes=(*missed, *plan.notes))
+    return replace(plan, origin=origin, findings=(*missed, *plan.findings))
 
 
 def _within_noise_budget(

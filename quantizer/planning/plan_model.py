@@ -27,6 +27,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improvement, left_out_steps
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
@@ -91,14 +92,14 @@ class PlannedModel:
         assert self.facts is not None
         return self.facts
 
-    def with_notes(self, notes: Iterable[str]) -> PlannedModel:
-        """Return the plan with further remarks, each once."""
-        all_notes = tuple(dict.fromkeys([*self.plan.notes, *notes]))
-        return replace(self, plan=replace(self.plan, notes=all_notes))
+    def with_findings(self, findings: Iterable[Finding]) -> PlannedModel:
+        """Return the plan with further findings, each once."""
+        known = tuple(dict.fromkeys([*self.plan.findings, *findings]))
+        return replace(self, plan=replace(self.plan, findings=known))
 
 
 def model_facts(
-    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
+    prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
     """Return what plans of a model are made from.
 
@@ -106,13 +107,13 @@ def model_facts(
         prepared: the model.
         profile: its profile, bound to its tensor names.
         recipe: what was asked for and what the runtime can execute.
-        notes: remarks of earlier steps that the user should see.
+        findings: of earlier steps.
 
     Raises:
         ConfigError: the settings name something that the model does not have. ProfileError: a setting needs
             histograms, and the profile has none.
     """
-    facts = planning_facts(prepared, profile, recipe, notes)
+    facts = planning_facts(prepared, profile, recipe, findings)
     if recipe.config.mode in DATA_FREE:
         return facts
     facts = with_chains(facts)
@@ -163,17 +164,17 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
             if is_unprofitable(planned.plan):
                 stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
                 kept_int8 = f"weights only, of {stored} node{'s'[: stored != 1]}"
-                planned = planned.with_notes(
-                    [
-                        f"{kept_int8 if stored else 'nothing is quantized'}: int8 is predicted to save too "
-                        "little time; --cost-model off quantizes all the same"
-                    ]
-                )
+                kept_int8 = kept_int8 if stored else "nothing is quantized"
+                sentence = f"{kept_int8}: int8 is predicted to save too little time"
+                remedy = "--cost-model off quantizes all the same"
+                figures = {"weights_only": stored}
+                finding = Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)
+                planned = planned.with_findings([finding])
         with improvement("all adjustments of the model", PlanError):
             verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
-            return planned.with_notes(left_out)
+            return planned.with_findings(left_out)
         verify_plan(first.plan, facts.graph, facts.identity)
-    return first.with_notes(left_out)
+    return first.with_findings(left_out)
 
 
 def _check_weight_type(facts: PlanningFacts) -> None:
@@ -217,9 +218,8 @@ def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[Plann
     ):
         own = facts.measured.origin == "qprof"
         advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
-        planned = planned.with_notes(
-            [f"the profile has no records of channels: no equalization, no bias correction; {advice}"]
-        )
+        sentence = "the profile has no records of channels: no equalization, no bias correction"
+        planned = planned.with_findings([Finding(Code.NO_CHANNELS, sentence, remedy=advice)])
     return first, planned
 
 
@@ -335,9 +335,11 @@ def _with_scales(
     inserted = inserted_nodes(planned.model, model)
     of = f"{len(scales)} activation{'s'[: len(scales) != 1]}"
     added = f" ({len(inserted)} added multiplication{'s'[: len(inserted) != 1]})" if inserted else ""
-    note = f"the channels of {of} are balanced to lose less{added}"
+    sentence = f"the channels of {of} are balanced to lose less{added}"
+    figures = {"activations": len(scales), "added": len(inserted)}
+    balanced = Finding(Code.CHANNELS_BALANCED, sentence, figures=figures)
     profile = equalized_profile(facts.graph, facts.profile, scales, facts.channel_densities)
-    after = replace(of_adjusted(facts, index(model), profile), notes=(*facts.notes, note))
+    after = replace(of_adjusted(facts, index(model), profile), findings=(*facts.findings, balanced))
     before = planned.plan.adjustments
     adjustments = replace(before, equalization={**before.equalization, **scales})
     scaled = PlannedModel(replace(planned.plan, adjustments=adjustments), model, after.graph, after)
@@ -373,7 +375,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
         planned,
         plan=replace(
             plan,
-            notes=tuple(dict.fromkeys([*planned.plan.notes, *plan.notes])),
+            findings=tuple(dict.fromkeys([*planned.plan.findings, *plan.findings])),
             adjustments=replace(before, biases=biases, roundings=roundings),
         ),
         facts=after,
@@ -420,7 +422,7 @@ def rounded_with_samples(
     """
     with left_out_steps() as left_out, improvement(f"rounding {planned.plan.config.rounding}", PlanError):
         return _rounded_with_samples(planned, samples, progress, checkpoint)
-    return planned.with_notes(left_out)
+    return planned.with_findings(left_out)
 
 
 def _rounded_with_samples(
@@ -445,9 +447,9 @@ def _rounded_with_samples(
     if plan.adjustments.biases:
         planned = bias_corrected(planned)
     rounded = len(planned.plan.adjustments.roundings)
-    planned = planned.with_notes(
-        [f"{rounded} of {weights} quantized weights are rounded with samples, not to the nearest"]
-    )
+    sentence = f"{rounded} of {weights} quantized weights are rounded with samples, not to the nearest"
+    figures = {"rounded": rounded, "weights": weights}
+    planned = planned.with_findings([Finding(Code.WEIGHTS_ROUNDED, sentence, figures=figures)])
     verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
     return planned
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import tool_name
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
@@ -100,15 +101,16 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         nodes[node.name] = NodePlan(kind, choice.reason, parameters.inputs[node.name], how)
     nodes = with_int8_caches(facts, nodes)
 
-    notes = list(facts.notes)
+    findings = list(facts.findings)
     caches = [node for node in graph.nodes if nodes[node.name].keeps_int8_cache]
     if caches:
         listed = ", ".join(caches[0].input(place.past) for place in PLACES)
         nodes_are = f"{len(caches)} node{'s'[: len(caches) > 1]} are"
-        notes.append(
+        sentence = (
             f"keys and values of {nodes_are} int8: the model takes {listed} and so on, and returns them, "
             "in int8, times the scales that these nodes read"
         )
+        findings.append(Finding(Code.INT8_CACHES, sentence, caches[0].name, {"nodes": len(caches)}))
     tables = [
         node
         for node in graph.nodes
@@ -118,10 +120,12 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         and is_dear_to_read(node, facts)
     ]
     if tables:
-        notes.append(
+        sentence = (
             f"{len(tables)} table{'s'[: len(tables) != 1]} in 8 bits: most of the model's bytes, though "
-            f"reading takes longer than in float; --keep-float {tables[0].name} leaves it as it is"
+            "reading takes longer than in float"
         )
+        remedy = f"--keep-float {tables[0].name} leaves it as it is"
+        findings.append(Finding(Code.SLOW_TABLE, sentence, tables[0].name, {"tables": len(tables)}, remedy))
     wide = sum(params.qtype.bits == 16 for params in parameters.activations.values())
     lacking = sorted(
         {
@@ -133,21 +137,24 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     )
     if wide and lacking:
         listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
-        notes.append(
-            f"{wide} activations have 16 bits; {target.name} has no such kernel of {listed}: "
-            "float between conversions"
+        sentence = (
+            f"{wide} activations have 16 bits; {target.name} has no such kernel of {listed}: float between "
+            "conversions"
         )
+        findings.append(Finding(Code.NO_16_BIT_KERNEL, sentence, target.name, {"activations": wide}))
     if parameters.retyped:
-        notes.append(
-            f"{parameters.retyped} signed tensors are stored as uint8 with the same scale, the zero "
-            "point shifted by 128: the runtime's kernels want that"
+        sentence = (
+            f"{parameters.retyped} signed tensors are stored as uint8 with the same scale, the zero point "
+            "shifted by 128: the runtime's kernels want that"
         )
+        figures = {"tensors": parameters.retyped}
+        findings.append(Finding(Code.STORED_AS_UINT8, sentence, figures=figures))
     return QuantPlan(
         facts.identity,
         facts.recipe.config,
         parameters.tensors,
         nodes,
-        tuple(notes),
+        tuple(findings),
         tool=tool_name(),
         shared_scales=shared_scales(groups),
         origin=PlanOrigin(facts.profile_digest),

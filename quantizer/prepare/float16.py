@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import Array, free_name, is_standard
 
@@ -41,7 +42,7 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
     return heavier if weight[heavier] else None
 
 
-def widen(model: ir.Model) -> tuple[str, ...]:
+def widen(model: ir.Model) -> tuple[Finding, ...]:
     """Convert every float16 and bfloat16 tensor to float32, except the inputs and outputs of the model.
 
     Types have to be inferred. Subgraphs are converted too. Operators of other domains are assumed to compute
@@ -63,10 +64,11 @@ def widen(model: ir.Model) -> tuple[str, ...]:
                 changed += _widen_attributes(node)
     if not changed:
         return ()
-    return (
+    sentence = (
         "a model in 16-bit floats: it computes in float32 where it does not compute in integers; "
-        "its inputs and outputs stay as they were",
+        "its inputs and outputs stay as they were"
     )
+    return (Finding(Code.WIDENED, sentence),)
 
 
 def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard
 from ..model.graph import constant_of
@@ -29,7 +30,7 @@ MIN_IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
 
 
-def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
+def unlist_initializers(model: ir.Model) -> tuple[Finding, ...]:
     """Remove initialisers from the list of graph inputs (IR version 3 lists every weight there).
 
     onnx_ir's RemoveInitializersFromInputsPass does so in subgraphs too, where it shifts the inputs of a Loop.
@@ -41,10 +42,11 @@ def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
     kept = [value for value in inputs if value not in weights]
     inputs.clear()
     inputs.extend(kept)
-    return (f"{len(weights)} initialisers were listed as graph inputs and are constants now",)
+    sentence = f"{len(weights)} initialisers were listed as graph inputs and are constants now"
+    return (Finding(Code.CONSTANTS_AS_INPUTS, sentence, figures={"initialisers": len(weights)}),)
 
 
-def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
+def raise_ir_version(model: ir.Model) -> tuple[Finding, ...]:
     """Raise the IR version to `MIN_IR_VERSION`; give the default domain one name, ""."""
     imports = model.graph.opset_imports
     if "ai.onnx" in imports:
@@ -54,10 +56,12 @@ def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
     if model.ir_version >= MIN_IR_VERSION:
         return ()
     before, model.ir_version = model.ir_version, MIN_IR_VERSION
-    return (f"IR version raised from {before} to {MIN_IR_VERSION}",)
+    sentence = f"IR version raised from {before} to {MIN_IR_VERSION}"
+    figures = {"from": before, "to": MIN_IR_VERSION}
+    return (Finding(Code.IR_VERSION_RAISED, sentence, figures=figures),)
 
 
-def inline_functions(model: ir.Model) -> tuple[str, ...]:
+def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
     """Replace calls of model-local functions by their nodes, whose names become `<call>/<inner>`.
 
     So do those of tensors, but for the results of a call, which keep the names that the caller gives them. A
@@ -76,7 +80,9 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
             f"model-local functions: they stand for {node_count} nodes, more than {MAX_INLINED_NODES} at "
             "most; export the model without them"
         )
-    notes = dict.fromkeys(note for f in model.functions.values() for note in _take_opset_of(model, f))
+    findings = dict.fromkeys(
+        finding for f in model.functions.values() for finding in _take_opset_of(model, f)
+    )
     functions = dict(model.functions)
 
     def calls() -> list[ir.Node]:
@@ -105,7 +111,8 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
             f"model-local functions cannot be inlined: {cause}; export the model without them"
         ) from None
     model.functions.clear()
-    return (*notes, f"{count} model-local functions inlined")
+    sentence = f"{count} model-local functions inlined"
+    return (*findings, Finding(Code.FUNCTIONS_INLINED, sentence, figures={"calls": count}))
 
 
 def _inlined_node_count(model: ir.Model) -> int:
@@ -138,8 +145,8 @@ def _inlined_node_count(model: ir.Model) -> int:
     return count_of(model.graph)
 
 
-def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
-    """Give a function the opsets of the model, as onnxruntime does; yield a note where operators differ.
+def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
+    """Give a function the opsets of the model, as onnxruntime does; yield a finding where operators differ.
 
     The standard forbids operators that changed between the two. onnxruntime runs those of the model's opset
     where it can, and refuses the model where it cannot.
@@ -158,10 +165,12 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
                     f"{version}, and opset {common} of the model has no such operator; export it with one "
                     "opset"
                 )
-            yield (
+            sentence = (
                 f"function '{function.name}' is of opset {version}, and {node.op_type} is another in opset "
                 f"{common} of the model, which holds, as in onnxruntime"
             )
+            figures = {"opset": version, "opset_of_model": common}
+            yield Finding(Code.FUNCTION_OPSET, sentence, function.name, figures)
         function.opset_imports[domain] = common
 
 

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import ORIGIN, Array, add_initializer, free_name, has_input, is_standard, rank
 from ..model.graph import constant_of
@@ -28,7 +29,7 @@ Names = set[str]
 Change = Callable[[ir.Node, Names], None]
 
 
-def raise_opset(model: ir.Model) -> tuple[str, ...]:
+def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
     """Raise the default domain to opset 14 when it is below 13; nodes keep their names.
 
     Opset 13 is raised where a node means something else in a later one, which a written model may need.
@@ -51,7 +52,8 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
     model.graph.opset_imports[""] = TARGET
     _check(model, before)
     needed = "per-channel quantization needs" if before < TARGET - 1 else "says whether a node trains"
-    return (f"opset raised from {before} to {TARGET}, which {needed}",)
+    sentence = f"opset raised from {before} to {TARGET}, which {needed}"
+    return (Finding(Code.OPSET_RAISED, sentence, figures={"from": before, "to": TARGET}),)
 
 
 def _check(model: ir.Model, before: int) -> None:

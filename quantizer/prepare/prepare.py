@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.findings import Finding
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
@@ -88,7 +89,7 @@ FIRST_STEPS: Sequence[Step] = (
     widen,
     raise_opset,
 )
-"""Steps done once, in this order. Sentences that a step returns are notes for the user."""
+"""Steps done once, in this order. Findings that a step returns are for the user."""
 
 REPEATED_STEPS: Sequence[Repeated] = (
     lift_constants,
@@ -153,7 +154,7 @@ class Prepared:
     Attributes:
         model: the model; its inputs and outputs, and the nodes and tensors that remain, have their original
             names.
-        notes: sentences for the user, such as that the opset was raised.
+        findings: what was changed, such as the opset.
         narrow: the type of a model that was in float16 or bfloat16 and is in float32 now; None for others.
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
@@ -163,7 +164,7 @@ class Prepared:
     """
 
     model: ir.Model
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     narrow: ir.DataType | None
     origin: Mapping[str, tuple[str, ...]]
     unimproved: ir.Model | None
@@ -180,16 +181,16 @@ def prepare(model: ir.Model) -> Prepared:
         ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.
     """
     work = model.clone()
-    notes: list[str] = []
+    findings: list[Finding] = []
     narrow = narrow_type(work)
     for step in FIRST_STEPS:
-        sentences = step(work)
-        if isinstance(sentences, tuple):
-            notes.extend(sentences)
+        of_step = step(work)
+        if isinstance(of_step, tuple):
+            findings.extend(of_step)
     unimproved = work.clone()
     beyond = improve(work) & BEYOND_LOADING.keys()
     return Prepared(
-        work, tuple(notes), narrow, collect_origin(work), unimproved if beyond or narrow else None
+        work, tuple(findings), narrow, collect_origin(work), unimproved if beyond or narrow else None
     )
 
 
@@ -242,7 +243,7 @@ class PreparedModel:
         model: the prepared model.
         graph: its index.
         identity: its fingerprint, with the name of the file.
-        notes: remarks for the user: what was mended in the file, and what preparation changed.
+        findings: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
         untyped: why the types after operators that ONNX does not have are not known, "" where they are.
         unimproved: see `Prepared`.
@@ -251,7 +252,7 @@ class PreparedModel:
     model: ir.Model
     graph: Graph
     identity: ModelId
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     narrow: ir.DataType | None = None
     untyped: str = ""
     unimproved: ir.Model | None = None
@@ -299,7 +300,7 @@ class ModelFile(os.PathLike[str]):
 
     @cached_property
     def loaded(self) -> LoadedModel:
-        """The model as read, and the notes of its mends; raises ModelError where it cannot be read."""
+        """The model as read, and what was mended; raises ModelError where it cannot be read."""
         return read_model(self.path)
 
     @property
@@ -327,7 +328,7 @@ class ModelFile(os.PathLike[str]):
             prepared.model,
             index(prepared.model),
             model_id(prepared.model, self.name),
-            (*loaded.notes, *prepared.notes),
+            (*loaded.findings, *prepared.findings),
             prepared.narrow,
             untyped,
             prepared.unimproved,

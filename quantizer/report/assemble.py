@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ...profiles.base.findings import Finding
 from ...profiles.base.improvement import improved
 from ...profiles.base.options import options_of
 from ...profiles.base.tool import tool_name
@@ -103,11 +104,11 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     timed = results.timed
     if timed is None and quantization is not None and quantization.speed is not None:
         timed = quantization.speed.timed
-    left_out: list[str] = []
+    left_out: list[Finding] = []
 
     def section(name: str, make: Callable[[], T]) -> T | None:
-        made, sentences = improved(f"report: {name}", make, None)
-        left_out.extend(sentences)
+        made, findings = improved(f"report: {name}", make, None)
+        left_out.extend(findings)
         return made
 
     speed, noise = _measured_speed(results), None
@@ -152,9 +153,9 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     else:
         title = "model" if tuning is None else tuning.model
     counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
-    notes = [*(() if plan is None else plan.notes)]
+    notes = [*(() if plan is None else map(str, plan.findings))]
     if quantization is not None:
-        notes += quantization.notes
+        notes += map(str, quantization.findings)
     if evaluation is not None:
         notes += [*evaluation.doubts, *evaluation.remarks]
     if results.layers is not None:
@@ -182,7 +183,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         shared=shared,
         drift=tuple(map(_drift_record, results.drift)),
         trials=() if tuning is None else tuple(_trials(tuning)),
-        notes=tuple(dict.fromkeys([*notes, *left_out])),
+        notes=tuple(dict.fromkeys([*notes, *map(str, left_out)])),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
 

@@ -37,6 +37,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.values import Sample
@@ -238,7 +239,7 @@ def plan_held_on_samples(
 
     Returns:
         The facts that the plan is made from, so that it can be made again, and the plan, which has what was
-        measured (`PlanOrigin.checks`) and a note where an output does not hold.
+        measured (`PlanOrigin.checks`) and a finding where an output does not hold.
 
     Raises:
         UnfitSamplesError: the float model cannot be run on them. UnfitNodesError: onnxruntime does not load
@@ -613,29 +614,28 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
 
 def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> PlannedModel:
     planned = _checked(best.planned, best.shifts, int(samples.split(maxsplit=1)[0]))
-    notes = []
+    findings = []
     cost = f"for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
     if best is not first and first.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
-        notes.append(
+        sentence = (
             f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text}), {cost}"
         )
+        findings.append(Finding(Code.BOLDER_PLAN, sentence, worst.output))
     elif best is not first:
         worst = max(first.shifts, key=lambda shift: shift.excess)
         after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")
-        notes.append(
+        sentence = (
             f"run on {samples}, the first plan was too noisy ({worst.text}): {best.change} {after}, {cost}"
         )
+        findings.append(Finding(Code.NOISY_PLAN, sentence, worst.output))
     if not best.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
-        notes.append(
-            f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it; "
-            "--min-output-sqnr and qprof tune go further"
-        )
+        sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
+        remedy = "--min-output-sqnr and qprof tune go further"
+        findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
     elif abs(best.excess - 1.0) < ON_THE_EDGE:
         worst = max(best.shifts, key=lambda shift: shift.excess)
-        notes.append(
-            f"{worst.text}: so near its limit that another processor may choose another plan; --save-plan "
-            "keeps this one"
-        )
-    return planned.with_notes(notes)
+        sentence = f"{worst.text}: so near its limit that another processor may choose another plan"
+        findings.append(Finding(Code.NEAR_LIMIT, sentence, worst.output, remedy="--save-plan keeps this one"))
+    return planned.with_findings(findings)

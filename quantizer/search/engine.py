@@ -117,7 +117,7 @@ class Engine:
         chains = (config.keep_16bit, config.form, config.cost_model)
         key = (config.mode in DATA_FREE, config.min_output_sqnr, config.tolerance, *chains)
         if key not in self._facts:
-            facts = model_facts(self.prepared, self.profile, recipe, self.prepared.notes)
+            facts = model_facts(self.prepared, self.profile, recipe, self.prepared.findings)
             self._facts[key] = facts.with_unfit(self.unfit)
         shared = next(iter(self._facts.values())).range_cache
         ranges = self._ranges.setdefault(
@@ -171,14 +171,14 @@ class Engine:
         return sum(facts.file_costs.floating.values()) / max(total, 1e-3)
 
     def lowered(self, planned: PlannedModel) -> LoweredModel:
-        """Return the quantized model of a plan, with notes on what its target does not support as it stands.
+        """Return the quantized model of a plan, with what its target does not support as it stands.
 
         Raises:
             PlanError: the form cannot write it. ConfigError: its runtime would refuse it.
         """
         lowered = lower(planned.model, planned.plan)
-        notes = check_conformity(lowered.model, self.recipe.target, "quantized model")
-        return replace(lowered, notes=(*lowered.notes, *notes))
+        findings = check_conformity(lowered.model, self.recipe.target, "quantized model")
+        return replace(lowered, findings=(*lowered.findings, *findings))
 
     def write(self, candidate: Candidate, planned: PlannedModel, path: Path) -> None:
         """Write the model of a candidate's plan.

@@ -41,7 +41,7 @@ from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..operators.facts import Classes
 from ..operators.table import rule_of
@@ -129,7 +129,7 @@ class Sensitivities(Presented):
     @property
     def remarks(self) -> tuple[str, ...]:
         """A sentence for each estimate that was too good."""
-        return too_good_texts(self.estimates)
+        return tuple(map(str, too_good(self.estimates)))
 
     def headline(self) -> str:
         """Return the model, how many nodes were measured, and the SQNR of the whole plan."""

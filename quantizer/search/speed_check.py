@@ -21,6 +21,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import input_specs
@@ -152,8 +153,8 @@ def check_speed(
         planned = state.planned
         if check.slower:
             planned, check = _left_float(bench, check)
-        notes = (*planned.plan.notes, *notes_of(check))
-        return replace(planned, plan=replace(planned.plan, notes=notes)), check
+        known = (*planned.plan.findings, *findings_of(check))
+        return replace(planned, plan=replace(planned.plan, findings=known)), check
 
 
 def check_options(options: SpeedCheckOptions, target: str) -> None:
@@ -415,7 +416,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
     planned: PlannedModel | None = None
     if facts.target.weight_only:
         recipe = replace(facts.recipe, config=replace(facts.config, mode="weight-only"))
-        planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
+        planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.findings))
         after = bench.compared(bench.float_path, bench.written(planned, "float-weights"))
         if after.speedup >= NOT_SLOWER:
             sentence += ", with int8 weights"
@@ -455,31 +456,39 @@ def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def notes_of(check: SpeedCheck) -> tuple[str, ...]:
+def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
     """Return what the plan remembers of the check."""
     where = f"onnxruntime {ort.__version__}, {check.after.threads} thread{'s'[: check.after.threads != 1]}"
     if check.options.data is None:
         where += ", samples made up from the profile's ranges and shapes"
-    notes = [f"measured {check.after.speedup:.2f} times as fast as float ({where})"]
+    sentence = f"measured {check.after.speedup:.2f} times as fast as float ({where})"
+    figures = {"speedup": check.after.speedup, "threads": check.after.threads}
+    findings = [Finding(Code.SPEED_MEASURED, sentence, figures=figures)]
     if check.fallback:
         count = sum(len(region.nodes) for region in check.fallback)
-        notes.append(
+        sentence = (
             f"{count} nodes fall back to float, being slower in int8: {check.before.speedup:.2f} times "
             "as fast as float before"
         )
+        figures = {"nodes": count, "speedup_before": check.before.speedup}
+        findings.append(Finding(Code.FASTER_IN_FLOAT, sentence, figures=figures))
     others = [change for change in check.changes if "slower in int8" not in change]
-    notes += [] if check.left_float else [f"{change}: faster when measured" for change in others]
+    for change in others if not check.left_float else ():
+        findings.append(Finding(Code.FASTER_OTHERWISE, f"{change}: faster when measured"))
     if check.left_float:
-        notes.append(check.left_float)
+        findings.append(Finding(Code.LEFT_IN_FLOAT, check.left_float))
     if check.slower:
-        notes.append(f"FLOAT IS FASTER: {'; '.join(check.reasons)}")
+        findings.append(Finding(Code.FLOAT_IS_FASTER, f"float is faster: {'; '.join(check.reasons)}"))
     if check.unfused:
         names = ", ".join(check.unfused[:3])
-        notes.append(
+        sentence = (
             f"{len(check.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
             f"{names}"
         )
+        figures = {"nodes": len(check.unfused)}
+        findings.append(Finding(Code.COMPUTED_IN_FLOAT, sentence, check.unfused[0], figures))
     if check.undone:
         more = f", and {len(check.undone) - 1} more" if len(check.undone) > 1 else ""
-        notes.append(f"executed otherwise than planned: {check.undone[0]}{more}")
-    return tuple(notes)
+        sentence = f"executed otherwise than planned: {check.undone[0]}{more}"
+        findings.append(Finding(Code.EXECUTED_OTHERWISE, sentence, figures={"nodes": len(check.undone)}))
+    return tuple(findings)

@@ -198,8 +198,8 @@ def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles)
         if files.model is not None and target_met(best, holdout, run.target):
             save_model(lowered.model, files.model, batch=batch)
         if files.save_plan is not None:
-            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
-            save_plan(replace(planned.plan, notes=tuple(notes)), files.save_plan, batch)
+            findings = tuple(dict.fromkeys([*planned.plan.findings, *lowered.findings]))
+            save_plan(replace(planned.plan, findings=findings), files.save_plan, batch)
     return size
 
 

@@ -18,7 +18,7 @@ from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
-from ..noise.estimate_check import EstimateCheck, too_good_texts
+from ..noise.estimate_check import EstimateCheck, too_good
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
@@ -453,7 +453,7 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
         f"held-out values go beyond the calibrated range of {where} ({held:.3g} against {seen:.3g}): use "
         "more calibration samples"
     )
-    untrue = too_good_texts(evaluation.estimates)
+    untrue = tuple(map(str, too_good(evaluation.estimates)))
     remarks = (f"{cause}; {remark}" if remark in untrue else remark for remark in evaluation.remarks)
     return replace(evaluation, remarks=tuple(remarks))
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
@@ -44,8 +45,8 @@ class ConformityError(ConfigError):
 
 Check = Callable[[ir.Model, Target], Iterator[Breach]]
 """Yields each breach."""
-Remark = Callable[[ir.Model, Target], Iterator[str]]
-"""Yields one sentence for each remark."""
+Remark = Callable[[ir.Model, Target], Iterator[Finding]]
+"""Yields what is no breach."""
 
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
@@ -55,7 +56,7 @@ WRITTEN = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantize")
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
-def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, ...]:
+def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Finding, ...]:
     """Check a quantized model against the target that it is for.
 
     Args:
@@ -64,7 +65,7 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, 
         where: how to name the model in messages.
 
     Returns:
-        Remarks for the user.
+        What a user should know besides.
 
     Raises:
         ConformityError: the runtime would refuse the model; the message has the first breaches.
@@ -78,7 +79,7 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, 
             "settings, keep these nodes float, or choose another target"
         )
         raise ConformityError(message, breaches, target.name)
-    return tuple(sentence for check in REMARKS for sentence in check(model, target))
+    return tuple(finding for check in REMARKS for finding in check(model, target))
 
 
 def _at(node: ir.Node, sentence: str) -> Breach:
@@ -97,7 +98,7 @@ def _is_written(node: ir.Node) -> bool:
     return node.domain == MICROSOFT and node.op_type.startswith(WRITTEN)
 
 
-def _foreign_domains(model: ir.Model, target: Target) -> Iterator[str]:
+def _foreign_domains(model: ir.Model, target: Target) -> Iterator[Finding]:
     foreign = Counter(
         node.op_type
         for node in model.graph.all_nodes()
@@ -105,7 +106,8 @@ def _foreign_domains(model: ir.Model, target: Target) -> Iterator[str]:
     )
     for op_type, count in foreign.most_common():
         name = f"{MICROSOFT}.{op_type}"
-        yield f"{target.name} has no {name} ({count} nodes of the float model): they run elsewhere"
+        sentence = f"{target.name} has no {name} ({count} nodes of the float model): they run elsewhere"
+        yield Finding(Code.RUNS_ELSEWHERE, sentence, name, {"nodes": count})
 
 
 def _opset_is_read(model: ir.Model, target: Target) -> Iterator[Breach]:
@@ -221,7 +223,7 @@ def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[Breach]:
             yield _at(node, f"{target.name} has no {node.op_type}")
 
 
-def _shapes_are_fixed(model: ir.Model, target: Target) -> Iterator[str]:
+def _shapes_are_fixed(model: ir.Model, target: Target) -> Iterator[Finding]:
     if not target.static_shapes:
         return
     free = [
@@ -230,16 +232,18 @@ def _shapes_are_fixed(model: ir.Model, target: Target) -> Iterator[str]:
         if value.shape is None or not all(isinstance(dim, int) for dim in value.shape)
     ]
     if free:
-        yield f"{target.name} wants fixed shapes: input '{free[0]}' has free dimensions; fix them before use"
+        sentence = f"{target.name} wants fixed shapes: input '{free[0]}' has free dimensions"
+        yield Finding(Code.FREE_SHAPES, sentence, free[0], remedy="fix them before use")
 
 
-def _operators_are_known(model: ir.Model, target: Target) -> Iterator[str]:
+def _operators_are_known(model: ir.Model, target: Target) -> Iterator[Finding]:
     if not target.known_operators:
         return
     known = {*target.known_operators, *target.operators, *CONVERSIONS}
     missing = Counter(node.op_type for node in model.graph.all_nodes() if node.op_type not in known)
     for op_type, count in missing.most_common():
-        yield f"{target.name} has no {op_type} ({count} nodes): they run elsewhere, or not at all"
+        sentence = f"{target.name} has no {op_type} ({count} nodes): they run elsewhere, or not at all"
+        yield Finding(Code.RUNS_ELSEWHERE, sentence, op_type, {"nodes": count})
 
 
 def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:

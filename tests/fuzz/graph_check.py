@@ -277,7 +277,7 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
 
 def _without_form(plan: QuantPlan) -> QuantPlan:
     """Return a plan that is equal for all forms that mean the same."""
-    return replace(plan, config=replace(plan.config, form="qdq"), notes=(), origin=PlanOrigin())
+    return replace(plan, config=replace(plan.config, form="qdq"), findings=(), origin=PlanOrigin())
 
 
 def _reference(

@@ -34,7 +34,7 @@ from ..lower import (
     unfit_in_form,
     writer_of,
 )
-from ..lowered import LoweredModel, with_record
+from ..lowered import LoweredModel, opset_raised, with_record
 from ..pass_through import pass_through
 from ..writers import Task, Writers, data_inputs
 from .qdq import WRITERS as QDQ_WRITERS
@@ -65,8 +65,7 @@ def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     later = raised(model, "regions")
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(later)
     lowered, _ = _lowered(later, plan)
-    note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-    return replace(lowered, notes=(*lowered.notes, note))
+    return replace(lowered, findings=(*lowered.findings, opset_raised(opset, WIDE_OPSET)))
 
 
 def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, bool]:

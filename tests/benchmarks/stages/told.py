@@ -261,12 +261,15 @@ def told(step: Record) -> Row:
     return {
         "exit": step["exit"],
         "grade": verdict.get("grade"),
-        "alarms": [*verdict.get("alarms", ()), *said.get("alarms", ())],
+        "alarms": [
+            *verdict.get("alarms", ()),
+            *(finding["sentence"] for finding in said["findings"] if finding["severity"] == "alarm"),
+        ],
         "keep float": "keep the float model" in step["printed"],
         "outputs": outputs,
         "predicted": time["planned_us"] / time["float_us"] if time else None,
         "nodes": said["nodes"],
-        "notes": said["notes"],
+        "notes": [finding["sentence"] for finding in said["findings"]],
         "said": step["said"][-2000:],
     }
 

@@ -177,7 +177,7 @@ def _difference(before: Any, after: Any, where: str) -> str:
             # The digest of a plan that was edited: its estimate, beside it, is that of another plan.
             before, after = {"profile": before.get("profile")}, {"profile": after.get("profile")}
         for key, value in before.items():
-            if str(key) not in ("format", "tool", "notes", "reason"):
+            if str(key) not in ("format", "tool", "findings", "reason"):
                 if key not in after:
                     if value in ("", [], {}, "null", "~"):
                         continue

@@ -8,6 +8,7 @@ import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation import evaluate as evaluation
 from qprof_onnx.quantizer.targets import machine
 
@@ -104,7 +105,8 @@ def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "output 'y': the estimate was too good; trust the measurement"
-    monkeypatch.setattr(evaluation, "too_good_texts", lambda checks: (text,))
+    blamed = Finding(Code.ESTIMATE_TOO_GOOD, text)
+    monkeypatch.setattr(evaluation, "too_good", lambda checks: (blamed,))
     found = qprof.evaluate(path, qprof.quantize(path, data=DIGITS / "calibration"), DIGITS / "heldout")
     assert ALARM in found.remarks[0]  # the one that is printed without --verbose
     assert text not in found.remarks

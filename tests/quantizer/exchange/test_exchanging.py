@@ -44,7 +44,9 @@ def test_a_model_is_quantized_from_a_file_of_onnxruntime_itself(end: str) -> Non
     result = qprof.quantize(MODEL, DATA / f"digits-{end}", target=TARGET)
     found = qprof.evaluate(MODEL, result, DIGITS / "heldout", limit=50, latency=False)
     assert (found.worst_sqnr or 0.0) > 30.0
-    assert any("has ranges only, of onnxruntime" in note for note in result.notes) == ("minmax" in end)
+    assert any("has ranges only, of onnxruntime" in note for note in map(str, result.findings)) == (
+        "minmax" in end
+    )
 
 
 def test_ranges_give_the_parameters_that_the_own_profile_gives_with_minmax(own: Path) -> None:

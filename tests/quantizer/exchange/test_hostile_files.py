@@ -81,7 +81,7 @@ def test_an_activation_with_a_scale_for_each_channel_is_left_out(tmp_path: Path)
         {"name": "w", "output_dtype": "int8", "y_scale": 0.1},
     ]
     plan = planned(tmp_path, {"encodings": entries, "version": "2.0.0"})
-    assert "left out: 'x': it is an activation, and has several scales" in plan.notes
+    assert "left out: 'x': it is an activation, and has several scales" in map(str, plan.findings)
     assert {entry.kind for entry in plan.nodes.values()} == {Kind.WEIGHT_ONLY}
     entries[0]["y_scale"] = [0.1]
     plan = planned(tmp_path, {"encodings": entries, "version": "2.0.0"})
@@ -93,7 +93,7 @@ def test_blocks_that_do_not_divide_the_weight_are_left_out(size: int, tmp_path: 
     scales = [[[[0.1]]], [[[0.1]]]]
     entry = {"name": "w", "output_dtype": "int8", "y_scale": scales, "axis": 1, "block_size": size}
     plan = planned(tmp_path, {"encodings": [entry], "version": "2.0.0"})
-    assert any("left out: 'w'" in note for note in plan.notes)
+    assert any("left out: 'w'" in note for note in map(str, plan.findings))
 
 
 @pytest.mark.parametrize("key", ["quant_type", "axis"])

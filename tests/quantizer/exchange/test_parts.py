@@ -105,7 +105,9 @@ def test_what_was_joined_is_told(tmp_path: Path) -> None:
     found = joined(tmp_path)
     assert found.inputs == {"x": ("encoder:x", "decoder:x")}
     assert found.connections == {"decoder:memory": "encoder:h"}
-    assert found.notes == ("part decoder: opset raised from 14 to 17, that of another part",)
+    assert tuple(map(str, found.findings)) == (
+        "part decoder: opset raised from 14 to 17, that of another part",
+    )
 
 
 def test_names_in_a_plan_are_those_of_the_part_with_its_name_in_front(profile: Profile) -> None:

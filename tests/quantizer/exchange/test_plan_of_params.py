@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.foreign import ForeignParams
+from qprof_onnx.quantizer.exchange.foreign import ForeignParams, assumption
 from qprof_onnx.quantizer.exchange.importing import plan_of_params
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams
@@ -29,7 +29,7 @@ def net() -> Network:
 
 
 def imported(net: Network, tensors: dict[str, QuantParams], target: str = "onnxruntime-x86") -> QuantPlan:
-    params = ForeignParams(tensors, "some tool 1.0", ("it was assumed",))
+    params = ForeignParams(tensors, "some tool 1.0", (assumption("it was assumed"),))
     return plan_of_params(net.model, params, load_recipe(target))
 
 
@@ -59,7 +59,7 @@ def test_what_a_clip_reads_has_the_parameters_of_its_output(net: Network) -> Non
     assert pool.kind is Kind.QUANTIZED  # its output has other parameters: it converts
     assert last.float_reason.code is ReasonCode.NO_SOURCE_PARAMETERS
     assert last.float_reason.details["tensor"] == "v"
-    assert "it was assumed" in plan.notes
+    assert "it was assumed" in map(str, plan.findings)
 
 
 def test_a_bias_has_the_scale_of_the_products(net: Network) -> None:
@@ -79,7 +79,9 @@ def test_what_the_target_does_not_take_is_float_with_the_reason(net: Network) ->
 
 def test_tensors_that_the_model_does_not_have_are_counted(net: Network) -> None:
     plan = imported(net, activations("x", "t", "gone"))
-    assert any("1 tensors of some tool 1.0 are not in the prepared model" in note for note in plan.notes)
+    assert any(
+        "1 tensors of some tool 1.0 are not in the prepared model" in note for note in map(str, plan.findings)
+    )
 
 
 @pytest.mark.parametrize("form", ["qdq", "qoperator", "integer"])

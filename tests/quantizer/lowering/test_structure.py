@@ -302,7 +302,7 @@ def test_int16_raises_the_opset_and_says_so(make_model: MakeModel) -> None:
     wide = choose_params(-1.0, 1.0, SCHEMAS["symmetric"], INT16)
     plan = plan_for_one(model, NodePlan(Kind.PASS_THROUGH), {"x": wide, "y": wide})
     result = lower(model, plan)
-    assert result.notes == ("opset raised from 17 to 21 for its integer types",)
+    assert tuple(map(str, result.findings)) == ("opset raised from 17 to 21 for its integer types",)
     assert result.model.opset_imports[""] == 21
     onnx.checker.check_model(ir.to_proto(result.model), full_check=True)
 
@@ -319,7 +319,7 @@ def plan_for_one(model: ir.Model, entry: NodePlan, tensors: dict[str, QuantParam
 def test_every_opset_from_13_is_written(lowered: Lowering, opset: int) -> None:
     runs = lowered(CONV, opset=opset)
     assert runs.lowered.model.opset_imports[""] == opset
-    assert runs.lowered.notes == ()
+    assert runs.lowered.findings == ()
     assert runs.fused()["QLinearConv"] == 1
 
 

@@ -237,7 +237,7 @@ def assert_same_bits(folder: Path, data: bytes, *notes: str) -> None:
     """Compare the prepared model with the file as onnxruntime runs it, and hold the notes to be these."""
     (folder / "m.onnx").write_bytes(data)
     prepared = open_prepared(folder / "m.onnx")
-    assert prepared.notes == tuple(note for note in notes if note)
+    assert tuple(map(str, prepared.findings)) == tuple(note for note in notes if note)
     save_model(prepared.model, folder / "prepared.onnx")
     for wanted, got in zip(outputs(folder / "m.onnx"), outputs(folder / "prepared.onnx"), strict=True):
         assert wanted.dtype == got.dtype
@@ -259,7 +259,7 @@ def outputs(path: Path) -> list[npt.NDArray[Any]]:
 def test_what_only_the_checker_refuses_is_accepted_with_its_sentence_as_a_note(tmp_path: Path) -> None:
     proto = with_weights(WITH_FUNCTION)
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    first, second = open_prepared(tmp_path / "m.onnx").notes
+    first, second = map(str, open_prepared(tmp_path / "m.onnx").findings)
     assert first.startswith(
         "the ONNX checker refuses the model and onnxruntime loads it: Opset import for domain"
     )
@@ -271,7 +271,7 @@ def test_an_operator_of_a_function_is_that_of_the_opset_of_the_model(tmp_path: P
     text = WITH_FUNCTION.replace("q = Relu(p)", "q = Softmax<axis = 0>(p)")  # of the whole before opset 13
     proto = with_weights(text.replace('["" : 13]', '["" : 11]'))
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    first, second, third = open_prepared(tmp_path / "m.onnx").notes
+    first, second, third = map(str, open_prepared(tmp_path / "m.onnx").findings)
     assert second == (
         "function 'f' is of opset 11, and Softmax is another in opset 17 of the model, which holds, as in "
         "onnxruntime"

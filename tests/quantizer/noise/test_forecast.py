@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from qprof_onnx.quantizer.noise.estimate_check import check_estimates, expected_sqnr, too_good_texts
+from qprof_onnx.quantizer.noise.estimate_check import check_estimates, expected_sqnr, too_good
 
 from ..int8_kernels import WEIGHT_TYPE
 
@@ -63,5 +63,5 @@ def test_an_estimate_is_too_good_where_less_was_measured_than_its_band_holds() -
     expected = expected_sqnr({"a": 20.0, "b": 20.0, "c": 20.0}, {"a": (14.0, 32.0), "b": (14.0, 32.0)})
     checks = check_estimates(expected, {"a": 14.1, "b": 13.9})
     assert [check.too_good for check in checks] == [False, True]
-    (text,) = too_good_texts(checks)
+    (text,) = map(str, too_good(checks))
     assert text.startswith("output 'b': measured 13.9 dB, estimated 20.0 (14 to 32): the measurement counts")

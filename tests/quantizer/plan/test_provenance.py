@@ -12,6 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
@@ -109,7 +110,9 @@ def test_one_scale_of_millions_of_blocks_is_another_digest(folder: Path) -> None
 def test_remarks_and_reasons_do_not_change_the_digest(folder: Path) -> None:
     plan = load_plan(folder / "plan.yaml")
     reasons = {name: replace(entry, because="other words") for name, entry in plan.nodes.items()}
-    assert plan_digest(replace(plan, notes=("a note",), tool="x", nodes=reasons)) == plan_digest(plan)
+    assert plan_digest(
+        replace(plan, findings=(Finding(Code.MODEL_MENDED, "a note"),), tool="x", nodes=reasons)
+    ) == plan_digest(plan)
 
 
 def test_a_profile_that_was_written_and_read_has_the_same_digest(folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan, SharedScale
@@ -39,7 +40,7 @@ PLAN = QuantPlan(
         "add": NodePlan(Kind.QUANTIZED, "", {1: X, 0: replace(X, zero_point=(3,))}),
         "sum": NodePlan(Kind.FLOAT, 'no rule for Einsum: it has "many" forms'),
     },
-    ("opset raised from 11 to 13",),
+    (Finding(Code.OPSET_RAISED, "opset raised from 11 to 13"),),
     "qprof 0.1.0",
 )
 TEXT = """\
@@ -77,8 +78,8 @@ config:
   cost_model: auto
   keep_float: [Softmax, "/head/*"]
   fix_shapes: []
-notes:
-  - opset raised from 11 to 13
+findings:
+  - {code: opset-raised, sentence: opset raised from 11 to 13}
 tensors:
   x: {type: uint8, scale: 0.0123, zero_point: 128}
   w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}
@@ -133,17 +134,27 @@ nodes = st.builds(
 )
 
 
+found_things = st.builds(
+    Finding,
+    st.sampled_from(Code),
+    st.text(min_size=1),
+    st.text(),
+    st.dictionaries(st.text(), st.text() | st.integers(-9, 9) | st.floats(-1e9, 1e9), max_size=2),
+    st.text(),
+)
+
+
 @given(
     st.dictionaries(st.text(), params(), max_size=4),
     st.dictionaries(st.text(), nodes, max_size=4),
-    st.lists(st.text()).map(tuple),
+    st.lists(found_things, max_size=3).map(tuple),
     st.lists(st.text()).map(tuple),
     st.lists(groups, max_size=2).map(tuple),
 )
 def test_loading_what_was_saved_gives_the_same(
-    tensors: dict[str, QuantParams], decisions: dict[str, NodePlan], notes: Any, names: Any, found: Any
+    tensors: dict[str, QuantParams], decisions: dict[str, NodePlan], findings: Any, names: Any, found: Any
 ) -> None:
-    plan = QuantPlan(MODEL, QuantConfig(keep_float=names), tensors, decisions, notes, "qprof 0.1.0", found)
+    plan = QuantPlan(MODEL, QuantConfig(keep_float=names), tensors, decisions, findings, "qprof 0.1.0", found)
     loaded = loads(dumps(plan))
     assert loaded == plan
     assert (list(loaded.tensors), list(loaded.nodes), loaded.tool) == (
@@ -278,8 +289,11 @@ def test_an_input_may_be_keyed_by_a_quoted_number() -> None:
     assert loads(TEXT.replace("{0: {", '{"0": {')) == PLAN
 
 
-def test_notes_may_be_deleted() -> None:
-    assert loads(TEXT.replace("  - opset raised from 11 to 13\n", "")).notes == ()
+def test_findings_may_be_deleted() -> None:
+    assert (
+        loads(TEXT.replace("  - {code: opset-raised, sentence: opset raised from 11 to 13}\n", "")).findings
+        == ()
+    )
 
 
 MALFORMED = {
@@ -293,7 +307,7 @@ MALFORMED = {
     "no format": ("format: qprof-plan/1\n", "", "key 'format' is missing; give a plan"),
     "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
     "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; did you mean 'nodes'"),
-    "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'; did you mean 'notes'"),
+    "unknown top key": ("config:\n", "finding:\n", "unknown key 'finding'; did you mean 'findings'"),
     "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'; did you mean 'schema'"),
     "unknown schema": (
         "asymmetric",

@@ -116,7 +116,7 @@ def test_the_plan_holds_the_scales_and_hands_them_to_other_runtimes(model: Path,
         VALUE,
     )
     assert layer["k_scale"] == pytest.approx(plan.nodes["attention"].inputs[3].tensor_scale)
-    assert any("take" in note and "int8" in note for note in plan.notes)
+    assert any("take" in note and "int8" in note for note in map(str, plan.findings))
 
 
 def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(

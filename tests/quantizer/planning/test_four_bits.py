@@ -73,7 +73,7 @@ def test_a_limit_that_8_bits_do_not_keep_is_said(files: tuple[Path, list[dict[st
     path, samples = files
     result = qprof.quantize(path, qprof.profile(path, samples), min_output_sqnr=60, **FOUR_BITS)  # type: ignore[arg-type]
     assert bits(result) == dict.fromkeys(SIZES, 8)
-    assert result.notes[0].startswith("output 'y' is estimated to keep ")
+    assert str(result.findings[0]).startswith("output 'y' is estimated to keep ")
 
 
 def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(

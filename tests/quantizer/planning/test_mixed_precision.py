@@ -43,7 +43,9 @@ def test_a_name_that_is_nowhere_is_refused(chain: Network) -> None:
 
 
 def test_the_user_is_told_where_16_bits_compute_in_float(chain: Network) -> None:
-    (note,) = (n for n in chain.plan(activation_type="uint16").notes if not n.startswith("output"))
+    (note,) = (
+        n for n in map(str, chain.plan(activation_type="uint16").findings) if not n.startswith("output")
+    )
     assert note.startswith("5 activations have 16 bits; onnxruntime-x86 has no such kernel of Conv, Relu")
 
 

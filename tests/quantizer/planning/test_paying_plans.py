@@ -72,7 +72,7 @@ def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_th
     plan = planned(net, table(4.0, others=200.0))
     assert plan.nodes["MatMul_a"].kind is Kind.WEIGHT_ONLY
     assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
-    said = [note for note in plan.notes if "--cost-model off" in note]
+    said = [note for note in map(str, plan.findings) if "--cost-model off" in note]
     assert said == [
         "weights only, of 1 node: int8 is predicted to save too little time; --cost-model off quantizes all "
         "the same"
@@ -119,7 +119,7 @@ def test_who_asks_for_sixteen_bits_has_them_whatever_they_are_predicted_to_save(
 def test_a_model_whose_regions_all_save_too_little_says_so_too(net: Network) -> None:
     plan = planned(net, table(18.5))
     assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.SAVES_TOO_LITTLE
-    assert any(note.startswith("weights only, of 1 node:") for note in plan.notes)
+    assert any(note.startswith("weights only, of 1 node:") for note in map(str, plan.findings))
 
 
 def test_a_prediction_from_the_times_of_another_target_says_so(net: Network) -> None:
@@ -148,4 +148,4 @@ def test_without_the_cost_model_everything_is_quantized_and_nothing_predicted(ne
     plan = planned(net, table(18.5), cost_model="off")
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
     assert plan.origin.time is None
-    assert not any("--cost-model" in note for note in plan.notes)
+    assert not any("--cost-model" in note for note in map(str, plan.findings))

@@ -49,7 +49,9 @@ def test_a_model_that_is_mostly_a_table_is_stored_in_8_bits_and_says_so(tmp_path
     result = quantized(tmp_path, VECTORS, {"t": (4000, 128)})
     assert result.plan.nodes["Gather_e"].kind is Kind.WEIGHT_ONLY
     assert result.float_bytes > 3.5 * result.quantized_bytes
-    assert any(note.startswith("1 table in 8 bits: most of the model's bytes") for note in result.notes)
+    assert any(
+        note.startswith("1 table in 8 bits: most of the model's bytes") for note in map(str, result.findings)
+    )
 
 
 @pytest.mark.parametrize("settings", [{"keep_float": ("Gather",)}])

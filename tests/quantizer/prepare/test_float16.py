@@ -98,7 +98,7 @@ def test_preparing_again_changes_nothing() -> None:
 
 
 def test_the_user_is_told() -> None:
-    (note,) = prepare(ir.from_proto(onnx.parser.parse_model(SMALL))).notes
+    (note,) = map(str, prepare(ir.from_proto(onnx.parser.parse_model(SMALL))).findings)
     assert note.startswith("a model in 16-bit floats: it computes in float32")
 
 
@@ -120,7 +120,7 @@ def test_a_float32_model_is_none_of_this() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     net (float[2] x) => (float[2] y) { h = Neg(x)  y = Exp(h) }"""
     result = prepare(ir.from_proto(onnx.parser.parse_model(text)))
-    assert (result.narrow, result.notes) == (None, ())
+    assert (result.narrow, result.findings) == (None, ())
     assert [node.op_type for node in result.model.graph] == ["Neg", "Exp"]
 
 

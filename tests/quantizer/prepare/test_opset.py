@@ -30,7 +30,9 @@ def raised(opset, text, *feeds):
     after = ir.to_proto(result.model)
     onnx.checker.check_model(after, full_check=True)
     assert after.opset_import[0].version == TARGET
-    assert f"opset raised from {opset} to {TARGET}, which per-channel quantization needs" in result.notes
+    assert f"opset raised from {opset} to {TARGET}, which per-channel quantization needs" in map(
+        str, result.findings
+    )
     named = {value.name: feed for value, feed in zip(proto.graph.input, feeds, strict=True)}
     for mine, theirs in zip(run(after, named), run(proto, named), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -237,7 +239,7 @@ def test_opset_13_and_later_stay():
         '<ir_version: 9, opset_import: ["" : 19]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }'
     )
     result = prepare(ir.from_proto(proto))
-    assert result.notes == ()
+    assert result.findings == ()
     assert result.model.opset_imports == {"": 19}
 
 

@@ -63,7 +63,7 @@ def test_where_an_output_moves_too_far_more_nodes_stay_float_until_it_holds(tmp_
     (check,) = after.plan.origin.checks
     assert check.value <= check.limit
     assert floats(after) > floats(before)
-    assert any("the first plan was too noisy" in note for note in after.plan.notes)
+    assert any("the first plan was too noisy" in note for note in map(str, after.plan.findings))
 
 
 def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: Path) -> None:
@@ -78,7 +78,10 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     assert bolder.plan.origin.checks[0].value <= closed_loop.BOLD_LIMIT * bolder.plan.origin.checks[0].limit
     kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
     assert kinds[1] < kinds[0]
-    assert any("less noise than estimated: more nodes are quantized" in note for note in bolder.plan.notes)
+    assert any(
+        "less noise than estimated: more nodes are quantized" in note
+        for note in map(str, bolder.plan.findings)
+    )
 
 
 @pytest.mark.usefixtures("demanding")
@@ -129,7 +132,7 @@ def test_what_no_plan_can_hold_at_its_price_is_said(
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
-    assert any("no plan that was tried holds" in note for note in result.plan.notes)
+    assert any("no plan that was tried holds" in note for note in map(str, result.plan.findings))
 
 
 def test_a_limit_of_the_users_own_is_measured_in_its_unit(tmp_path: Path) -> None:
@@ -170,7 +173,7 @@ def test_without_its_samples_a_profile_gives_estimates_and_says_why(tmp_path: Pa
         beside.write_bytes(samples_content(kept if change == "values" else kept[1:]))
     result = qprof.quantize(path, file, tmp_path / "q.onnx")
     assert result.plan.origin.checks == ()
-    assert any(note.startswith("quality is estimated, not run: ") for note in result.plan.notes)
+    assert any(note.startswith("quality is estimated, not run: ") for note in map(str, result.plan.findings))
     assert result.passed
 
 
@@ -180,7 +183,7 @@ def test_samples_are_run_in_batches_where_a_setting_fixes_their_size(tmp_path: P
     result = qprof.quantize(path, profile, tmp_path / "q.onnx", fix_shapes=["image=4x1x8x8"])
     (check,) = result.plan.origin.checks
     assert check.samples == len(profile.check_samples)
-    assert not any("estimated" in note for note in result.plan.notes)
+    assert not any("estimated" in note for note in map(str, result.plan.findings))
 
 
 def test_a_plan_that_is_given_is_run_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ def test_a_plan_that_does_not_hold_and_gains_nothing_gives_way_to_weights_or_flo
     (check,) = result.plan.origin.checks
     assert check.value <= check.limit
     assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
-    assert any("as the float model" in note for note in result.plan.notes), result.plan.notes
+    assert any("as the float model" in note for note in map(str, result.plan.findings)), result.plan.findings
 
 
 def test_a_model_that_is_not_good_and_gains_nothing_is_not_written_with_samples_either(

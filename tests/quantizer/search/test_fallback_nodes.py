@@ -65,7 +65,7 @@ def _left_float(result: QuantizeResult, code: ReasonCode) -> str:
     first, second = result.plan.nodes["first"], result.plan.nodes["second"]
     assert (first.kind, second.kind) == (Kind.QUANTIZED, Kind.FLOAT)
     assert second.float_reason.code is code
-    assert any(note.startswith("node 'second' stays float: ") for note in result.notes)
+    assert any(note.startswith("node 'second' stays float: ") for note in map(str, result.findings))
     return second.reason
 
 

@@ -119,7 +119,7 @@ def test_a_node_that_is_slower_goes_back_with_its_figures(
     assert changed.nodes[name].reason == "slower in int8: 0.4 ms against 0.1 ms float"
     assert changed.config == plan.config
     assert found.after.speedup > found.before.speedup
-    assert any("1 nodes fall back to float" in note for note in changed.notes)
+    assert any("1 nodes fall back to float" in note for note in map(str, changed.findings))
 
 
 def test_nothing_changes_when_integers_gain_everywhere(
@@ -131,7 +131,7 @@ def test_nothing_changes_when_integers_gain_everywhere(
     assert (found.trials, found.fallback, found.slower) == (0, (), False)
     assert found.timed is not None
     assert found.timed.costs.integer == dict.fromkeys(plan.nodes, 50.0)
-    assert replace(changed, notes=()) == replace(plan, notes=())
+    assert replace(changed, findings=()) == replace(plan, findings=())
 
 
 @pytest.mark.parametrize(("codes", "kept"), [(50.0, True), (150.0, False)])
@@ -177,7 +177,7 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
     assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
     assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
     assert found.left_float == "the whole model is left in float: int8 was 0.67 times as fast as float"
-    assert found.left_float in changed.notes
+    assert found.left_float in map(str, changed.findings)
     assert {entry.kind for entry in changed.nodes.values()} == {Kind.FLOAT}
 
 
@@ -232,7 +232,7 @@ def test_without_samples_some_are_made_up_and_the_notes_say_so(
     plan = first_plan(facts)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     changed, _ = check_speed(MODEL, facts, first(facts), SpeedCheckOptions())
-    assert any("samples made up from the profile" in note for note in changed.plan.notes)
+    assert any("samples made up from the profile" in note for note in map(str, changed.plan.findings))
 
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFacts, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) ->
     plan, out, again = tmp_path / "plan.yaml", tmp_path / "q.onnx", tmp_path / "r.onnx"
     result = write_quantized(MODEL, profile, out, save_plan=plan, speed=SpeedCheckOptions(DATA, limit=1))
     assert result.speed is not None
-    assert any(note.startswith("measured ") for note in load_plan(plan).notes)
+    assert any(note.startswith("measured ") for note in map(str, load_plan(plan).findings))
     write_quantized(MODEL, None, again, plan=plan)
     assert again.read_bytes() == out.read_bytes()
 

@@ -194,7 +194,7 @@ def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
     files = TuneFiles(save_plan=tmp_path / "plan.yaml")
     tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
-    assert any("qnn wants fixed shapes" in note for note in load_plan(files.save_plan).notes)
+    assert any("qnn wants fixed shapes" in note for note in map(str, load_plan(files.save_plan).findings))
 
 
 @pytest.mark.usefixtures("exact_int8_kernels")

@@ -61,7 +61,7 @@ def test_a_default_that_is_not_this_machines_is_noted(arm: None, caplog: pytest.
 def test_the_plan_has_the_targets_name_and_why(arm: None) -> None:
     plan = qprof.quantize(DIGITS, target="auto", mode="dynamic").plan
     assert plan.config.target == "onnxruntime-arm"
-    assert any(note.startswith("target is onnxruntime-arm: ") for note in plan.notes)
+    assert any(note.startswith("target is onnxruntime-arm: ") for note in map(str, plan.findings))
 
 
 def test_the_command_line_says_which_target_auto_is(arm: None, tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def test_scales_of_lpbq_are_multiples_of_the_scale_of_their_channel() -> None:
 def test_blocks_of_qnn_cannot_be_told_from_channels_and_are_left_out() -> None:
     params = read("block-0.6")
     assert "gw" not in params.tensors
-    assert "left out: 'gw': its scales do not fit an axis of the model's constant" in params.notes
+    assert "left out: 'gw': its scales do not fit an axis of the model's constant" in map(
+        str, params.findings
+    )
 
 
 def test_a_file_of_0_6_says_which_versions_are_read_and_how_to_write_one() -> None:
@@ -94,7 +96,7 @@ def test_a_file_of_0_6_says_which_versions_are_read_and_how_to_write_one() -> No
 def test_tensors_of_float_types_are_named_and_left_out(version: str) -> None:
     params = read(f"f16-{version}")
     assert not params.tensors
-    assert any(note.endswith(" and 2 more: they stay float") for note in params.notes)
+    assert any(note.endswith(" and 2 more: they stay float") for note in map(str, params.findings))
 
 
 def test_symmetric_without_the_lowest_value_has_zero_point_0_and_the_same_weights() -> None:
@@ -105,7 +107,7 @@ def test_symmetric_without_the_lowest_value_has_zero_point_0_and_the_same_weight
     theirs = QuantParams(own.scale, (-1,) * len(own.scale), own.qtype, own.axis)
     same = (dequantize(quantize(weights, each), each) for each in (own, theirs))
     np.testing.assert_array_equal(*same)
-    assert any("read with zero_point 0" in note for note in params.notes)
+    assert any("read with zero_point 0" in note for note in map(str, params.findings))
 
 
 def test_who_wrote_the_file_is_said() -> None:
@@ -150,7 +152,7 @@ def test_what_qprof_has_no_parameters_for_is_left_out_with_a_reason(
     assert entry is not None
     params = entry.load().read(data, "file")
     assert not params.tensors
-    assert reason in params.notes[0]
+    assert reason in str(params.findings[0])
 
 
 @pytest.mark.parametrize(

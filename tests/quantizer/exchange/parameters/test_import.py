@@ -97,7 +97,7 @@ def test_scales_of_a_weight_are_multiplied_by_the_batch_normalization_that_is_fo
     np.testing.assert_allclose(params.scale, [0.5, 0.75], rtol=1e-4)  # epsilon of the normalization
     integers = quantize(prepared.graph.constant("w"), params).reshape(2, 2)
     np.testing.assert_array_equal(integers, [[4, 8], [-12, -16]])  # 1, 2, 3, 4 in quarters; a sign turned
-    assert any("such as 'w': their scales are multiplied" in note for note in plan.notes)
+    assert any("such as 'w': their scales are multiplied" in note for note in map(str, plan.findings))
     assert plan.nodes[next(iter(plan.nodes))].kind is Kind.QUANTIZED
 
 
@@ -110,4 +110,6 @@ def test_parameters_of_a_weight_that_is_changed_in_another_way_are_left_out(tmp_
     params = ForeignParams({"w": QuantParams((0.25,), (0,), INT8)}, "a tool")
     found = with_folded_constants(params, given, prepared.graph)
     assert not found.tensors
-    assert found.notes[0].startswith("left out: 1 constants that preparation changed, such as 'w', in")
+    assert str(found.findings[0]).startswith(
+        "left out: 1 constants that preparation changed, such as 'w', in"
+    )

@@ -48,7 +48,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
 
 
 def test_what_was_assumed_or_left_out_of_the_example_is_said() -> None:
-    assert read(EXAMPLE).notes == (
+    assert tuple(map(str, read(EXAMPLE).findings)) == (
         "left out: 'conv1_1': it has a bit width alone",
         "left out: 'conv2_1': they stay float",
         "'input:0', 'Conv2d/weights': the offset is positive, and read as zero point",
@@ -58,7 +58,9 @@ def test_what_was_assumed_or_left_out_of_the_example_is_said() -> None:
 def test_scale_and_offset_follow_from_a_range_where_they_are_missing() -> None:
     params = one(bitwidth=8, min=-1.28, max=1.27)
     assert facts(params.tensors["w"]) == ("int8", 0, pytest.approx(0.01))
-    assert params.notes == ("'w': scale and offset are computed from min, max and bitwidth",)
+    assert tuple(map(str, params.findings)) == (
+        "'w': scale and offset are computed from min, max and bitwidth",
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_offsets_count_from_the_lowest_value_unless_the_range_says_otherwise(
 
 
 def test_a_range_that_disagrees_with_scale_and_offset_is_named() -> None:
-    assert one(bitwidth=8, scale=0.01, offset=-100, min=-7.0).notes == (
+    assert tuple(map(str, one(bitwidth=8, scale=0.01, offset=-100, min=-7.0).findings)) == (
         "'w': min and max disagree with scale and offset, and are not used",
     )
 
@@ -95,4 +97,4 @@ def test_other_widths_are_read(bits: int, name: str) -> None:
 
 def test_widths_that_qprof_has_not_are_left_out() -> None:
     params = one(bitwidth=6, scale=0.01, offset=-32, is_symmetric="True")
-    assert params.notes == ("left out: 'w': qprof has no such type",)
+    assert tuple(map(str, params.findings)) == ("left out: 'w': qprof has no such type",)

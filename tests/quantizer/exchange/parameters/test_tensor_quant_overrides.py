@@ -95,7 +95,7 @@ def test_what_onnxruntime_holds_is_read_as_its_text() -> None:
 def test_a_range_has_the_scale_that_onnxruntime_makes_of_it() -> None:
     found = read({"x": [{"quant_type": "QUInt8", "rmin": -1.0, "rmax": 3.0}]})
     assert found.tensors["x"] == QuantParams((np.float32(4 / 255).item(),), (64,), TYPES["uint8"])
-    assert "as onnxruntime does" in found.notes[0]
+    assert "as onnxruntime does" in str(found.findings[0])
 
 
 def test_a_symmetric_range_of_reduced_weights_has_zero_point_0() -> None:
@@ -115,14 +115,14 @@ def test_a_symmetric_range_of_reduced_weights_has_zero_point_0() -> None:
 def test_what_cannot_be_taken_is_left_out_with_a_reason(channel: dict[str, object], reason: str) -> None:
     found = read({"x": [channel]})
     assert not found.tensors
-    assert reason in found.notes[0]
+    assert reason in str(found.findings[0])
 
 
 def test_what_is_converted_for_some_readers_is_said() -> None:
     other = {"quant_type": "QUInt16", "scale": 0.001, "zero_point": 0}
     found = read({"x": [{"quant_type": "QUInt8", "scale": 0.5, "zero_point": 1, "convert": other}]})
     assert found.tensors["x"].qtype.name == "uint8"
-    assert "'convert' is not read" in found.notes[0]
+    assert "'convert' is not read" in str(found.findings[0])
 
 
 def test_a_scale_without_a_zero_point_is_malformed() -> None:

@@ -157,15 +157,17 @@ def test_integers_that_are_not_the_nearest_are_kept(static: Callable[..., Path],
     assert list(plan.adjustments.roundings) == ["left"]
     assert list(plan.adjustments.biases) == ["left"]
     assert np.array_equal(again(plan), run(source))
-    assert any("1 weights have the integers of rounded.onnx" in note for note in plan.notes)
+    assert any("1 weights have the integers of rounded.onnx" in note for note in map(str, plan.findings))
 
 
 def test_dynamic_products_and_convolutions_are_dynamic(dynamic: Path) -> None:
     plan = imported(dynamic)
     assert {plan.nodes[name].kind for name in ("stem", "left", "last")} == {Kind.DYNAMIC}
     assert np.array_equal(again(plan), run(dynamic))
-    assert any("Conv are dynamic, as in dynamic.onnx, and take about 5.9 times" in n for n in plan.notes)
-    assert not any("are dynamic" in note for note in imported(dynamic, target="onnx").notes)
+    assert any(
+        "Conv are dynamic, as in dynamic.onnx, and take about 5.9 times" in n for n in map(str, plan.findings)
+    )
+    assert not any("are dynamic" in note for note in map(str, imported(dynamic, target="onnx").findings))
 
 
 def test_a_target_without_dynamic_kernels_computes_with_the_weights_of_the_source(dynamic: Path) -> None:
@@ -184,7 +186,7 @@ def test_dynamic_nodes_that_have_float_activations_in_the_plan_are_told(tmp_path
     plan = imported(path)
     lost = [name for name, kind in kinds(plan).items() if kind is Kind.WEIGHT_ONLY]
     note = f"{len(lost)} nodes are dynamic in dynamic.onnx, such as '{lost[0]}', and have float activations"
-    assert f"{note} here" in plan.notes
+    assert f"{note} here" in map(str, plan.findings)
     assert plan.nodes[lost[0]].reason.endswith("in a dynamic product, as its channels have zero points")
 
 
@@ -273,7 +275,9 @@ def test_scales_that_follow_a_product_are_folded_into_its_weight(tmp_path: Path)
     quantize_static(plain, source, Reader(), weight_type=QuantType.QInt8, per_channel=True)
     plan = plan_of_file(source, plain, load_recipe())
     assert [entry.kind for entry in plan.nodes.values()] == [Kind.QUANTIZED, Kind.PASS_THROUGH]
-    assert any("1 products have the scales folded into their weights" in note for note in plan.notes)
+    assert any(
+        "1 products have the scales folded into their weights" in note for note in map(str, plan.findings)
+    )
     planned = open_plan(open_prepared(plain), plan)
     outputs = run(ir.to_proto(lower(planned.model, plan).model).SerializeToString())
     error = outputs - run(plain)
@@ -309,12 +313,14 @@ def test_what_is_left_to_saturation_is_told_from_what_is_left_out(
     onnx.save(model, plain)
     quantize_static(plain, source, Reader(), quant_format=QuantFormat.QOperator)
     plan = plan_of_file(source, plain, load_recipe())
-    assert [note for note in plan.notes if "functions" in note] == [f"1 activation functions {said}"]
+    assert [note for note in map(str, plan.findings) if "functions" in note] == [
+        f"1 activation functions {said}"
+    ]
     assert plan.nodes["Relu_r"].kind is Kind.PASS_THROUGH
 
 
 def test_what_is_not_in_the_float_model_is_counted() -> None:
-    notes = imported(DATA / "quark-XINT8.onnx").notes
+    notes = [*map(str, imported(DATA / "quark-XINT8.onnx").findings)]
     assert any("nodes of quark-XINT8.onnx are not in the prepared float model" in note for note in notes)
     assert any("written by quark.onnx 0.13" in note for note in notes)
 
