@@ -269,9 +269,11 @@ class PreparedModel:
         last = [step for step in LAST_STEPS if self.narrow is None or step is not merge_equal_initializers]
         improve(model, [step for step in parts if step is not None], last)
         shapes = {value.name: value.shape for value in self.model.graph.inputs}
-        for value in model.graph.inputs:
-            value.shape = shapes.get(value.name, value.shape)
-        infer_shapes(model)
+        fixed = [value for value in model.graph.inputs if shapes.get(value.name, value.shape) != value.shape]
+        for value in fixed:
+            value.shape = shapes[value.name]
+        if fixed:
+            infer_shapes(model)
         return index(model)
 
 
