@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -212,6 +213,18 @@ def test_a_table_is_put_between_its_marks_alone(runner: ModuleType, tmp_path: Pa
     assert text.startswith("before\n<!--")
     assert "-->\nbetween\n<!--" in text
     assert text.endswith("-->\nafter\n")
+
+
+def test_a_subject_without_rows_keeps_those_that_are_known(
+    runner: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = importlib.import_module("frame")
+    made = [[{"figure": 1}], []]
+    stage = frame.Stage(lambda subject, given: iter(made.pop(0)), {"t": lambda rows: str(dict(rows))}, ("a",))
+    given = Namespace(work=tmp_path, known=False, subjects=[], parts=["score"], jobs=2, write=False)
+    for _ in range(2):
+        frame.run("s", stage, given)
+        assert "{'a': [{'figure': 1}]}" in capsys.readouterr().out
 
 
 @pytest.fixture

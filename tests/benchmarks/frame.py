@@ -47,7 +47,8 @@ class Stage:
     """One benchmark.
 
     Attributes:
-        rows: a subject and the command line -> its rows; what was measured before is not measured again.
+        rows: a subject and the command line -> its rows, none where only parts were asked for that make no
+            row; what was measured before is not measured again.
         tables: name of a table -> makes its text of all rows. One that stands on no page is printed only.
         subjects: those that are taken where none is named; () for a stage without subjects.
         options: adds to the command line.
@@ -80,7 +81,7 @@ def run(name: str, stage: Stage, given: Namespace) -> None:
             if isinstance(rows, str):
                 print(f"{subject}: {rows}", flush=True)
                 known.pop(subject, None)
-            else:
+            elif rows:
                 print(f"{subject}: {len(rows)} rows", flush=True)
                 known[subject] = {"rows": rows, "made": provenance()}
             write_atomically(kept, json.dumps(known, indent=1).encode())

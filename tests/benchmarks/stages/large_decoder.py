@@ -135,6 +135,8 @@ def killed(command: Sequence[str], processor: float) -> Row:
 
 def rows(subject: str, given: Namespace) -> Iterator[Row]:
     """Yield the time and the own memory of each run."""
+    if "time" not in given.parts:
+        return
     size = SIZES[subject]
     with tempfile.TemporaryDirectory(dir=given.work) as place:
         folder = Path(place)

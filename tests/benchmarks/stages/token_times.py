@@ -79,6 +79,8 @@ def build(path: Path, layers: int) -> None:
 
 
 def rows(subject: str, given: Namespace) -> Iterator[Row]:
+    if "time" not in given.parts:
+        return
     folder = given.work / "token-times"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"decoder{given.layers}.onnx"
