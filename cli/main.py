@@ -68,6 +68,8 @@ COMMAND_GROUPS = {
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
 SIBLINGS = {
+    "sensitivity": "quantizer.api.sensitivity",
+    "tune": "quantizer.api.tune",
     "report": "quantizer.report.report",
     "import-profile": "quantizer.exchange.exchanging",
     "import-plan": "quantizer.exchange.exchanging",

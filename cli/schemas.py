@@ -34,8 +34,6 @@ from ..quantizer.evaluation.verification import Verification
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ..quantizer.plan.plan import OutputCheck, PredictedTime
 from ..quantizer.plan.store import PlanFields
-from ..quantizer.search.sensitivity import Sensitivities
-from ..quantizer.search.tune import TuneResult
 from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
 from ..quantizer.targets.loading import IDENTITY
@@ -336,13 +334,13 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
         "sensitivity --json",
-        Sensitivities,
+        _of_sibling("quantizer.search.sensitivity", "Sensitivities"),
         1,
         {"keep_float": _NAMES},
     ),
     "tuning": Document(
         "tune --json",
-        TuneResult,
+        _of_sibling("quantizer.search.tune", "TuneResult"),
         1,
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
     ),

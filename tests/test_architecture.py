@@ -18,10 +18,21 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
+SEARCHES = (
+    "quantizer/api/tune.py",
+    "quantizer/search/tune.py",
+    "quantizer/search/plan_search.py",
+    "quantizer/search/trial.py",
+    "quantizer/search/state.py",
+    "quantizer/api/sensitivity.py",
+    "quantizer/search/sensitivity.py",
+)
+"""The modules of `tune` and `sensitivity`, from the top."""
 LAYERS: tuple[tuple[str, ...], ...] = (
     tuple(f"cli/commands/{name.replace('-', '_')}.py" for name in SIBLINGS),
     ("quantizer/report", "quantizer/exchange", "quantizer/microbenchmarks", "quantizer/metrics"),
     ("profiles/readers", "profiles/runner/cluster.py"),
+    *((module,) for module in SEARCHES),
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),

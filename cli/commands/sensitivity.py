@@ -82,7 +82,7 @@ def command(
     Example:
       qprof sensitivity model.onnx --profile profile.yaml --data samples/ --worst 20 --plot ranking.svg
     """
-    from ...quantizer.api.evaluate import sensitivity
+    from ...quantizer.api.sensitivity import sensitivity
 
     if plot is not None and plot.suffix.lower() not in (".svg", ".html"):
         raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")

@@ -56,7 +56,15 @@ class OptionalModule:
             ConfigError: it is not installed; the message names the entry.
         """
         self.check(where)
-        return importlib.import_module(f"{ROOT}.{self.module}")
+        try:
+            return importlib.import_module(f"{ROOT}.{self.module}")
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith(f"{ROOT}."):
+                raise
+            name = error.name.removeprefix(f"{ROOT}.")
+            raise ConfigError(
+                f"{self.name}: needs {name}, which is not installed; install all of {DISTRIBUTION}"
+            ) from error
 
 
 @cache

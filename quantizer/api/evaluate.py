@@ -1,4 +1,4 @@
-"""`evaluate`, `compare_layers` and `sensitivity`: what quantization costs."""
+"""`evaluate` and `compare_layers`: the noise of a quantized model at its outputs, and in each layer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
 from ...profiles.base.progress import asked_for, stages
-from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataSource
 from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation
@@ -21,25 +19,17 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.user_functions import MetricFunction
 from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
 from ..model.files import ModelLike
-from ..plan.documents import read_profile
-from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.plan_model import check_without_samples, model_facts, open_plan
-from ..prepare.prepare import ModelFile, ProfileLike, opened
-from ..search.fallback_nodes import plan_that_runs
-from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
+from ..plan.store import PlanLike
+from ..prepare.prepare import ModelFile, opened
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from .keywords import (
     EvaluateKeywords,
     LayerKeywords,
-    SensitivityKeywords,
-    TargetLike,
     checked_keywords,
-    recipe_of,
-    take_settings,
 )
-from .results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
+from .results import QuantizedLike, QuantizedResult, quantized_file
 from .setting_keywords import MetricName
 from .sources import LabelsLike, labels_file, samples_of
 
@@ -149,59 +139,9 @@ def compare_layers(
     others = checked_keywords("compare_layers", options, LayerKeywords)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = stages(asked_for(others.pop("progress", None)))("comparing")
-    if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
+    if plan is None and isinstance(quantized, QuantizedResult):
         plan = quantized.plan
     with opened(model) as path, quantized_file(quantized) as other:
         return layers.compare_layers(
             path, other, samples, plan=plan, measuring=evaluation_options(others), progress=progress
-        )
-
-
-def sensitivity(
-    model: ModelLike,
-    profile: ProfileLike | None,
-    data: DataSource,
-    *,
-    plan: PlanLike | None = None,
-    target: TargetLike | None = None,
-    **options: Unpack[SensitivityKeywords],
-) -> Sensitivities:
-    """Measure how sensitive the outputs are to each quantized node, and rank the nodes.
-
-    Args:
-        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        profile: path or object; not needed with a plan.
-        data: samples, as in `profile`; by default 8, drawn from all of them, which are held in memory.
-        plan: path or object: the plan to measure instead of the one that the settings give.
-        target: as in `quantize`.
-        options: settings as in `quantize`, and `limit`, `threads`, `provider`, `class_axis`.
-
-    Raises:
-        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
-        ConfigError: a keyword or its value is not allowed.
-    """
-    others = checked_keywords("sensitivity", options, SensitivityKeywords)
-    settings = take_settings(others)
-    with opened(model) as path:
-        source = samples_of(data, others.get("transform"), others.get("preprocess"))
-        recipe = recipe_of(target, settings)
-        prepared = path.prepared
-        if plan is not None:
-            planned = open_plan(prepared, read_plan(plan), plan_name(plan))
-        elif profile is not None:
-            measured = read_profile(profile, prepared.model, prepared.identity)
-            recipe = recipe or load_recipe()
-            check_without_samples(recipe.config)
-            planned = plan_that_runs(model_facts(prepared, measured, recipe), path.path)[0]
-        else:
-            raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
-        samples = model_samples(source, prepared.model, others.get("limit", DEFAULT_SAMPLES))
-        return sensitivity_of(
-            planned.model,
-            planned.plan,
-            list(samples),
-            threads=others.get("threads", 0),
-            class_axis=others.get("class_axis"),
-            provider=others.get("provider", "cpu"),
-            progress=stages(asked_for(others.get("progress")))("measuring"),
         )

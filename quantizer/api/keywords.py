@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # a command does not wait for what others import
     from ..evaluation.metrics.user_functions import MetricFunction
     from ..evaluation.options import Gate, RuntimeName
     from ..prepare.prepare import ProfileLike
+    from ..search.candidates import OnTrial
     from ..search.options import SpeedCheckOptions
-    from ..search.trial import OnTrial
     from .sources import LabelsLike, Transform
 
 TargetLike: TypeAlias = str | os.PathLike[str] | Recipe

@@ -1,4 +1,4 @@
-"""What `quantize` and `tune` return: the model, its plan, what became of the nodes, and what was measured.
+"""The result of `quantize`: the model, its plan, what became of the nodes, and what was measured.
 
 Other functions take such a result, or any model: `quantized_file`.
 """
@@ -9,13 +9,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
@@ -29,7 +29,6 @@ from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile, opened
-from ..search import tune as tuning
 from ..search.speed_check import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
 from ..targets.machine import elsewhere_measured, installed, processor
@@ -61,6 +60,22 @@ def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
         for check in plan.origin.checks
         if check.is_destroyed
     )
+
+
+@runtime_checkable
+class QuantizedResult(Protocol):
+    """A result that has a quantized model, of `quantize` or of another search for a plan."""
+
+    @property
+    def plan(self) -> QuantPlan | None:
+        """Its plan; None where no plan could be run."""
+
+    def quantized_model(self) -> tuple[ModelLike, str]:
+        """Return the model, or its file, and the usual name of such a file.
+
+        Raises:
+            ConfigError: there is none.
+        """
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,6 +165,11 @@ class QuantizeResult(Presented):
         doubt = elsewhere_measured(self.predicted.table, processor(), installed())
         return f"{self.predicted.text}; {doubt}" if doubt else self.predicted.text
 
+    def quantized_model(self) -> tuple[ModelLike, str]:
+        """Return the file of the model, or the model where it was not written; and the file's usual name."""
+        path, name = self.model_path, quantized_name(self.plan.model.file)
+        return (self.model if path is None or not path.is_file() else path), name
+
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
         sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
@@ -214,45 +234,7 @@ def summarize(plan: QuantPlan) -> Summary:
     )
 
 
-@dataclass(frozen=True, repr=False)
-class TuneResult(tuning.TuneResult):
-    """The result of a tuning, with its plan and its model.
-
-    Attributes:
-        plan: of the best trial, whether it meets the target or not; None where none could be run.
-        quantized: its model; None where the target is missed.
-        read: what it was made from, which `save` does not write over.
-    """
-
-    plan: QuantPlan | None = None
-    quantized: ir.Model | None = field(default=None, compare=False)
-    read: FilesRead = field(default=FilesRead(), compare=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but the plan and the model; the plan has a `to_dict` of its own."""
-        names = [f.name for f in fields(tuning.TuneResult)]
-        return {
-            name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")
-        }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model; a name that ends in .html, .md or .json asks for a report.
-
-        Raises:
-            ConfigError: there is no model, as the target is missed; or the file cannot be written, or is one
-                that the model was made from.
-        """
-        check_outputs([path], self.read)
-        if is_report(path):
-            super().save(path)
-        elif self.quantized is None:
-            raise ConfigError(f"{path}: no plan met the target, so there is no model; see `limits`")
-        else:
-            with replacing_together(self.read.weights) as batch:
-                save_model(self.quantized, path, batch=batch)
-
-
-QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
+QuantizedLike: TypeAlias = ModelLike | QuantizedResult
 """A quantized model: a path, a model, or the result that has one."""
 
 
@@ -261,20 +243,9 @@ def quantized_file(quantized: QuantizedLike) -> Iterator[ModelFile]:
     """Yield the file of a quantized model, which may be temporary.
 
     Raises:
-        ConfigError: a tuning has found no model. ModelError: it is no model.
+        ConfigError: the result has no model. ModelError: it is no model.
     """
-    model: ModelLike | None
-    name = ""
-    if isinstance(quantized, QuantizeResult):
-        path = quantized.model_path
-        model = quantized.model if path is None or not path.is_file() else path
-        name = quantized_name(quantized.plan.model.file)
-    elif isinstance(quantized, TuneResult):
-        model, name = quantized.quantized, quantized_name(quantized.model)
-    else:
-        model = quantized
-    if model is None:
-        raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
+    model, name = quantized.quantized_model() if isinstance(quantized, QuantizedResult) else (quantized, "")
     with opened(model, name) as file:
         if not file.path.is_file():
             raise ModelError(f"{file}: no such file; check the path of the model")

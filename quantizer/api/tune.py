@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.output_files import replacing_together
+from ...profiles.base.presentation import is_report
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataSource
@@ -15,14 +21,63 @@ from ..evaluation.metrics.score import reads_truth
 from ..model.files import ModelLike, load_model, temporary_folder
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
+from ..model.saving import save_model
+from ..plan.plan import QuantPlan
 from ..plan.store import load_plan
 from ..prepare.prepare import ProfileLike, opened
 from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
 from .keywords import TargetLike, TuneKeywords, checked_keywords, recipe_of, take_settings
-from .results import TuneResult
 from .sources import labels_file, samples_of
+
+
+@dataclass(frozen=True, repr=False)
+class TuneResult(search.TuneResult):
+    """The result of a tuning, with its plan and its model.
+
+    Attributes:
+        plan: of the best trial, whether it meets the target or not; None where none could be run.
+        quantized: its model; None where the target is missed.
+        read: what it was made from, which `save` does not write over.
+    """
+
+    plan: QuantPlan | None = None
+    quantized: ir.Model | None = field(default=None, compare=False)
+    read: FilesRead = field(default=FilesRead(), compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the plan and the model; the plan has a `to_dict` of its own."""
+        names = [f.name for f in fields(search.TuneResult)]
+        return {
+            name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: there is no model, as the target is missed; or the file cannot be written, or is one
+                that the model was made from.
+        """
+        check_outputs([path], self.read)
+        if is_report(path):
+            super().save(path)
+        elif self.quantized is None:
+            raise ConfigError(f"{path}: no plan met the target, so there is no model; see `limits`")
+        else:
+            with replacing_together(self.read.weights) as batch:
+                save_model(self.quantized, path, batch=batch)
+
+    def quantized_model(self) -> tuple[ModelLike, str]:
+        """Return the model, and the usual name of its file.
+
+        Raises:
+            ConfigError: no plan met the target.
+        """
+        if self.quantized is None:
+            raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
+        return self.quantized, quantized_name(self.model)
 
 
 def tune(
@@ -58,7 +113,7 @@ def tune(
     """
     others = checked_keywords("tune", options, TuneKeywords)
     settings = take_settings(others)
-    names = {field.name for field in fields(QualityTarget)}
+    names = {entry.name for entry in fields(QualityTarget)}
     limits = {name: others.pop(name) for name in names & others.keys()}
     recipe, quality = recipe_of(target, settings), QualityTarget(max_drop, **limits)
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
@@ -110,7 +165,7 @@ def tune(
             quantized = load_model(written)
             load_weights(quantized)  # its files are temporary
     return TuneResult(
-        **{field.name: getattr(result, field.name) for field in fields(result)},
+        **{entry.name: getattr(result, entry.name) for entry in fields(result)},
         plan=plan,
         quantized=quantized,
         read=read,

@@ -19,7 +19,6 @@ from .quantizer.api.drift import DriftReport as DriftReport
 from .quantizer.api.drift import diff as diff
 from .quantizer.api.evaluate import compare_layers as compare_layers
 from .quantizer.api.evaluate import evaluate as evaluate
-from .quantizer.api.evaluate import sensitivity as sensitivity
 from .quantizer.api.explanation import NodeExplanation as NodeExplanation
 from .quantizer.api.explanation import TensorExplanation as TensorExplanation
 from .quantizer.api.explanation import explain as explain
@@ -36,9 +35,10 @@ from .quantizer.api.profiling import profile as profile
 from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
 from .quantizer.api.results import Summary as Summary
-from .quantizer.api.results import TuneResult as TuneResult
+from .quantizer.api.sensitivity import sensitivity as sensitivity
 from .quantizer.api.setting_keywords import Settings as Settings
 from .quantizer.api.targets import operator_reference as operator_reference
+from .quantizer.api.tune import TuneResult as TuneResult
 from .quantizer.api.tune import tune as tune
 from .quantizer.evaluation.card import Card as Card
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation

@@ -18,8 +18,9 @@ from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.evaluate import evaluation_options
 from ..api.keywords import ReportKeywords, checked_keywords, recipe_of
-from ..api.results import QuantizedLike, QuantizeResult, TuneResult, quantized_file
+from ..api.results import QuantizedLike, QuantizeResult, quantized_file
 from ..api.sources import LabelsLike, labels_file, samples_of
+from ..api.tune import TuneResult
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.latency import Latency
 from ..evaluation.layers import compare_layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..evaluation.metrics.score import Score
@@ -99,6 +99,10 @@ class Trial:
     def noise(self) -> float:
         """Noise over signal in the worst group of channels; 0 where nothing differs."""
         return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
+
+
+OnTrial = Callable[[int, Trial, bool], None]
+"""Called after each trial with its number, the trial, and whether it came from the state file."""
 
 
 @dataclass(frozen=True)

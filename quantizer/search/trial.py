@@ -6,7 +6,7 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..model.saving import save_model
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
-from .candidates import Candidate, Forecast, RankedNode, Trial
+from .candidates import Candidate, Forecast, OnTrial, RankedNode, Trial
 from .engine import Engine
 from .integer_share import int8_share
 from .loop import CANDIDATE_ERRORS
@@ -44,9 +44,6 @@ NOISE_SAMPLES = 8
 
 _ONE_METRIC = threading.Lock()
 """A metric of the user's own is called by one thread at a time."""
-
-OnTrial = Callable[[int, Trial, bool], None]
-"""Called after each trial with its number, the trial, and whether it came from the state file."""
 
 
 class TimeUpError(Exception):

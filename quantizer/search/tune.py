@@ -41,12 +41,12 @@ from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
-from .candidates import Base, Trial, meets
+from .candidates import Base, OnTrial, Trial, meets
 from .engine import OTHER_CALIBRATORS, Engine
 from .options import QualityTarget, TuneFiles, TuningData
 from .plan_search import PlanSearch
 from .state import State, load_state
-from .trial import OnTrial, TuningRun
+from .trial import TuningRun
 from .tuning_data import Split, read_split
 
 LOW_SQNR = (0.0, 10.0)
