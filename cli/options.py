@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -400,7 +400,7 @@ def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, 
     return names, text.rstrip(".") + "." + ("  [required]" if parameter.required else "")
 
 
-def option(*names: str, group: Group, **settings: Any) -> Callable[[F], F]:
+def option(*names: str, group: Group | Literal[""], **settings: Any) -> Callable[[F], F]:
     """Return the decorator that adds an option under a heading; otherwise as `click.option`."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
@@ -454,7 +454,7 @@ def record_options(
         shows_defaults: whether help tells the defaults.
     """
     fields, options = options_of(record), []
-    for field in (fields[name] for name in names or fields if name not in without):
+    for field in (fields[name] for name in names or fields if name not in without and fields[name].flag):
         settings: dict[str, Any] = {"metavar": field.metavar or None}
         if field.kind is bool:
             settings = {"is_flag": True, "default": None}
@@ -584,7 +584,8 @@ setting_options = option_list(
         group="Basic",
         multiple=True,
         metavar="KEY=VALUE",
-        help="One line of such a file, as in calibrator=kl or runtime.operators.Conv=[float]. Repeatable.",
+        help="One line of such a file: a setting, as in block_size=64, or a fact of the runtime, as in "
+        "runtime.operators.Conv=[float]; 'qprof schema config' has all. Repeatable.",
     ),
     record_options(QuantConfig, shows_defaults=False),
     option(

@@ -315,11 +315,9 @@ def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
         if name == "--as":
             value = value or next(words, "")
             meant = PRECISIONS[value].settings if value in PRECISIONS else {}
-            flags = {known[key].flag: text for key, text in meant.items() if text is not None}
-            kept = [
-                text for flag, setting in flags.items() if flag not in changed for text in (flag, setting)
-            ]
-            yield from kept if flags.keys() & changed else ("--as", value)
+            given = {key: str(text) for key, text in meant.items() if text is not None}
+            kept = [word for key in given if key not in fix.settings for word in known[key].given(given[key])]
+            yield from kept if given.keys() & fix.settings.keys() else ("--as", value)
         elif name not in (*changed, "--fix"):
             yield word
         elif not value:

@@ -50,6 +50,41 @@ def option(
         least: smallest value on the command line.
         check: called with the value, raises MalformedError.
     """
+    return _described(
+        description,
+        group=group,
+        flag=flag,
+        metavar=metavar,
+        words=words,
+        takes=takes,
+        least=least,
+        check=check,
+    )
+
+
+def setting(
+    description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
+) -> Meta:
+    """Return the description of a setting of a file, which has no option of its own: `--set` gives one line.
+
+    Args:
+        description: one sentence, in the JSON Schema and the pages.
+        words, check: as in `option`.
+    """
+    return _described(description, group="", words=words, check=check)
+
+
+def _described(
+    description: str,
+    *,
+    group: Group | Literal[""],
+    flag: str = "",
+    metavar: str = "",
+    words: Collection[str] = (),
+    takes: Takes = "",
+    least: float | None = None,
+    check: Callable[[Any], object] | None = None,
+) -> Meta:
     extra = {
         "group": group,
         "flag": flag,
@@ -71,9 +106,9 @@ class Option:
         kind: bool, int, float, str, or tuple for a list of texts.
         default: of the field; None where it has none, or one that no text stands for.
         words: that it may be, or that complete it; empty for a number or a free text.
-        group: heading in `--help`.
+        group: heading in `--help`; "" for a setting of a file.
         description: one sentence.
-        flag: on the command line.
+        flag: on the command line; "" for a setting of a file.
         metavar, takes, least, check: as in `option`.
     """
 
@@ -81,13 +116,17 @@ class Option:
     kind: type
     default: Any
     words: tuple[str, ...]
-    group: Group
+    group: Group | Literal[""]
     description: str
     flag: str
     metavar: str
     takes: str
     least: float | None
     check: Callable[[Any], object] | None
+
+    def given(self, value: str) -> tuple[str, str]:
+        """Return the words of the command line that give it a value."""
+        return (self.flag, value) if self.flag else ("--set", f"{self.name}={value}")
 
 
 class _Names(dict[str, Any]):
@@ -126,7 +165,7 @@ def options_of(record: type) -> Mapping[str, Option]:
             kind=value_kind,
             default=None if field.default is MISSING else field.default,
             words=tuple(extra.pop("words")) or words,
-            flag=extra.pop("flag") or f"--{field.name.replace('_', '-')}",
+            flag=extra.pop("flag") or (f"--{field.name.replace('_', '-')}" if extra["group"] else ""),
             description=meta.description or "",
             **extra,
         )

@@ -231,7 +231,7 @@ def written_tensors(plan: QuantPlan, biases: bool = False) -> Iterator[tuple[str
     if plan.adjustments.equalization:
         raise ConfigError(
             "plan: its channels are equalized, so its parameters are not for the model's own weights, as the "
-            "file's are; make the plan with '--equalization off'"
+            "file's are; make the plan with '--set equalization=off'"
         )
     yield from ((name, p) for name, p in plan.tensors.items() if biases or p.qtype is not INT32)
 

@@ -80,8 +80,8 @@ def eight_bit_nodes(facts: PlanningFacts, floats: FloatReasons) -> frozenset[str
     if not config.has_few_bits:
         if config.has_size:
             raise ConfigError(
-                "fit_size: chooses between 4 and 8 bits, in mode weight-only; add --mode weight-only "
-                "--weight-type int4"
+                "fit_size: chooses between 4 and 8 bits of weights; leave it out, or use --as mixed with "
+                "--max-size"
             )
         return frozenset()
     ends = _ends(graph)
@@ -109,7 +109,7 @@ def eight_bit_nodes(facts: PlanningFacts, floats: FloatReasons) -> frozenset[str
     if size > limit:
         raise ConfigError(
             f"fit_size {config.fit_size}: with 4 bits throughout the model takes {size / 1e6:.3g} MB; give "
-            "more, or larger blocks with --block-size"
+            "more, or larger blocks with --set block_size=64"
         )
     noise, weights = _noise(facts, plan), list[StoredOnce]()
     for name in (name for name in readers if name not in twins.values()):

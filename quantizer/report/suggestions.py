@@ -60,7 +60,7 @@ class FileNames:
 NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--checkpoint", "--fix")
 """Options with a value that commands to try do not repeat: the files of the first model stay as they are."""
 
-REPEATABLE = ("--keep-float", "--keep-16bit")
+REPEATABLE = ("--keep-float", "--keep-16bit", "--set")
 """Options that add names to those that the command line has already."""
 
 
@@ -290,6 +290,7 @@ def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], num
         stem, ending = stem.removesuffix(".int8"), f".int8{ending}"
     output = str(path.with_name(f"{stem}.try{number}{ending}"))
     overruled = {word for word in added_options if word.startswith("--")}
+    overruled |= {f"{word.partition('=')[0]}=" for word in added_options if "=" in word}  # of --set
     if names.command_line:
         left_out = {*overruled.difference(REPEATABLE), *NOT_REPEATED}
         repeated = _without_options(names.command_line, left_out)
@@ -320,11 +321,11 @@ def _setting_options(plan: QuantPlan, overruled: set[str]) -> list[str]:
         return []
     words = [] if plan.config.target == QuantConfig.target else ["--target", plan.config.target]
     for name, setting in settings().items():
-        value, option = getattr(plan.config, name), setting.flag
+        value = getattr(plan.config, name)
         if name == "target" or value == getattr(usual, name) or value is None:
             continue
         if setting.kind is tuple:
-            words += [word for item in value for word in (option, str(item))]
-        elif option not in overruled:
-            words += [option, format(value, "g") if isinstance(value, float) else str(value)]
+            words += [word for item in value for word in setting.given(str(item))]
+        elif overruled.isdisjoint((setting.flag, f"{name}=")):
+            words += setting.given(format(value, "g") if isinstance(value, float) else str(value))
     return words

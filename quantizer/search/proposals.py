@@ -55,7 +55,7 @@ class Fix:
         words, known = ["--check-speed"] if self.check_speed else [], settings()
         for name, value in self.settings.items():
             for one in value if isinstance(value, tuple) else (value,):
-                words += [known[name].flag, f"{one:g}" if isinstance(one, float) else str(one)]
+                words += known[name].given(f"{one:g}" if isinstance(one, float) else str(one))
         return tuple(words)
 
     @property

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ...profiles.base.conversion import read_fields
 from ...profiles.base.errors import MalformedError
-from ...profiles.base.options import Option, option, options_of
+from ...profiles.base.options import Option, option, options_of, setting
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
 from ..numerics.schemas import SchemaName
 from .forms import FORMS, FormName
@@ -140,8 +140,7 @@ class QuantConfig:
     ] = "onnxruntime-x86"
     mode: Annotated[
         Mode,
-        option(
-            "Basic",
+        setting(
             "How nodes are quantized: static (activations with parameters from the profile), dynamic "
             "(parameters of activations computed at run time), weight-only (quantized weights, float "
             "arithmetic), auto (for each node the first of these within the noise budget). Large embedding "
@@ -202,44 +201,36 @@ class QuantConfig:
     block_size: Annotated[
         int,
         Meta(ge=0),
-        option(
-            "Calibration and precision",
+        setting(
             "Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for the "
             "granularity.",
-            metavar="N",
             check=_check_block_size,
         ),
     ] = 0
     fit_size: Annotated[
         str,
-        option(
-            "Basic",
+        setting(
             "Most that the model may take, such as 900MB, in mode weight-only with weights of 4 bits: as "
             "many of them as fit have 8, those with the most noise for their size (measured, where there "
             "is a profile); least for none. By default those are embedding tables, and the product after "
             "which there is no other weight.",
-            metavar="SIZE",
             check=lambda text: size_in_bytes(text) if text else None,
         ),
     ] = ""
     prompt: Annotated[
         int,
         Meta(ge=0),
-        option(
-            "Calibration and precision",
-            "Tokens of a prompt, which a language model runs together; with --answer: in mode weight-only "
+        setting(
+            "Tokens of a prompt, which a language model runs together; with answer: in mode weight-only "
             "with 8 bits each product is dynamic where that is predicted to be faster for both. 0 for not "
             "known.",
-            metavar="N",
         ),
     ] = 0
     answer: Annotated[
         int,
         Meta(ge=0),
-        option(
-            "Calibration and precision",
+        setting(
             "Tokens of an answer, which a language model runs one by one; see prompt.",
-            metavar="N",
         ),
     ] = 0
     kv_cache: Annotated[
@@ -265,10 +256,8 @@ class QuantConfig:
     ] = "per-channel"
     min_tensor_sqnr: Annotated[
         float,
-        option(
-            "Quality",
+        setting(
             "Estimated SQNR in dB below which an activation stays float.",
-            metavar="DB",
             check=partial(_check_decibels, "min_tensor_sqnr"),
         ),
     ] = 0.0
@@ -308,15 +297,14 @@ class QuantConfig:
     ] = ()
     equalization: Annotated[
         Literal["auto", "free", "off"],
-        option(
-            "Quality",
+        setting(
             "Cross-layer equalization of activation channels: auto (with an added Mul where no weight can "
             "take the scales), free (only where a weight can), off.",
         ),
     ] = "auto"
     bias_correction: Annotated[
         Literal["auto", "off"],
-        option("Quality", "Correct biases for the mean error of quantized weights."),
+        setting("Correct biases for the mean error of quantized weights."),
     ] = "auto"
     rounding: Annotated[
         Literal["nearest", "gptq", "gptaq"],

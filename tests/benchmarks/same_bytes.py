@@ -45,8 +45,8 @@ TARGETS = (
 )
 SETTINGS = (
     ("--schema", "symmetric", "--calibrator", "mse"),
-    ("--mode", "dynamic"),
-    ("--mode", "weight-only", "--weight-type", "int4"),
+    ("--set", "mode=dynamic"),
+    ("--set", "mode=weight-only", "--weight-type", "int4"),
     ("--min-output-sqnr", "38"),
 )
 RUNS = (

@@ -102,7 +102,7 @@ def test_a_hard_link_to_an_input_is_another_file(folder: Path) -> None:
 
 
 def test_two_outputs_in_one_file_are_refused(folder: Path) -> None:
-    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx", "--save-plan", "./q.onnx")
+    done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx", "--save-plan", "./q.onnx")
     assert done.exit_code == 2
     assert "is another output of this command already" in done.stderr
 
@@ -129,13 +129,13 @@ def test_what_can_be_no_file_is_refused_in_a_sentence(folder: Path, name: str, s
 
 def test_a_name_as_long_as_can_be_is_written(folder: Path) -> None:
     name = "n" * 250 + ".onnx"
-    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", name).exit_code == 0
+    assert qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", name).exit_code == 0
     assert (folder / name).is_file()
 
 
 def test_a_name_that_is_not_utf_8_is_written_and_shown_escaped(folder: Path) -> None:
     name = os.fsdecode(b"\xff.onnx")
-    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", name)
+    done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", name)
     assert done.exit_code == 0
     assert done.stdout.startswith("written   \\xff.onnx\n")
     assert os.path.isfile(name)
@@ -150,13 +150,13 @@ def test_a_model_is_written_through_a_link(folder: Path) -> None:
     (folder / "store").mkdir()
     (folder / "store/real.onnx").write_bytes(b"old")
     (folder / "q.onnx").symlink_to("store/real.onnx")
-    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx").exit_code == 0
+    assert qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx").exit_code == 0
     assert (folder / "q.onnx").is_symlink()
     assert onnx.load(folder / "store/real.onnx").graph.node
     assert os.listdir(folder / "store") == ["real.onnx"]
 
 
-@pytest.mark.parametrize("command", ["quantize m.onnx --mode dynamic", "instrument m.onnx"])
+@pytest.mark.parametrize("command", ["quantize m.onnx --as int8-dynamic", "instrument m.onnx"])
 def test_a_model_goes_into_a_pipe(folder: Path, command: str) -> None:
     os.mkfifo("pipe")
     reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE)
@@ -173,13 +173,13 @@ def test_a_model_goes_into_a_device(folder: Path) -> None:
         Path("null").write_bytes(b"x")
     except OSError:
         pytest.skip("devices cannot be made here")
-    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "null").exit_code == 0
+    assert qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "null").exit_code == 0
     assert Path("null").is_char_device()
 
 
 def test_the_mode_of_a_model_that_is_replaced_is_kept(folder: Path) -> None:
     Path("q.onnx").touch(mode=0o600)
-    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx").exit_code == 0
+    assert qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx").exit_code == 0
     assert Path("q.onnx").stat().st_mode & 0o777 == 0o600
 
 
@@ -187,7 +187,7 @@ def test_a_plan_that_cannot_be_written_leaves_no_model(folder: Path) -> None:
     Path("q.onnx").write_bytes(b"old")
     before = contents(folder)
     plan = "p" * 300
-    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx", "--save-plan", plan)
+    done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "q.onnx", "--save-plan", plan)
     assert (done.exit_code, contents(folder)) == (2, before)
 
 

@@ -59,7 +59,7 @@ def test_an_option_overrules_a_line(tmp_path: Path) -> None:
             "--as mixed: needs the size that the model may have; give --max-size, as",
         ),
         (
-            ["--as", "int8", "--mode", "dynamic"],
+            ["--as", "int8", "--set", "mode=dynamic"],
             "error: --as int8: means mode static, and mode dynamic was given",
         ),
         (["--set", "calibratr=kl"], "error: --set: unknown key 'calibratr'; did you mean 'calibrator'?"),
@@ -83,5 +83,5 @@ def test_what_is_not_known_is_refused_in_one_line(tmp_path: Path, words: list[st
 def test_a_fix_of_what_a_word_stands_for_takes_the_place_of_the_word() -> None:
     words = ["m.onnx", "--as", "weight-only-4", "-o", "q.onnx"]
     fix = Fix({"weight_type": "int8"})
-    assert list(_without(words, fix)) == ["m.onnx", "--mode", "weight-only", "-o", "q.onnx"]
+    assert list(_without(words, fix)) == ["m.onnx", "--set", "mode=weight-only", "-o", "q.onnx"]
     assert list(_without(words, Fix({"keep_float": ("a",)}))) == words

@@ -21,7 +21,7 @@ from ..quantizer.int8_kernels import TARGET
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
 FEW = DIGITS / "calibration"
-BROKEN = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalization", "off")
+BROKEN = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--set", "equalization=off")
 """Settings with which the model loses 15 dB."""
 
 
@@ -224,7 +224,7 @@ def test_a_profile_and_samples_lead_to_a_verdict_on_all_samples(profile: Path, t
 
 
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
-    result = quantize("-o", tmp_path / "q.onnx", "--mode", "weight-only", data=FEW)
+    result = quantize("-o", tmp_path / "q.onnx", "--as", "weight-only-8", data=FEW)
     assert lines(result, "verdict")[0].startswith("good (weights only")
     assert not (tmp_path / "q.profile.yaml").exists()
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.model import saving
 
-INT4 = ["--mode", "weight-only", "--weight-type", "int4"]
+INT4 = ["--as", "weight-only-4"]
 
 
 def saved(folder: Path, seed: int = 0, name: str = "m.onnx", location: str = "m.onnx.data") -> Path:
@@ -43,7 +43,7 @@ def test_weights_are_those_of_the_given_folder_and_not_of_the_current_one(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("quantize", "--mode", "dynamic"), ("instrument",)], ids=["quantize", "instrument"]
+    "arguments", [("quantize", "--as", "int8-dynamic"), ("instrument",)], ids=["quantize", "instrument"]
 )
 def test_an_output_never_takes_the_name_of_the_float_weights(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,7 +62,7 @@ def test_an_output_never_takes_the_name_of_the_float_weights(
 
 
 @pytest.mark.parametrize(
-    "options", [["--mode", "weight-only"], INT4, ["--mode", "dynamic"]], ids=["int8", "int4", "dynamic"]
+    "options", [["--as", "weight-only-8"], INT4, ["--as", "int8-dynamic"]], ids=["int8", "int4", "dynamic"]
 )
 def test_a_model_that_the_onnx_checker_refuses_may_have_its_weights_outside(
     options: list[str], tmp_path: Path

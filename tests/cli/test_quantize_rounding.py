@@ -45,7 +45,18 @@ def test_with_samples_the_estimate_is_held_against_the_outputs(profile: Path, tm
 @pytest.mark.parametrize("mode", ["static", "weight-only"])
 def test_errors_of_earlier_products_can_be_made_up_for(profile: Path, tmp_path: Path, mode: str) -> None:
     out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
-    asked = ["--mode", mode, "--rounding", "gptaq", "--data", DATA, "--limit", "4", "--save-plan", plan]
+    asked = [
+        "--set",
+        f"mode={mode}",
+        "--rounding",
+        "gptaq",
+        "--data",
+        DATA,
+        "--limit",
+        "4",
+        "--save-plan",
+        plan,
+    ]
     result = invoke("quantize", "--profile", profile, "-o", out, *asked)
     assert result.exit_code == 0, result.stderr
     made = load_plan(plan)
@@ -55,7 +66,7 @@ def test_errors_of_earlier_products_can_be_made_up_for(profile: Path, tmp_path: 
 
 def test_it_goes_with_modes_that_need_no_profile(tmp_path: Path) -> None:
     out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
-    asked = ["--mode", "weight-only", "--rounding", "gptq", "--data", DATA, "--save-plan", plan]
+    asked = ["--as", "weight-only-8", "--rounding", "gptq", "--data", DATA, "--save-plan", plan]
     result = invoke("quantize", "-o", out, *asked)
     assert result.exit_code == 0, result.stderr
     assert load_plan(plan).adjustments.roundings

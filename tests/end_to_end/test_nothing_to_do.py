@@ -62,7 +62,18 @@ def test_a_model_with_nothing_to_quantize_passes_every_mode(folder: Path) -> Non
             if source or mode != "int8":
                 run("quantize", "m.onnx", "--as", *mode.split(), *source, "-o", "q.onnx")
     run("quantize", "m.onnx", "--data", "data", "--no-latency", "-o", "q.onnx")
-    run("quantize", "m.onnx", "--mode", "auto", "--profile", "p.yaml", "--cost-model", "off", "-o", "q.onnx")
+    run(
+        "quantize",
+        "m.onnx",
+        "--set",
+        "mode=auto",
+        "--profile",
+        "p.yaml",
+        "--cost-model",
+        "off",
+        "-o",
+        "q.onnx",
+    )
     run("evaluate", "m.onnx", "q.onnx", "--data", "data", "--no-latency")
 
 

@@ -10,7 +10,7 @@ onnxruntime's tool does not see a last product whose weight is the table transpo
 with that weight written out, as its builder writes it. Its rules: everything in 4 bits; the last product in
 8; and the mixed rule of onnxruntime-genai's builder, which has 8 bits in the last product, and of every layer
 i of n with i < n / 8, i >= 7 n / 8 or (i - round(n / 8)) mod 3 = 2 in queries, keys and values as one
-product, or values alone, and in the last product of the feed-forward net. Each is compared with `--fit-size`
+product, or values alone, and in the last product of the feed-forward net. Each is compared with `fit_size`
 at as many bytes of weights, those of the rest of the graph left out. Tables that qprof leaves float, of fewer
 than 16,384 elements, are float in all models.
 """
@@ -34,13 +34,13 @@ from record import Split, session
 from workbench import Workbench, qprof, thread_seconds
 
 BLOCK = 32
-FOUR = ("--mode", "weight-only", "--weight-type", "int4")
+FOUR = ("--as", "weight-only-4")
 QPROF = {
-    "qprof, 8 bits": ("--mode", "weight-only"),
-    "qprof, dynamic int8": ("--mode", "dynamic"),
+    "qprof, 8 bits": ("--as", "weight-only-8"),
+    "qprof, dynamic int8": ("--as", "int8-dynamic"),
     "qprof, 4 bits, tables and last product in 8": FOUR,
     "qprof, the same, GPTQ": (*FOUR, "--rounding", "gptq", "--data", "{data}"),
-    "qprof, 4 bits throughout": (*FOUR, "--fit-size", "least"),
+    "qprof, 4 bits throughout": (*FOUR, "--set", "fit_size=least"),
 }
 LAYERS = {
     "char-decoder": (4, 7, (2, 6)),
@@ -190,8 +190,8 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
                 continue
             files[label] = out
             size = bytes_of_weights(out) + graph
-            again = f"qprof, `--fit-size`, as {label.removeprefix('onnxruntime, ')}"
-            if add(again, *FOUR, "--fit-size", f"{size}B"):
+            again = f"qprof, `fit_size`, as {label.removeprefix('onnxruntime, ')}"
+            if add(again, *FOUR, "--set", f"fit_size={size}B"):
                 rules[again] = label
     if "time" not in given.parts:
         return

@@ -152,7 +152,7 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
 
         whole = sum(path.stat().st_size for path in folder.glob("decoder.*"))
         yield {"weights": weights, "layers": size.layers, "float": whole}
-        plain = [*QPROF, "quantize", str(model), "--mode", "weight-only", "--weight-type", "int4"]
+        plain = [*QPROF, "quantize", str(model), "--as", "weight-only-4"]
         plain += ["-o", str(out)]
         if size.has_gptq:
             gptq = [*plain, "--rounding", "gptq", "--data", str(folder / "samples")]

@@ -18,7 +18,7 @@ from frame import Row, Rows, Stage, table
 from record import Judged
 from workbench import FLOAT, ONNXRUNTIME, Workbench, qprof
 
-WEIGHTS = ("--mode", "weight-only")
+WEIGHTS = ("--as", "weight-only-8")
 INT4 = (*WEIGHTS, "--weight-type", "int4")
 DATA = ("--data", "{data}")
 GPTQ, GPTAQ = ("--rounding", "gptq", *DATA), ("--rounding", "gptaq", *DATA)
@@ -33,16 +33,16 @@ LOW_BITS: Settings = {
     "weights of 8 bits, gptq": (*WEIGHTS, *GPTQ),
     "weights of 4 bits": INT4,
     "weights of 4 bits, symmetric": (*INT4, "--weight-schema", "symmetric"),
-    "weights of 4 bits, blocks of 128": (*INT4, "--block-size", "128"),
+    "weights of 4 bits, blocks of 128": (*INT4, "--set", "block_size=128"),
     "weights of 4 bits, gptq": (*INT4, *GPTQ),
     "weights of 4 bits, gptaq": (*INT4, *GPTAQ),
 }
 DYNAMIC: Settings = {
     "static": (),
-    "dynamic": ("--mode", "dynamic"),
-    "dynamic, `--cost-model off`": ("--mode", "dynamic", "--cost-model", "off"),
+    "dynamic": ("--as", "int8-dynamic"),
+    "dynamic, `--cost-model off`": ("--as", "int8-dynamic", "--cost-model", "off"),
     "dynamic for `onnx`, form `primitives`": (
-        *("--mode", "dynamic", "--target", "onnx", "--form", "primitives"),
+        *("--as", "int8-dynamic", "--target", "onnx", "--form", "primitives"),
     ),
 }
 """Name -> options of `qprof quantize`, {data} for the calibration samples."""

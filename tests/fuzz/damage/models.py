@@ -82,7 +82,7 @@ def _case(family: str, what: str, name: str, data: bytes, draw: Draw) -> Case:
             )
     return replace(
         case,
-        command=("quantize", name, "--mode", "weight-only", "-o", "out.onnx"),
+        command=("quantize", name, "--as", "weight-only-8", "-o", "out.onnx"),
         outputs=("out.onnx",),
         check="close_outputs",
     )

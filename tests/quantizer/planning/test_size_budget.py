@@ -166,7 +166,7 @@ def test_a_size_that_4_bits_exceed_is_refused() -> None:
 
 
 def test_a_size_is_for_weights_of_4_bits() -> None:
-    with pytest.raises(ConfigError, match="add --mode weight-only --weight-type int4"):
+    with pytest.raises(ConfigError, match="or use --as mixed with --max-size"):
         plan_of(decoder(), weight_type="int8", fit_size="1MB")
 
 

@@ -108,7 +108,7 @@ def test_a_command_gives_a_setting_by_its_flag(files: Path) -> None:
     plan = replace(plan, config=replace(plan.config, min_tensor_sqnr=12.0))
     words = command(plan, FileNames("m.onnx", "p.yaml", "o.onnx"), [], 1).split()
     assert "--min-sqnr" not in words  # the gate of outputs
-    assert words[words.index("--min-tensor-sqnr") + 1] == "12"
+    assert "min_tensor_sqnr=12" in words
 
 
 def test_the_gain_of_an_estimate_is_not_added_to_a_measurement() -> None:

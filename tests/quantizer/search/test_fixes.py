@@ -32,7 +32,7 @@ def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
 
 def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
     fix = Fix({"min_tensor_sqnr": 15.0, "keep_float": ("a", "b")})
-    assert fix.options == ("--min-tensor-sqnr", "15", "--keep-float", "a", "--keep-float", "b")
+    assert fix.options == ("--set", "min_tensor_sqnr=15", "--keep-float", "a", "--keep-float", "b")
 
 
 def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:

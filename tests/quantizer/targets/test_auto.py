@@ -66,7 +66,7 @@ def test_the_plan_has_the_targets_name_and_why(arm: None) -> None:
 
 def test_the_command_line_says_which_target_auto_is(arm: None, tmp_path: Path) -> None:
     out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
-    options = ["--mode", "dynamic", "--target", "auto", "-o", str(out), "--save-plan", str(plan)]
+    options = ["--as", "int8-dynamic", "--target", "auto", "-o", str(out), "--save-plan", str(plan)]
     result = CliRunner().invoke(main, ["quantize", str(DIGITS), *options, "--json"])
     assert result.exit_code == 0, result.output
     assert "note: target is onnxruntime-arm: this processor is 64-bit Arm" in result.stderr
@@ -78,7 +78,7 @@ def test_a_machine_of_no_target_ends_with_the_choices(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(loading, "processor", lambda: Processor("riscv64", "", ()))
-    options = ["--mode", "dynamic", "--target", "auto", "-o", str(tmp_path / "q.onnx")]
+    options = ["--as", "int8-dynamic", "--target", "auto", "-o", str(tmp_path / "q.onnx")]
     result = CliRunner().invoke(main, ["quantize", str(DIGITS), *options])
     assert result.exit_code == 2
     assert "target 'auto': no target is for this processor (riscv64); choose one of glow" in result.stderr
@@ -88,8 +88,8 @@ def test_a_machine_of_no_target_ends_with_the_choices(
     ("options", "message"),
     [
         (["--data", "missing"], "missing: no such folder or file"),
-        (["--mode", "dynamic", "--calibrator", "wrong"], "options: calibrator 'wrong' is not one of"),
-        (["--mode", "dynamic", "--keep-float", "wrong"], "keep_float 'wrong': no node of the model"),
+        (["--as", "int8-dynamic", "--calibrator", "wrong"], "options: calibrator 'wrong' is not one of"),
+        (["--as", "int8-dynamic", "--keep-float", "wrong"], "keep_float 'wrong': no node of the model"),
         ([], "mode static needs a profile or samples"),
     ],
 )
@@ -104,7 +104,7 @@ def test_an_error_in_what_was_asked_stands_without_a_note_on_the_target(
 
 
 def test_a_default_that_is_not_this_machines_is_told_before_the_result(arm: None, tmp_path: Path) -> None:
-    asked = ["quantize", str(DIGITS), "--mode", "dynamic", "-o", str(tmp_path / "q.onnx")]
+    asked = ["quantize", str(DIGITS), "--as", "int8-dynamic", "-o", str(tmp_path / "q.onnx")]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0
     assert result.output.startswith("note: target is onnxruntime-x86, the default")

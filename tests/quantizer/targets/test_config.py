@@ -34,9 +34,11 @@ def test_the_integer_types_of_settings_are_quantized_types() -> None:
     assert {*get_args(ActivationType), *get_args(WeightType)} <= set(TYPES)
 
 
-def test_every_field_is_a_setting_with_a_description_and_a_group() -> None:
+def test_every_field_is_a_setting_with_a_description_and_an_option_or_a_line_of_set() -> None:
     assert list(settings()) == [field.name for field in fields(QuantConfig)]
-    assert all(setting.description.endswith(".") and setting.group for setting in settings().values())
+    assert all(setting.description.endswith(".") for setting in settings().values())
+    assert settings()["schema"].given("symmetric") == ("--schema", "symmetric")
+    assert settings()["block_size"].given("64") == ("--set", "block_size=64")
 
 
 def test_every_default_is_one_of_the_words() -> None:

@@ -138,5 +138,5 @@ def test_parameters_of_equalized_weights_are_refused(name: str) -> None:
     """They are not those of the model that the file is for."""
     equalized = Adjustments(equalization={"r": EqualizationScales(1, (1.0, 2.0, 1.0, 1.0))})
     plan = replace(plan_of({"x": QuantParams((0.5,), (0,), TYPES["uint8"])}), adjustments=equalized)
-    with pytest.raises(ConfigError, match=r"its channels are equalized.*--equalization off"):
+    with pytest.raises(ConfigError, match=r"its channels are equalized.*--set equalization=off"):
         FORMATS[name].load().write(plan, prepared().model)
