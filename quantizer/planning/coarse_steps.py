@@ -9,44 +9,32 @@ return float, and those that read it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from ..numerics.affine import QuantParams
 from ..operators.graph import Node
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT
 from .facts import PlanningFacts
-from .selection import Choice
-from .shared_scales import ScaleGroup
+from .planner import Decision
 
 ROUNDING = 1.0 / 12.0
 """Power of rounding, in squares of the step."""
 
 
-def too_coarse(
-    facts: PlanningFacts,
-    choices: Mapping[str, Choice],
-    groups: Sequence[ScaleGroup],
-    params: Mapping[str, QuantParams],
-) -> FloatReasons:
+def too_coarse(decision: Decision) -> FloatReasons:
     """Return the nodes that are to stay float, as the step of what they read or make is too coarse.
 
     Where activations share a scale, those whose own range is that wide are named, as long as there are any.
-
-    Args:
-        facts: the model.
-        choices: what became of its nodes.
-        groups: the activations that are quantized.
-        params: of the same activations.
     """
+    facts = decision.facts
     by_group: dict[str, FloatReason] = {}
     by_itself: dict[str, FloatReason] = {}
-    for group in groups:
+    for group in decision.groups:
         width = group.range.high - group.range.low
         for name, own in group.members.items():
             if not facts.noise_gains.powers.get(name):
                 continue
-            step = float(params[name].scale.max())
+            step = float(decision.activations[name].scale.max())
             reason = _lost(facts, name, step)
             if reason is not None:
                 by_group[name] = reason
@@ -55,7 +43,7 @@ def too_coarse(
                     by_itself[name] = reason
     reasons: dict[str, FloatReason] = {}
     for name, reason in (by_itself or by_group).items():
-        reasons |= {node.name: reason for node in _quantizing(facts, choices, name)}
+        reasons |= {node.name: reason for node in _quantizing(decision, name)}
     return reasons
 
 
@@ -72,13 +60,13 @@ def _lost(facts: PlanningFacts, name: str, step: float) -> FloatReason | None:
     return None
 
 
-def _quantizing(facts: PlanningFacts, choices: Mapping[str, Choice], name: str) -> Iterator[Node]:
+def _quantizing(decision: Decision, name: str) -> Iterator[Node]:
     """Yield the nodes that have to be float so that a tensor is not quantized."""
-    graph = facts.graph
-    readers = [node for node, _ in graph.consumers(name) if choices[node.name].quantized]
+    graph, nodes = decision.facts.graph, decision.plan.nodes
+    readers = [node for node, _ in graph.consumers(name) if nodes[node.name].kind.reads_quantized]
     yield from readers
     maker = graph.producer(name)
-    if maker is not None and choices[maker.name].quantized:
-        returns = FLOAT in facts.target.operators.get(maker.op_type, ())
+    if maker is not None and nodes[maker.name].kind.reads_quantized:
+        returns = FLOAT in decision.facts.target.operators.get(maker.op_type, ())
         if not (returns and readers):
             yield maker

@@ -3,28 +3,26 @@
 Steps, in this order (`make_plan`):
 
 1. Of weights in 4 bits those get 8 that need it most (`size_budget`).
-2. What leads to a step inside of the model stays float (`noise.steps`).
-3. While an output is above its limit, the nodes without whose noise it is within go to float, those that
-   cost the least time: a minimum cut of the graph (`cheapest_floats`).
-4. Products at the head of the model that are cheap in float and add much noise stay float (`cheap_nodes`).
-5. What is left of the budget is for int8 weights of float nodes, which save no time
+2. All is decided, and again as long as a rule names nodes that are better in float (`planner.decide`). The
+   rules about time are asked first; then those about noise, which are here (`NoiseRules`): what leads to a
+   step inside of the model; while an output is above its limit, the nodes without whose noise it is within
+   and that cost the least time, by a minimum cut of the graph (`cheapest_floats`); products at the head of
+   the model that are cheap in float and add much noise (`cheap_nodes`).
+3. What is left of the budget is for int8 weights of float nodes, which save no time
    (`_with_int8_weights_in_budget`).
-
-Each plan on the way is one of `planner.paying_plan`, with more nodes in float than the one before.
+4. What is estimated of the outputs is told (`_with_estimates`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import PlanError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.improvement import improvement
 from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
 from ..noise.estimate_check import band_of
@@ -38,9 +36,18 @@ from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import DATA_FREE, FEW_BITS
+from .coarse_steps import too_coarse
 from .facts import PlanningFacts
 from .hybrid import with_int8_weights
-from .planner import NO_FLOATS, paying_plan, prices_of
+from .planner import (
+    NO_FLOATS,
+    Decision,
+    FloatRule,
+    decide,
+    prices_of,
+    rounded_outputs,
+    unprofitable,
+)
 from .size_budget import eight_bit_nodes
 
 Floats = npt.NDArray[np.float64]
@@ -63,38 +70,35 @@ def make_plan(
         ConfigError: the settings name something that the model does not have.
     """
     facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats)).with_derived_of(facts)
-
-    def make(noisy: FloatReasons) -> QuantPlan:
-        return paying_plan(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
-
-    with improvement("noise budget (outputs may be noisier than their limits)", PlanError):
-        return _with_noise_estimates(facts, make)
-    plan = make(NO_FLOATS)
-    with improvement("int8 weights of float nodes", PlanError):
-        return with_int8_weights(facts, plan)
-    return plan
-
-
-def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], QuantPlan]) -> QuantPlan:
-    """Return a plan within the noise budget, with what is estimated of its outputs.
-
-    Args:
-        facts: the model.
-        make: returns the plan in which given nodes stay float, each with its reason.
-    """
-    plan = make(NO_FLOATS)
-    graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
-    if not any(tensor.histogram.total for tensor in profile.values()):
+    rules: list[FloatRule] = [too_coarse]
+    if not start_everywhere:
+        rules.append(rounded_outputs)
+    rules.append(unprofitable)
+    has_noise = any(tensor.histogram.total for tensor in facts.profile.values())
+    # Without a limit nobody asked for more bits than 4: what is left of the outputs is told, and what to do.
+    least = facts.noise_limits.min_output_sqnr
+    is_limited = has_noise and least != 0.0 and not (facts.config.has_few_bits and least is None)
+    noise_rules = NoiseRules(facts) if is_limited else None
+    if noise_rules is not None:
+        rules += [noise_rules.before_steps, noise_rules.too_noisy, noise_rules.cheap_first_layers]
+    plan = decide(facts, floats, rules, start_everywhere=start_everywhere)
+    if not has_noise:
         return plan
-    estimator, gains = facts.noise_estimator, facts.noise_gains
-    if limits.min_output_sqnr == 0.0 or (facts.config.has_few_bits and limits.min_output_sqnr is None):
-        # Nobody asked for more bits than 4: what is left of the outputs is told, and what to do about it.
-        plan = with_int8_weights(facts, plan)
+    if noise_rules is not None:
+        flow, _ = noise_rules.noise_of(plan)
+        plan = _with_int8_weights_in_budget(facts, plan, facts.noise_estimator, flow, noise_rules.allowed)
     else:
-        plan = _within_noise_budget(facts, make, plan, estimator)
-
+        plan = with_int8_weights(facts, plan)
     if not has_histograms(facts.measured):
         return plan  # how values are spread is assumed: that chooses nodes, and is no estimate to be told
+    return _with_estimates(facts, plan)
+
+
+def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
+    """Return a plan with what is estimated of its outputs, and a note of each that keeps less than was asked
+    for."""
+    graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
+    estimator, gains = facts.noise_estimator, facts.noise_gains
     steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
     scores = {name: of for name, of in limits.indices.items() if gains.powers.get(of)}
     sqnr = estimator.estimated_sqnr(plan, [*(step.tensor for step in steps), *scores.values()])
@@ -105,71 +109,83 @@ def _with_noise_estimates(facts: PlanningFacts, make: Callable[[FloatReasons], Q
         before = {node.name for node in upstream(graph, [name])}
         at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
         bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
+    least = limits.min_output_sqnr if facts.config.mode in DATA_FREE else None
     missed = [
         Finding(
             Code.BELOW_WISH,
-            f"output '{name}' is estimated to keep {db:.1f} dB, and {limits.min_output_sqnr:g} were asked "
-            "for: weights of 8 bits do not keep more",
+            f"output '{name}' is estimated to keep {db:.1f} dB, and {least:g} were asked for: weights of 8 bits "
+            "do not keep more",
             name,
-            {"estimated": db, "asked": limits.min_output_sqnr or 0.0},
+            {"estimated": db, "asked": least},
             "name nodes with keep_float, or take mode static or auto",
         )
         for name, db in estimated.items()
-        if facts.config.mode in DATA_FREE and db < (limits.min_output_sqnr or 0.0)
+        if least and db < least
     ]
     origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
     return replace(plan, origin=origin, findings=(*missed, *plan.findings))
 
 
-def _within_noise_budget(
-    facts: PlanningFacts,
-    make: Callable[[FloatReasons], QuantPlan],
-    plan: QuantPlan,
-    estimator: NoiseEstimator,
-) -> QuantPlan:
-    """Return the plan, or one with more nodes in float until each output and each step is within its limit.
+class NoiseRules:
+    """The rules about the noise of one plan while it is decided.
 
-    Args:
-        facts, make: see `_with_noise_estimates`.
-        plan: the one to begin with.
-        estimator: of the model's noise.
+    Attributes:
+        judged: the tensors whose noise is limited: outputs, and what is compared inside of the model.
+        allowed: most noise power over signal power at each of them.
     """
-    graph, limits, gains = facts.graph, facts.noise_limits, estimator.gains
-    compared = [name for name in limits.compared if gains.powers.get(name)]
-    judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
-    noisy: dict[str, FloatReason] = {
-        name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
-        for name, step in before_steps(graph, limits.steps).items()
-        if plan.nodes[name].kind is not Kind.FLOAT
-    }
-    plan = make(noisy) if noisy else plan
 
-    # What was seen to bear more noise is allowed it; what was seen to need less is to have less than now.
-    allowed = np.array([limits.allowed(name) for name in judged])
-    decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in judged]
-    quieter = 10.0 ** (-np.array(decibels) / 10.0)
-    allowed, quieter = allowed * np.maximum(quieter, 1.0), np.minimum(quieter, 1.0)
-    while True:
-        flow = noise_flow(estimator.gains_of(plan), judged)
-        if not judged:
-            break
-        noise = estimator.by_node(flow, plan)
-        total = sum(noise.values(), np.zeros(len(judged)))
-        if (total <= allowed).all() and (quieter < 1.0).any():
-            allowed = np.where((quieter < 1.0) & (total > 0.0), total * quieter, allowed)
-            quieter = np.ones_like(quieter)
-        more: dict[str, FloatReason] = {}
-        for place in np.argsort(-total / allowed, kind="stable").tolist():
-            if total[place] <= allowed[place]:
+    def __init__(self, facts: PlanningFacts) -> None:
+        self._facts, self._estimator = facts, facts.noise_estimator
+        limits, gains = facts.noise_limits, facts.noise_gains
+        compared = [name for name in limits.compared if gains.powers.get(name)]
+        self.judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
+        # What was seen to bear more noise is allowed it; what was seen to need less is to have less than now.
+        decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in self.judged]
+        quieter = 10.0 ** (-np.array(decibels) / 10.0)
+        self.allowed = np.array([limits.allowed(name) for name in self.judged]) * np.maximum(quieter, 1.0)
+        self._quieter = np.minimum(quieter, 1.0)
+        self._known: tuple[QuantPlan, NoiseFlow, Mapping[str, Floats]] | None = None
+
+    def noise_of(self, plan: QuantPlan) -> tuple[NoiseFlow, Mapping[str, Floats]]:
+        """Return how the noise of a plan reaches the judged tensors, and that of each node there; that of one
+        plan is kept."""
+        if self._known is None or self._known[0] is not plan:
+            flow = noise_flow(self._estimator.gains_of(plan), self.judged)
+            self._known = plan, flow, self._estimator.by_node(flow, plan)
+        return self._known[1:]
+
+    def before_steps(self, decision: Decision) -> FloatReasons:
+        """Return the nodes that lead to a step inside of the model."""
+        return {
+            name: because(ReasonCode.BEFORE_STEP, tensor=step.tensor, operator=step.operator)
+            for name, step in before_steps(self._facts.graph, self._facts.noise_limits.steps).items()
+            if decision.plan.nodes[name].kind is not Kind.FLOAT
+        }
+
+    def too_noisy(self, decision: Decision) -> FloatReasons:
+        """Return the nodes without whose noise the tensor that is farthest above its limit is within it."""
+        if not self.judged:
+            return NO_FLOATS
+        facts, plan, limits = self._facts, decision.plan, self._facts.noise_limits
+        flow, noise = self.noise_of(plan)
+        total = sum(noise.values(), np.zeros(len(self.judged)))
+        if (total <= self.allowed).all() and (self._quieter < 1.0).any():
+            self.allowed = np.where(
+                (self._quieter < 1.0) & (total > 0.0), total * self._quieter, self.allowed
+            )
+            self._quieter = np.ones_like(self._quieter)
+        for place in np.argsort(-total / self.allowed, kind="stable").tolist():
+            if total[place] <= self.allowed[place]:
                 continue
-            tensor, limit = flow.outputs[place], float(allowed[place])
-            rounded = tuple(roundings(estimator, plan, flow, place, limit))
+            tensor, limit = flow.outputs[place], float(self.allowed[place])
+            rounded = tuple(roundings(self._estimator, plan, flow, place, limit))
             chosen = cheapest_floats(_prices(facts, plan), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
             of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"
+            reasons: dict[str, FloatReason] = {}
             for name in plan.nodes:
                 share = float(noise[name][place]) if name in noise else 0.0
-                if name not in chosen or name in noisy or share <= 0.0:
+                if name not in chosen or name in decision.floats or share <= 0.0:
                     continue
                 figures = {
                     "sqnr": decibels_of(share),
@@ -177,20 +193,22 @@ def _within_noise_budget(
                     "limit": decibels_of(limit),
                 }
                 if of_output:
-                    more[name] = because(ReasonCode.NOISE_BUDGET, output=tensor, **figures)
+                    reasons[name] = because(ReasonCode.NOISE_BUDGET, output=tensor, **figures)
                 else:
                     what = limits.words(tensor)
-                    more[name] = because(ReasonCode.NOISE_LIMIT, tensor=tensor, what=what, **figures)
-            if more:
-                break
-        if not more:
-            regards_time = facts.config.regards_time
-            cheap = cheap_nodes(graph, facts.profile, flow, plan, noise) if regards_time else {}
-            plan = make(noisy | cheap) if cheap else plan
-            break
-        noisy |= more
-        plan = make(noisy)
-    return _with_int8_weights_in_budget(facts, plan, estimator, flow, allowed)
+                    reasons[name] = because(ReasonCode.NOISE_LIMIT, tensor=tensor, what=what, **figures)
+            if reasons:
+                return reasons
+        return NO_FLOATS
+
+    def cheap_first_layers(self, decision: Decision) -> FloatReasons:
+        """Return the products of `cheap_nodes`, which is asked once."""
+        facts, plan = self._facts, decision.plan
+        asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.floats.values())
+        if asked or not self.judged or not facts.config.regards_time:
+            return NO_FLOATS
+        flow, noise = self.noise_of(plan)
+        return cheap_nodes(facts.graph, facts.profile, flow, plan, noise)
 
 
 def _prices(facts: PlanningFacts, plan: QuantPlan) -> Prices:

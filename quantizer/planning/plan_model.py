@@ -57,6 +57,7 @@ from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, spl
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
 from .chains import contracted, expanded, of_adjusted, with_chains
+from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
@@ -251,7 +252,7 @@ def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
 def _decided(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
     """Return the plan of `planner.decide`, with chains as one node, in terms of the model's own nodes."""
     view = contracted(facts)
-    return expanded(decide(view, view.by_planned_node(floats)), facts)
+    return expanded(decide(view, view.by_planned_node(floats), [too_coarse]), facts)
 
 
 def _made(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:

@@ -1,6 +1,6 @@
-"""Facts -> one plan, noise left aside (`decide`), and one whose int8 pays (`paying_plan`). Pure.
+"""Facts -> one plan: `decide`. Pure.
 
-`decide` asks one question after the other, and no answer is changed by a later one:
+A decision asks one question after the other, and no answer is changed by a later one:
 
     what becomes of each node?              `selection.select`, then `hybrid.find_hybrids` of what stays float
     which activations share a scale?        `shared_scales.find_groups`
@@ -8,19 +8,22 @@
     how is each node written?               `_implementation`
     what is integer at the border?          `borders`
 
-`noise_budget.make_plan` asks for plans with more nodes in float until their noise is within the budget.
+A rule (`FloatRule`) looks at a whole decision and names nodes that are better in float, whose answers depend
+on those of all others: their step is too coarse, they are slower in int8, they have too much noise. `decide`
+asks anew with these in float, until no rule names another. Rules about time are here (`rounded_outputs`,
+`unprofitable`), others in `coarse_steps` and `noise_budget`, whose `make_plan` has them in their order.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ...profiles.base.errors import PlanError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.improvement import improvement
 from ...profiles.base.tool import tool_name
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel, find_padding
+from ..numerics.affine import QuantParams
 from ..operators.caches import PLACES
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
@@ -32,45 +35,81 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesErro
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .borders import integer_borders, with_int8_caches
-from .coarse_steps import too_coarse
 from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
-from .shared_scales import find_groups, shared_scales
+from .shared_scales import ScaleGroup, find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
 
 
-def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
-    """Return the plan in which some nodes stay float, whatever its noise and its time are.
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A plan, and the answers to the questions before it that it does not hold.
 
-    Nodes whose constants turn out to have no parameters stay float too, and those whose step is too coarse
-    (`coarse_steps`): each try leaves more of them float.
+    Attributes:
+        facts: the model.
+        floats: nodes that stay float whatever the answers are, each with the reason.
+        plan: the plan.
+        groups: its quantized activations, those with one scale together.
+        activations: parameters of the same activations.
+    """
+
+    facts: PlanningFacts
+    floats: FloatReasons
+    plan: QuantPlan
+    groups: tuple[ScaleGroup, ...]
+    activations: Mapping[str, QuantParams]
+
+
+FloatRule = Callable[[Decision], FloatReasons]
+"""Returns the nodes of a plan that are better in float, each with the reason; those that are already float
+may be among them."""
+
+
+def decide(
+    facts: PlanningFacts,
+    floats: FloatReasons,
+    rules: Sequence[FloatRule] = (),
+    *,
+    start_everywhere: bool = False,
+) -> QuantPlan:
+    """Return the plan of which no rule names another node that is better in float.
+
+    An iteration until nothing changes: in each round the nodes of the first rule that names new ones join
+    those that stay float, and all is decided anew. None leaves them, so it ends. Nodes whose constants turn
+    out to have no parameters join them too.
 
     Args:
         facts: the model.
         floats: nodes that stay float, each with the reason.
+        rules: asked in this order; none for the plan whatever its noise and its time are.
         start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
 
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    unfit: dict[str, FloatReason] = {}
     while True:
         try:
-            return _decided(facts, {**floats, **unfit}, start_everywhere=start_everywhere)
+            decision = _decision(facts, floats, start_everywhere=start_everywhere)
         except UnfitNodesError as error:
-            if error.reasons.keys() <= unfit.keys():
+            if error.reasons.keys() <= floats.keys():
                 raise
-            unfit.update(error.reasons)
+            found = error.reasons
+        else:
+            answers = (rule(decision) for rule in rules)
+            found = next((answer for answer in answers if not answer.keys() <= floats.keys()), NO_FLOATS)
+            if not found:
+                return decision.plan
+        floats = {**floats, **found}
 
 
-def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> QuantPlan:
-    """Return the plan of `decide`.
+def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> Decision:
+    """Return the answers to all questions.
 
     Raises:
-        UnfitNodesError: constants of nodes have no parameters, or steps are too coarse.
+        UnfitNodesError: constants of nodes have no parameters.
     """
     graph, target = facts.graph, facts.target
     if facts.config.mode in DATA_FREE:
@@ -80,12 +119,6 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
     choices |= find_hybrids(facts, choices, floats)
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
-    coarse: FloatReasons = {}
-    with improvement("guard of coarse steps (results may be lost in the steps of what they are made of)"):
-        coarse = too_coarse(facts, choices, groups, parameters.activations)
-    if coarse:
-        name, reason = next(iter(coarse.items()))
-        raise UnfitNodesError(f"node '{name}': {reason}", coarse)
 
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
@@ -149,7 +182,7 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         )
         figures = {"tensors": parameters.retyped}
         findings.append(Finding(Code.STORED_AS_UINT8, sentence, figures=figures))
-    return QuantPlan(
+    plan = QuantPlan(
         facts.identity,
         facts.recipe.config,
         parameters.tensors,
@@ -160,6 +193,7 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         origin=PlanOrigin(facts.profile_digest),
         borders=integer_borders(facts, parameters.tensors, nodes),
     )
+    return Decision(facts, floats, plan, groups, parameters.activations)
 
 
 # How each node is written ---------------------------------------------------------------------------------
@@ -239,10 +273,7 @@ def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
     return False
 
 
-# Which quantized nodes are float for their time -----------------------------------------------------------
-
-PRICES = "predicted times (nodes that are slower in int8 may be quantized)"
-"""What is left out where they cannot be predicted."""
+# Rules about time -----------------------------------------------------------------------------------------
 
 MAX_OUTPUT_TIME_SHARE = 0.05
 """Part of the time of all nodes in float for which a product that makes an output stays float."""
@@ -254,41 +285,25 @@ ELEMENT_US = 0.5e-3
 """Microseconds of converting one element (DECISIONS.md, 13)."""
 
 
-def paying_plan(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
-    """Return the plan in which these nodes stay float, those that save too little in int8, and the products
-    that are better not rounded at an output. See `decide`."""
-    plan, model = decide(facts, floats, start_everywhere=start_everywhere), facts.cost_model
-    rounded = {} if start_everywhere else rounded_outputs(facts, plan)
-    if rounded:
-        floats = {**rounded, **floats}
-        plan = decide(facts, floats)
+def unprofitable(decision: Decision) -> FloatReasons:
+    """Return the quantized nodes that save too little in int8, as predicted; none without measured times."""
+    facts, plan, model = decision.facts, decision.plan, decision.facts.cost_model
     if model is None:
-        return plan
-    with improvement(PRICES, PlanError):
-        paying = plan
-        while True:
-            costs = model.costs(with_padding(paying, model))
-            slower = unprofitable_nodes(facts.graph, paying, facts.profile, costs)
-            if slower.keys() <= floats.keys():  # a node may be what it is whatever it costs
-                return paying
-            floats = {**floats, **slower}
-            paying = decide(facts, floats, start_everywhere=start_everywhere)
-    return plan
+        return NO_FLOATS
+    return unprofitable_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
 
 
-def rounded_outputs(facts: PlanningFacts, plan: QuantPlan) -> dict[str, FloatReason]:
+def rounded_outputs(decision: Decision) -> FloatReasons:
     """Return quantized products that make an output of the model and cost little in float, each with the
     figures.
 
     Rounding an output is another thing than noise within: peaks in it become ties, and move. A product whose
-    kernel returns float does not round it; look-up tables have a range of their own and are left alone.
-
-    Args:
-        facts: the model; a target that has no float operators between quantized ones rounds all outputs.
-        plan: its plan.
+    kernel returns float does not round it; look-up tables have a range of their own and are left alone. A
+    target that has no float operators between quantized ones rounds all outputs.
     """
+    facts, plan = decision.facts, decision.plan
     if not facts.config.regards_time or not facts.target.float_elementwise:
-        return {}
+        return NO_FLOATS
     prices = prices_of(facts, plan)
     whole = sum(prices.floating.values())
     reasons: dict[str, FloatReason] = {}

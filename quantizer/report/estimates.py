@@ -34,6 +34,7 @@ from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import contracted
+from ..planning.coarse_steps import too_coarse
 from ..planning.facts import PlanningFacts
 from ..planning.hybrid import with_int8_weights
 from ..planning.plan_model import model_facts, open_plan
@@ -199,7 +200,7 @@ def _plan_before_equalization(plan: QuantPlan, facts: PlanningFacts, view: Plann
     nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
     floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}
     whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
-    return with_int8_weights(view, decide(view, view.by_planned_node(floats)), without=whole)
+    return with_int8_weights(view, decide(view, view.by_planned_node(floats), [too_coarse]), without=whole)
 
 
 # Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------

@@ -15,6 +15,7 @@ from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.chains import expanded
+from ..planning.coarse_steps import too_coarse
 from ..planning.facts import PlanningFacts
 from ..planning.hybrid import with_int8_weights
 from ..planning.planner import decide
@@ -136,7 +137,7 @@ class PlanEstimates:
                 changed = replace(facts, recipe=recipe, config=config, range_cache=RangeCache())
                 facts = changed.with_derived_of(facts)
             return self._estimate(
-                facts, with_int8_weights(facts, decide(facts, reasons), without=wholly_float)
+                facts, with_int8_weights(facts, decide(facts, reasons, [too_coarse]), without=wholly_float)
             )
         except QprofError:
             return None
