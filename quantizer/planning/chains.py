@@ -22,7 +22,7 @@ profile and have no parameters. In the plan each of its nodes has an entry;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -34,6 +34,7 @@ from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_fun
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
+from ..plan.reasons import FloatReasons
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
 from .facts import PlanningFacts
@@ -213,6 +214,20 @@ def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> Plannin
             if copy is not None:
                 chains[name] = replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
     return replace(facts, graph=graph, profile=profile, chains=chains)
+
+
+def plan_with_chains(
+    facts: PlanningFacts, floats: FloatReasons, make: Callable[[PlanningFacts, FloatReasons], QuantPlan]
+) -> QuantPlan:
+    """Return a plan of a model that is made with each chain as one node.
+
+    Args:
+        facts: the model.
+        floats: its nodes that stay float, each with the reason.
+        make: returns the plan of the contracted model, given the same of it.
+    """
+    contracted_facts = contracted(facts)
+    return expanded(make(contracted_facts, contracted_facts.by_planned_node(floats)), facts)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:

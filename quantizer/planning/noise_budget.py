@@ -113,8 +113,8 @@ def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     missed = [
         Finding(
             Code.BELOW_WISH,
-            f"output '{name}' is estimated to keep {db:.1f} dB, and {least:g} were asked for: weights of 8 bits "
-            "do not keep more",
+            f"output '{name}' is estimated to keep {db:.1f} dB, and {least:g} were asked for: weights of 8 "
+            "bits do not keep more",
             name,
             {"estimated": db, "asked": least},
             "name nodes with keep_float, or take mode static or auto",

@@ -1,16 +1,17 @@
-"""How a plan is made, from the top to the bottom: facts, a first plan, adjustments, what the kernels want.
+"""The order in which a plan is made: facts, a first plan, adjustments, what the kernels want.
 
     facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
     planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),
                                                     within the noise budget (`noise_budget.make_plan`)
-    planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, planned anew
+    planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, decided anew
+    planned = saving_time(planned)                  no arithmetic in integers where that saves too little
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
     planned = fitted_to_kernels(planned)            padded channels; what each float node and a run take
     verify_plan(planned.plan, ...)                  no rule of a plan is broken
 
-`plan_from` does all of it but the first, and again without integer arithmetic where that saves too little
-time. `rounded_with_samples` goes on with a plan whose weights are to be rounded with samples.
+`plan_from` does all of it but the first, each step once. `rounded_with_samples` goes on with a plan whose
+weights are to be rounded with samples.
 
 Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
 the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
@@ -28,7 +29,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.improvement import improvement, left_out_steps
+from ...profiles.base.improvement import leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
 from ..adjustments.bias_correction import apply_biases, channel_means, find_biases
@@ -56,7 +57,7 @@ from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
-from .chains import contracted, expanded, of_adjusted, with_chains
+from .chains import of_adjusted, plan_with_chains, with_chains
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
@@ -95,8 +96,8 @@ class PlannedModel:
 
     def with_findings(self, findings: Iterable[Finding]) -> PlannedModel:
         """Return the plan with further findings, each once."""
-        known = tuple(dict.fromkeys([*self.plan.findings, *findings]))
-        return replace(self, plan=replace(self.plan, findings=known))
+        every = tuple(dict.fromkeys([*self.plan.findings, *findings]))
+        return replace(self, plan=replace(self.plan, findings=every))
 
 
 def model_facts(
@@ -123,16 +124,15 @@ def model_facts(
 
     @cache
     def noise_left() -> Mapping[str, float]:
-        with improvement("noise of equalized channels", PlanError):
-            return left_by_equalization(
-                facts.graph,
-                facts.profile,
-                facts.config,
-                _decided(facts, NO_FLOATS),
-                densities=facts.channel_densities,
-                ranges=facts.range_cache,
-            )
-        return {}
+        plan = plan_with_chains(facts, NO_FLOATS, _within_steps)
+        return left_by_equalization(
+            facts.graph,
+            facts.profile,
+            facts.config,
+            plan,
+            densities=facts.channel_densities,
+            ranges=facts.range_cache,
+        )
 
     return replace(facts, noise_left=noise_left).with_derived_of(facts)
 
@@ -140,8 +140,8 @@ def model_facts(
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
-    An adjustment that fails by a fault of qprof leaves the plan as it was, with a note that says so; so do
-    all of them where the plan that they end in breaks a rule.
+    Here, and nowhere else in planning, a fault of qprof is stepped over: the first plan stands then, or where
+    the fault is in that, the plan of `decide` without any rule; a finding says so.
 
     Args:
         facts: what it is made from.
@@ -151,31 +151,28 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         ConfigError: no weight of the model can have the type that was asked for.
     """
     _check_weight_type(facts)
-    with left_out_steps() as left_out:
-        first, planned = _with_adjustments(facts, floats)
-        with improvement("predicted times", PlanError):
-            planned = fitted_to_kernels(planned)
-            reason = _too_little_saved(planned)
-            if reason is not None:
-                entries = planned.plan.nodes
-                in_int8 = [name for name, entry in entries.items() if entry.kind.counts_as_quantized]
-                kept = _float_nodes(planned.plan) | dict.fromkeys(in_int8, reason)
-                first, planned = _with_adjustments(facts, {**floats, **kept})
-                planned = fitted_to_kernels(planned)
-            if is_unprofitable(planned.plan):
-                stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
-                kept_int8 = f"weights only, of {stored} node{'s'[: stored != 1]}"
-                kept_int8 = kept_int8 if stored else "nothing is quantized"
-                sentence = f"{kept_int8}: int8 is predicted to save too little time"
-                remedy = "--cost-model off quantizes all the same"
-                figures = {"weights_only": stored}
-                finding = Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)
-                planned = planned.with_findings([finding])
-        with improvement("all adjustments of the model", PlanError):
-            verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
-            return planned.with_findings(left_out)
-        verify_plan(first.plan, facts.graph, facts.identity)
-    return first.with_findings(left_out)
+    first: PlannedModel | None = None
+    try:
+        first = first_plan(facts, floats)
+        planned = recurrent_equalized(first, floats)
+        planned = saving_time(planned, facts, floats)
+        planned = equalized(planned)
+        planned = bias_corrected(planned)
+        planned = fitted_to_kernels(planned)
+        verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
+        return planned
+    except Exception as error:
+        step = NOISE_AND_TIME if first is None else ADJUSTMENTS
+        left_out = leave_out(step, error, PlanError)
+    if first is None:
+        plan = plan_with_chains(facts, floats, decide)
+        first = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
+    verify_plan(first.plan, facts.graph, facts.identity)
+    return first.with_findings([left_out])
+
+
+NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"
+ADJUSTMENTS = "all adjustments of the model"
 
 
 def _check_weight_type(facts: PlanningFacts) -> None:
@@ -201,29 +198,6 @@ def _check_weight_type(facts: PlanningFacts) -> None:
         )
 
 
-def _with_adjustments(facts: PlanningFacts, floats: FloatReasons) -> tuple[PlannedModel, PlannedModel]:
-    """Return the plan of a model without adjustments, and with them."""
-    first = planned = first_plan(facts, floats)
-    config = facts.config
-    if _has_channels(facts):
-        with improvement("equalization of recurrent nodes", PlanError):
-            planned = recurrent_equalized(planned, floats)
-        with improvement("equalization", PlanError):
-            planned = equalized(planned)
-        with improvement("bias correction", PlanError):
-            planned = bias_corrected(planned)
-    elif (
-        config.mode not in DATA_FREE
-        and not (config.equalization == config.bias_correction == "off")
-        and weighted_channels(facts.graph)
-    ):
-        own = facts.measured.origin == "qprof"
-        advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
-        sentence = "the profile has no records of channels: no equalization, no bias correction"
-        planned = planned.with_findings([Finding(Code.NO_CHANNELS, sentence, remedy=advice)])
-    return first, planned
-
-
 def _has_channels(facts: PlanningFacts) -> bool:
     """Whether adjustments can be found: they need records of channels."""
     return facts.config.mode not in DATA_FREE and any(
@@ -231,17 +205,16 @@ def _has_channels(facts: PlanningFacts) -> bool:
     )
 
 
-def _too_little_saved(planned: PlannedModel) -> FloatReason | None:
-    """Return why no node is to be quantized, as predicted; None where quantizing them saves enough time,
-    where plans are timed, or where 16 bits are asked for, whose times are not known."""
-    facts, predicted = planned.source_facts, planned.plan.origin.time
-    if predicted is None or facts.cost_model is None or facts.config.mode in DATA_FREE or facts.timed:
-        return None
-    if facts.config.keep_16bit or TYPES[facts.config.activation_type].bits == 16:
-        return None
-    before = replace(facts.cost_model, graph=facts.prepared.graph, profile=facts.measured)
-    after = replace(facts.cost_model, graph=planned.graph)
-    return saves_too_little(before, after, planned.plan, predicted)
+def _without_channels(facts: PlanningFacts) -> list[Finding]:
+    """Return a finding where adjustments are asked for and the profile has no records of channels."""
+    config = facts.config
+    is_asked = config.mode not in DATA_FREE and not (config.equalization == config.bias_correction == "off")
+    if not is_asked or _has_channels(facts) or not weighted_channels(facts.graph):
+        return []
+    own = facts.measured.origin == "qprof"
+    advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
+    sentence = "the profile has no records of channels: no equalization, no bias correction"
+    return [Finding(Code.NO_CHANNELS, sentence, remedy=advice)]
 
 
 def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
@@ -249,21 +222,43 @@ def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
     return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
 
 
-def _decided(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
-    """Return the plan of `planner.decide`, with chains as one node, in terms of the model's own nodes."""
-    view = contracted(facts)
-    return expanded(decide(view, view.by_planned_node(floats), [too_coarse]), facts)
-
-
-def _made(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
-    """Return the plan of `noise_budget.make_plan`, likewise."""
-    view = contracted(facts)
-    return expanded(make_plan(view, view.by_planned_node(floats)), facts)
+def _within_steps(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
+    """Return the plan in which no step is too coarse, whatever its noise at the outputs and its time are."""
+    return decide(facts, floats, [too_coarse])
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the plan of a model without adjustments, within the noise budget."""
-    return PlannedModel(_made(facts, floats), facts.prepared.model, facts.graph, facts)
+    plan = plan_with_chains(facts, floats, make_plan)
+    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
+    return planned.with_findings(_without_channels(facts))
+
+
+def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReasons) -> PlannedModel:
+    """Return the plan, or where arithmetic in integers is predicted to save too little time, one without.
+
+    It is as it is where plans are timed, and where 16 bits are asked for, whose times are not known.
+
+    Args:
+        planned: the plan, without adjustments but for recurrent nodes.
+        facts, floats: what the first plan was made from.
+    """
+    costs, file_costs, config = facts.cost_model, facts.file_costs, facts.config
+    if costs is None or file_costs is None or facts.timed or config.mode in DATA_FREE or not facts.profile:
+        return planned
+    if config.keep_16bit or TYPES[config.activation_type].bits == 16:
+        return planned
+    planned_costs = replace(planned.source_facts.cost_model or costs, graph=planned.graph)
+    plan = with_padding(planned.plan, planned_costs)
+    predicted = predicted_time(file_costs, planned_costs, plan)
+    if min(predicted.float_us, predicted.planned_us) <= 0.0:
+        return planned
+    prepared_costs = replace(costs, graph=facts.prepared.graph, profile=facts.measured)
+    reason = saves_too_little(prepared_costs, planned_costs, plan, predicted)
+    if reason is None:
+        return planned
+    in_int8 = [name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized]
+    return first_plan(facts, {**floats, **_float_nodes(plan), **dict.fromkeys(in_int8, reason)})
 
 
 def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -277,7 +272,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         floats: as there.
     """
     facts = planned.source_facts
-    if facts.config.equalization != "auto":  # a Mul is added
+    if facts.config.equalization != "auto" or not _has_channels(facts):  # a Mul is added
         return planned
     nodes = []  # that are dynamic, or that noise alone keeps from being it
     for node in facts.graph.nodes:
@@ -293,7 +288,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
     )
     while scales:
         scaled, inserted = _with_scales(planned, scales)
-        plan = _made(scaled.source_facts, {**floats, **inserted})
+        plan = plan_with_chains(scaled.source_facts, {**floats, **inserted}, make_plan)
         dynamic = {node.input(0) for node in nodes if plan.nodes[node.name].kind is Kind.DYNAMIC}
         kept = {name: entry for name, entry in scales.items() if name in dynamic}
         if len(kept) == len(scales):
@@ -305,7 +300,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
 def equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model whose activation channels are equalized where that gains enough."""
     facts = planned.source_facts
-    if facts.config.equalization == "off":
+    if facts.config.equalization == "off" or not _has_channels(facts):
         return planned
     scales = find_equalization_scales(
         facts.graph,
@@ -318,7 +313,7 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if not scales:
         return planned
     scaled, inserted = _with_scales(planned, scales)
-    plan = _plan_again(scaled.source_facts, {**_float_nodes(planned.plan), **inserted}, planned.plan)
+    plan = _plan_of_adjusted(scaled.source_facts, {**_float_nodes(planned.plan), **inserted}, planned.plan)
     return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
 
 
@@ -340,19 +335,29 @@ def _with_scales(
     figures = {"activations": len(scales), "added": len(inserted)}
     balanced = Finding(Code.CHANNELS_BALANCED, sentence, figures=figures)
     profile = equalized_profile(facts.graph, facts.profile, scales, facts.channel_densities)
-    after = replace(of_adjusted(facts, index(model), profile), findings=(*facts.findings, balanced))
-    before = planned.plan.adjustments
-    adjustments = replace(before, equalization={**before.equalization, **scales})
-    scaled = PlannedModel(replace(planned.plan, adjustments=adjustments), model, after.graph, after)
+    scaled_facts = of_adjusted(facts, index(model), profile)
+    scaled_facts = replace(scaled_facts, findings=(*facts.findings, balanced))
+    adjustments = planned.plan.adjustments
+    adjustments = replace(adjustments, equalization={**adjustments.equalization, **scales})
+    plan = replace(planned.plan, adjustments=adjustments)
+    scaled = PlannedModel(plan, model, scaled_facts.graph, scaled_facts)
     return scaled, dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
 
 
-def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -> QuantPlan:
-    """Return the plan of an adjusted model. Its noise is not estimated again: the estimate of the plan before
-    has what equalization leaves (`left_by_equalization`), and gains of noise are known by the names there."""
-    without = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
-    plan = with_int8_weights(facts, _decided(facts, floats), without=without)
-    return replace(plan, origin=before.origin)
+def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan) -> QuantPlan:
+    """Return the plan of an adjusted model.
+
+    No rule is asked again. The noise is that of the plan before the adjustment, whose estimate has what
+    equalization leaves (`left_by_equalization`), and gains of noise are known by the names there.
+
+    Args:
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        plan: the one before.
+    """
+    wholly_float = {name for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
+    adjusted = with_int8_weights(facts, plan_with_chains(facts, floats, decide), without=wholly_float)
+    return replace(adjusted, origin=plan.origin)
 
 
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
@@ -360,47 +365,53 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
 
     New biases may change the parameters of weights, and those their rounding offsets.
     """
-    facts, before = planned.source_facts, planned.plan.adjustments
-    if facts.config.bias_correction == "off":
+    facts, adjustments = planned.source_facts, planned.plan.adjustments
+    if facts.config.bias_correction == "off" or not _has_channels(facts):
         return planned
     rounded = index(round_weights(planned.model, planned.plan))
-    means = channel_means(facts.measured, before.equalization)
+    means = channel_means(facts.measured, adjustments.equalization)
     without = without_constant_errors(planned.graph, facts.profile, facts.identity.opset)
     biases = find_biases(planned.graph, rounded, means, planned.plan, without)
-    if not biases and not before.biases:
+    if not biases and not adjustments.biases:
         return planned
-    after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = _plan_again(after, _float_nodes(planned.plan), planned.plan)
-    roundings = rebased(planned.graph, before.roundings, planned.plan, plan)
-    return replace(
-        planned,
-        plan=replace(
-            plan,
-            findings=tuple(dict.fromkeys([*planned.plan.findings, *plan.findings])),
-            adjustments=replace(before, biases=biases, roundings=roundings),
-        ),
-        facts=after,
+    corrected_facts = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
+    plan = _plan_of_adjusted(corrected_facts, _float_nodes(planned.plan), planned.plan)
+    roundings = rebased(planned.graph, adjustments.roundings, planned.plan, plan)
+    plan = replace(
+        plan,
+        findings=tuple(dict.fromkeys([*planned.plan.findings, *plan.findings])),
+        adjustments=replace(adjustments, biases=biases, roundings=roundings),
     )
+    return replace(planned, plan=plan, facts=corrected_facts)
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     """Return the plan with channels padded where that is predicted to be faster, its reasons priced, and the
-    time that is predicted of it."""
+    time that is predicted of it; with a finding where it has no integers for its time."""
     facts = planned.source_facts
-    if facts.cost_model is None:
+    if facts.cost_model is not None:
+        costs = replace(facts.cost_model, graph=planned.graph)
+        plan = with_prices(with_padding(planned.plan, costs), costs)
+        time: PredictedTime | None = None
+        if len(facts.profile):
+            assert facts.file_costs is not None
+            time = predicted_time(facts.file_costs, costs, plan)
+        elif facts.token_costs is not None and facts.token_costs.is_measured:
+            time = facts.token_costs.predicted(plan)
+        # Of a model whose nodes take no time, or that has none, there is nothing to predict.
+        if time is not None and min(time.float_us, time.planned_us) > 0.0:
+            plan = replace(plan, origin=replace(plan.origin, time=time))
+        planned = replace(planned, plan=plan)
+    if not is_unprofitable(planned.plan):
         return planned
-    model = replace(facts.cost_model, graph=planned.graph)
-    plan = with_prices(with_padding(planned.plan, model), model)
-    if len(facts.profile):
-        assert facts.file_costs is not None
-        time: PredictedTime | None = predicted_time(facts.file_costs, model, plan)
-    elif facts.token_costs is not None and facts.token_costs.is_measured:
-        time = facts.token_costs.predicted(plan)
-    else:
-        return replace(planned, plan=plan)
-    # Of a model whose nodes take no time, or that has none, there is nothing to predict.
-    time = time if time is not None and min(time.float_us, time.planned_us) > 0.0 else None
-    return replace(planned, plan=replace(plan, origin=replace(plan.origin, time=time)))
+    stored = sum(entry.kind is Kind.WEIGHT_ONLY for entry in planned.plan.nodes.values())
+    what = f"weights only, of {stored} node{'s'[: stored != 1]}" if stored else "nothing is quantized"
+    sentence = f"{what}: int8 is predicted to save too little time"
+    remedy = "--cost-model off quantizes all the same"
+    figures = {"weights_only": stored}
+    return planned.with_findings(
+        [Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)]
+    )
 
 
 def rounded_with_samples(
@@ -421,17 +432,6 @@ def rounded_with_samples(
         DataError: there are no samples, or one cannot be run. ConfigError: the checkpoint is that of another
             run.
     """
-    with left_out_steps() as left_out, improvement(f"rounding {planned.plan.config.rounding}", PlanError):
-        return _rounded_with_samples(planned, samples, progress, checkpoint)
-    return planned.with_findings(left_out)
-
-
-def _rounded_with_samples(
-    planned: PlannedModel,
-    samples: Iterable[Sample],
-    progress: Callable[[int, int | None], None] | None,
-    checkpoint: Path | None,
-) -> PlannedModel:
     facts, graph, plan = planned.source_facts, planned.graph, planned.plan
     kept = None
     if checkpoint is not None:

@@ -66,7 +66,11 @@ Places = Mapping[str, Any]
 """Module and name -> what stands in for it. What other modules imported by that name goes with it."""
 
 RULES: Mapping[str, Places] = {
-    "noise budget": {"planning.noise_budget._within_noise_budget": Off(first=False)},
+    "noise budget": {
+        "planning.noise_budget.NoiseRules.before_steps": EMPTY,
+        "planning.noise_budget.NoiseRules.too_noisy": EMPTY,
+        "planning.noise_budget.NoiseRules.cheap_first_layers": EMPTY,
+    },
     "cheap first layers": {"planning.noise_budget.cheap_nodes": EMPTY},
     "rounded outputs": {"planning.planner.rounded_outputs": EMPTY},
     "steps": {"noise.steps.before_steps": EMPTY, "noise.steps.find_steps": NONE_OF},
@@ -85,7 +89,7 @@ RULES: Mapping[str, Places] = {
     "bias correction": {"planning.plan_model.bias_corrected": FIRST},
     "constant errors": {"noise.constant_errors.without_constant_errors": Off(frozenset())},
     "padding": {"planning.planner.with_padding": FIRST},
-    "too little saved": {"planning.plan_model._too_little_saved": NOTHING},
+    "too little saved": {"planning.plan_model.saving_time": FIRST},
     "unprofitable nodes": {"planning.planner.unprofitable_nodes": EMPTY},
     "coarse steps": {"planning.coarse_steps.too_coarse": EMPTY},
     "float spellings": {"planning.facts.PlanningFacts.float_spellings": property(lambda _: {})},
@@ -115,7 +119,6 @@ RULES: Mapping[str, Places] = {
 """Name -> what is switched off, by places in `qprof_onnx.quantizer`."""
 
 RULES_TRIED_AS_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "planning.noise_budget._within_noise_budget": lambda facts, make, plan, estimator: plan,
     "planning.hybrid.with_int8_weights": lambda facts, plan, **_: plan,
 }
 
