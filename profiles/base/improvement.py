@@ -22,6 +22,7 @@ from .findings import Code, Finding
 from .tool import LOGGER
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 STRICT = "QPROF_STRICT"
 """Environment variable: a fault in a step that improves ends everything, as any other fault does."""
@@ -32,8 +33,8 @@ _COLLECTED: ContextVar[list[Finding] | None] = ContextVar("left_out_steps", defa
 
 
 def improved(
-    step: str, make: Callable[[], T], otherwise: T, *also: type[Exception]
-) -> tuple[T, tuple[Finding, ...]]:
+    step: str, make: Callable[[], T], otherwise: U, *also: type[Exception]
+) -> tuple[T | U, tuple[Finding, ...]]:
     """Return the result of a step; where a fault of qprof ends it, `otherwise` and the finding that says so.
 
     Args:

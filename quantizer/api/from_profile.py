@@ -16,7 +16,7 @@ from typing import Any
 
 from ...profiles.base.errors import ConfigError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
-from ...profiles.base.improvement import improvement, left_out_steps
+from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
 from ...profiles.records.check_samples import ADVICE, Array, samples_file
@@ -36,7 +36,7 @@ from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.output_limits import noise_limits
 from ..plan.documents import read_profile
-from ..plan.plan import Kind
+from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
@@ -180,16 +180,16 @@ def write_quantized(
 
         # Outputs near enough to float, as measured on calibration samples.
         if check is not None:
-            held: tuple[PlanningFacts, PlannedModel] | None = None
+            run = partial(plan_held_on_samples, facts, planned, path, check, of=samples_of, joined=joined)
             step = "run on check samples (outputs may be further from float than estimated)"
+            left_out: Sequence[Finding]
             try:
-                with left_out_steps() as left_out, improvement(step):
-                    held = plan_held_on_samples(facts, planned, path, check, of=samples_of, joined=joined)
+                (facts, planned), left_out = improved(step, run, (facts, planned))
             except UnfitSamplesError as error:
                 if not own_samples:
                     raise
                 left_out = [estimated_only(error)]
-            facts, planned = held or (facts, planned.with_findings(left_out))
+            planned = planned.with_findings(left_out)
         if not_run:
             planned = planned.with_findings([estimated_only(not_run)])
 
@@ -198,11 +198,10 @@ def write_quantized(
         if speed is not None and speed.min_speedup is not None:
             planned, speed_check = check_speed(path, facts, planned, speed)
         elif speed is not None:
-            faster: tuple[PlannedModel, SpeedCheck | None] | None = None
+            faster = partial(check_speed, path, facts, planned, speed)
             step = "check of speed (the model may be slower than float)"
-            with left_out_steps() as left_out, improvement(step, PlanError):
-                faster = check_speed(path, facts, planned, speed)
-            planned, speed_check = faster or (planned.with_findings(left_out), None)
+            (planned, speed_check), left_out = improved(step, faster, (planned, None), PlanError)
+            planned = planned.with_findings(left_out)
 
         # Rounding with samples, and the samples on which the estimate is held against the written model.
         samples: Samples | None = None
@@ -332,6 +331,15 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
             error += size - limit
 
 
+def _estimates_checked(
+    plan: QuantPlan, model: ModelFile, quantized: Path, samples: Iterable[Sample]
+) -> tuple[EstimateCheck, ...]:
+    """Return the estimated SQNR of the outputs beside that of the written model on the first samples."""
+    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
+    first = tuple(islice(samples, ESTIMATE_CHECK_SAMPLES)) if expected else ()
+    return check_estimates(expected, measured_sqnr(model, quantized, first)) if first else ()
+
+
 def _write(
     model: ModelFile,
     planned: PlannedModel,
@@ -386,16 +394,16 @@ def _write(
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
             write_plan(plan, save_plan, batch)
-        estimates: tuple[EstimateCheck, ...] = ()
-        with improvement("estimates held against the written model"):
-            expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
-            if expected and (first := tuple(islice(samples, ESTIMATE_CHECK_SAMPLES))):
-                estimates = check_estimates(expected, measured_sqnr(model, written.file, first))
+        estimates, left_out = improved(
+            "estimates held against the written model",
+            partial(_estimates_checked, plan, model, written.file, samples),
+            (),
+        )
     return QuantizeResult(
         plan,
         output,
         summarize(plan),
-        gravest_first([*output_alarms(plan), *plan.findings, *too_good(estimates)]),
+        gravest_first([*output_alarms(plan), *plan.findings, *too_good(estimates), *left_out]),
         model.bytes,
         written.size,
         speed,
