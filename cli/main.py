@@ -171,10 +171,10 @@ class Commands(click.Group):
         there = self.list_commands(ctx)
         width = max(map(len, there))
         for heading, commands in COMMAND_GROUPS.items():
-            with formatter.section(heading):
-                formatter.write_dl(
-                    [(name.ljust(width), commands[name]) for name in commands if name in there]
-                )
+            rows = [(name.ljust(width), text) for name, text in commands.items() if name in there]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
         click.Command.format_options(self, ctx, formatter)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:

@@ -12,27 +12,18 @@ from textwrap import indent
 
 import click
 import pytest
-from qprof_onnx.cli.main import COMMANDS, SIBLINGS, main
+from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options import FiniteNumber, GroupedCommand, GroupedOption
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
+from . import siblings
+
 ROOT = Path(__file__).parent.parent
-SEARCHES = (
-    "quantizer/api/tune.py",
-    "quantizer/search/tune.py",
-    "quantizer/search/plan_search.py",
-    "quantizer/search/trial.py",
-    "quantizer/search/state.py",
-    "quantizer/api/sensitivity.py",
-    "quantizer/search/sensitivity.py",
-)
-"""The modules of `tune` and `sensitivity`, from the top."""
 LAYERS: tuple[tuple[str, ...], ...] = (
-    tuple(f"cli/commands/{name.replace('-', '_')}.py" for name in SIBLINGS),
-    ("quantizer/report", "quantizer/exchange", "quantizer/microbenchmarks", "quantizer/metrics"),
-    ("profiles/readers", "profiles/runner/cluster.py"),
-    *((module,) for module in SEARCHES),
+    siblings.COMMANDS,
+    siblings.ROOMS,
+    *((module,) for module in siblings.MODULES),
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
