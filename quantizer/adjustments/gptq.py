@@ -335,7 +335,7 @@ def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
 
 
 def rebased(
-    graph: Graph, roundings: Mapping[str, RoundingOffsets], before: QuantPlan, after: QuantPlan
+    graph: Graph, roundings: Mapping[str, RoundingOffsets], old_plan: QuantPlan, new_plan: QuantPlan
 ) -> dict[str, RoundingOffsets]:
     """Return offsets that were chosen for one plan for another one of the same nodes.
 
@@ -344,8 +344,8 @@ def rebased(
     """
     if not roundings:
         return {}
-    old = {weight.node.name: weight for weight in quantized_weights(graph, before)}
-    new = {weight.node.name: weight for weight in quantized_weights(graph, after)}
+    old = {weight.node.name: weight for weight in quantized_weights(graph, old_plan)}
+    new = {weight.node.name: weight for weight in quantized_weights(graph, new_plan)}
     kept = {}
     for name in [name for name in roundings if name in new]:
         array, params = new[name].array, new[name].params

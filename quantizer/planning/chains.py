@@ -237,11 +237,11 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     """
     if not facts.chains:
         return facts
-    if facts.contracted_before:
-        (before,) = facts.contracted_before
-        again = replace(facts, graph=before.graph, profile=before.profile).with_derived_of(before)
-        facts.contracted_before[:] = [again]
-        return again
+    if facts.contracted_facts:
+        (kept,) = facts.contracted_facts
+        contracted_facts = replace(facts, graph=kept.graph, profile=kept.profile).with_derived_of(kept)
+        facts.contracted_facts[:] = [contracted_facts]
+        return contracted_facts
     graph, chains = facts.graph, facts.chains.values()
     calls: dict[str, Node] = {}
     for chain in chains:
@@ -259,21 +259,22 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     )
     position = {node: number for number, node in enumerate(nodes)}
     uses = {name: tuple(u for u in own if u[0].name not in inside) for name, own in graph.uses.items()}
-    for view in calls.values():
-        source_name = view.inputs[0]
-        uses[source_name] = tuple(sorted((*uses[source_name], (view, 0)), key=lambda use: position[use[0]]))
+    for call_node in calls.values():
+        source_name = call_node.inputs[0]
+        readers = (*uses[source_name], (call_node, 0))
+        uses[source_name] = tuple(sorted(readers, key=lambda use: position[use[0]]))
     contracted_graph = Graph(
         nodes,
         graph.inputs,
         graph.outputs,
         {name: value for name, value in graph.values.items() if name not in inner},
         {name: own for name, own in uses.items() if own},
-        graph.producers | {view.output: view for view in calls.values()},
+        graph.producers | {call_node.output: call_node for call_node in calls.values()},
         graph.holders,
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
     contracted_facts = replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))
-    facts.contracted_before.append(contracted_facts)
+    facts.contracted_facts.append(contracted_facts)
     return contracted_facts
 
 

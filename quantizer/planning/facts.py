@@ -1,5 +1,4 @@
-"""What planning knows before it decides anything: one record, made once for a call and given to every
-step."""
+"""The facts that plans are made from: one record, made once for a call and given to every step."""
 
 from __future__ import annotations
 
@@ -59,16 +58,38 @@ def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cache
 
 @dataclass(frozen=True, eq=False)
 class PlanningFacts:
-    """What does not change from plan to plan of one call. A step that changes the float model replaces
-    `graph`, `profile` and `chains` (`of_adjusted` in `chains`); all else, and what was calibrated, stays.
+    """Everything that decisions about one model follow from: the same for all plans of a call.
+
+    A plan is a function of these facts and of the nodes that stay float (`planner.decide`). The record is
+    frozen: who knows something else makes another one with `replace`, and `with_derived_of` carries over all
+    that is derived (below) from fields that are still the same objects.
+
+    The model, as it was given and as it is planned. An adjustment (equalization, corrected biases) makes
+    another float model, and replaces `graph`, `profile` and `chains` alone (`chains.of_adjusted`):
+
+        prepared, measured            the prepared model and its profile; they never change
+        graph, profile                the same with the adjustments so far; with each chain as one node where
+                                      `chains.contracted` made them
+
+    What was asked for: `recipe`, and `config` with the limits that its mode implies.
+
+    What earlier plans of the same call have shown: `unfit`, `usual`, `quieter`, `size_error`, `timed`.
+
+    Derived when first asked for, and kept (`derived_from` names the fields that each follows from):
+
+        activations, precisions       calibrated ranges of the activations, and their types
+        noise_gains, noise_estimator  how noise travels through `graph`, and the noise of a plan
+        noise_limits                  most noise that each output may have
+        cost_model, file_costs        times of nodes and conversions of `graph`, and of the model's file
+        requested_float               nodes that are float whatever the plan
 
     Attributes:
-        prepared: the model as it was prepared: index, identity, remarks.
-        recipe: what was asked for and what the runtime can execute.
+        prepared: the model as it was prepared: index, identity, findings.
+        recipe: settings that were asked for, and the target.
         config: the settings in effect: those asked for with the limits that the mode implies.
         measured: profile of the prepared model; an activation that only a clip reads has that of the clip's
             output, and the fillers of masks are apart.
-        graph: what is planned: the prepared model with the adjustments so far.
+        graph: the model that is planned.
         profile: of its activations: as measured, or as estimated after an adjustment.
         profile_digest: of the profile as it was given (`profile_digest`); "" for an empty one.
         findings: of preparation and earlier steps.
@@ -82,9 +103,9 @@ class PlanningFacts:
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
-        noise_left: returns, by activation and weight, what equalization leaves of the noise of its rounding
-            (`left_by_equalization`), if no node were float for noise. Finding that out takes long; it is not
-            called for a plan that computes nothing in integers.
+        noise_left: returns, by activation and weight, the part of the noise of its rounding that
+            equalization leaves (`left_by_equalization`), if no node were float for noise. Finding that out
+            takes long; it is not called for a plan that computes nothing in integers.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
@@ -110,16 +131,16 @@ class PlanningFacts:
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
 
-    def with_derived_of(self, before: PlanningFacts) -> PlanningFacts:
-        """Return these facts, with what others have derived already from fields that are the same objects."""
-        same = {name for name in self.__dataclass_fields__ if getattr(self, name) is getattr(before, name)}
-        derived = {name: before.__dict__[name] for name in FIELDS_OF if name in before.__dict__}
+    def with_derived_of(self, other: PlanningFacts) -> PlanningFacts:
+        """Return these facts with all that others derived from fields that are the same objects."""
+        same = {name for name in self.__dataclass_fields__ if getattr(self, name) is getattr(other, name)}
+        derived = {name: other.__dict__[name] for name in FIELDS_OF if name in other.__dict__}
         self.__dict__.update({n: value for n, value in derived.items() if same.issuperset(FIELDS_OF[n])})
         return self
 
     @property
     def target(self) -> Target:
-        """What the runtime can execute."""
+        """The operators and types that the runtime can execute."""
         return self.recipe.target
 
     @property
@@ -157,7 +178,7 @@ class PlanningFacts:
         return self._remainders[name]
 
     @derived_from("graph", "profile", "chains")
-    def contracted_before(self) -> list[PlanningFacts]:
+    def contracted_facts(self) -> list[PlanningFacts]:
         """The facts of the contracted model, kept by `chains.contracted`; at most one."""
         return []
 
@@ -188,7 +209,7 @@ class PlanningFacts:
 
     @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:
-        """What the nodes of the model's file take, as onnxruntime has it after loading; None as above."""
+        """Times of the nodes of the model's file, as onnxruntime has it after loading; None as above."""
         table, is_half = self.recipe.costs, self.prepared.narrow is ir.DataType.FLOAT16
         if table is None or not self.knows_sizes:
             return None
@@ -196,7 +217,7 @@ class PlanningFacts:
 
     @derived_from("prepared", "recipe", "config")
     def token_costs(self) -> TokenCosts | None:
-        """What nodes take in a mode without data; None without measured times, or for unknown sizes."""
+        """Times of nodes in a mode without data; None without measured times, or for unknown sizes."""
         table, config = self.recipe.costs, self.config
         if table is None:
             return None
@@ -347,7 +368,7 @@ class PlanningFacts:
 def planning_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
-    """Return what is known of a model; no chain is taken as one.
+    """Return the facts of a model; no chain is planned as one node yet.
 
     Args:
         prepared: the model.
@@ -370,18 +391,18 @@ def planning_facts(
                 if name in graph.values and not graph.is_constant(name)
             },
         )
-    known, on_ranges = clipped, _on_ranges(profile, recipe)
+    planned_profile, on_ranges = clipped, _on_ranges(profile, recipe)
     if recipe.config.mode not in DATA_FREE and not has_histograms(profile):
         # Ranges are taken as they are: a calibrator has nothing to choose from.
         recipe = replace(recipe, config=replace(recipe.config, calibrator="minmax"))
-        known = with_assumed_values(clipped)
+        planned_profile = with_assumed_values(clipped)
     facts = PlanningFacts(
         prepared=fixed,
         recipe=recipe,
         config=with_limit(recipe.config),
         measured=clipped,
         graph=graph,
-        profile=known,
+        profile=planned_profile,
         profile_digest=profile_digest(profile) if profile.tensors else "",
         findings=(
             *prepared.findings,
@@ -391,7 +412,7 @@ def planning_facts(
             *on_ranges,
         ),
         chains={},
-        channel_densities=ChannelDensities(known),
+        channel_densities=ChannelDensities(planned_profile),
         range_cache=RangeCache(),
     )
     if recipe.config.mode in DATA_FREE or not has_histograms(profile):
@@ -400,7 +421,7 @@ def planning_facts(
 
 
 def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
-    """Return what is to be said of a plan from a profile that has ranges only; nothing of other profiles.
+    """Return the findings of a plan from a profile that has ranges only; none of other profiles.
 
     Raises:
         ProfileError: a setting that was given, or is not the default one, needs histograms.

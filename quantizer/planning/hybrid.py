@@ -166,7 +166,7 @@ def find_hybrids(
 def _hybrid(
     node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, why: FloatReason | None
 ) -> Choice | None:
-    """Return what becomes of a node that the selection left float, None where nothing does.
+    """Return the hybrid that a node becomes which the selection left float; None where it stays float.
 
     Args:
         node: the node.

@@ -212,7 +212,7 @@ class NoiseRules:
 
 
 def _prices(facts: PlanningFacts, plan: QuantPlan) -> Prices:
-    """Return what nodes with too much noise cost: time, and bytes where their weights get 8 bits for 4."""
+    """Return the prices of nodes with too much noise: time, or bytes where their weights get 8 bits for 4."""
     if not facts.config.has_few_bits:
         return prices_of(facts, plan)
     added = dict.fromkeys(plan.nodes, 0.0)

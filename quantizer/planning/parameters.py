@@ -98,8 +98,8 @@ def choose_parameters(
 
 
 def _stored(facts: PlanningFacts, params: QuantParams) -> QuantParams:
-    """Return what stands for parameters in the target: unsigned ones of the same float values where it
-    wants."""
+    """Return the parameters as the target stores them: unsigned ones of the same float values where it wants
+    these."""
     return unsigned_equivalent(params) if facts.target.unsigned_activations else params
 
 

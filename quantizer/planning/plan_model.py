@@ -103,12 +103,12 @@ class PlannedModel:
 def model_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
-    """Return what plans of a model are made from.
+    """Return the facts that plans of a model are made from.
 
     Args:
         prepared: the model.
         profile: its profile, bound to its tensor names.
-        recipe: what was asked for and what the runtime can execute.
+        recipe: settings and target.
         findings: of earlier steps.
 
     Raises:
@@ -144,7 +144,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     the fault is in that, the plan of `decide` without any rule; a finding says so.
 
     Args:
-        facts: what it is made from.
+        facts: of the model.
         floats: nodes that stay float whatever the settings say, each with the reason.
 
     Raises:
@@ -241,7 +241,7 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
 
     Args:
         planned: the plan, without adjustments but for recurrent nodes.
-        facts, floats: what the first plan was made from.
+        facts, floats: those of `first_plan`.
     """
     costs, file_costs, config = facts.cost_model, facts.file_costs, facts.config
     if costs is None or file_costs is None or facts.timed or config.mode in DATA_FREE or not facts.profile:

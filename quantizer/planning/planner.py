@@ -202,12 +202,12 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
 def _implementation(
     facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
 ) -> str:
-    """Return how a node is written: the look-up table that was chosen, or one of the target's ways.
+    """Return the implementation of a node: the look-up table that was chosen, or one of the target's ways.
 
     Args:
         facts: the model.
         node: the node.
-        choice: what becomes of it.
+        choice: its kind, as selected.
         parameters: of all tensors.
         shares: whether all its activations have the same parameters.
     """
@@ -235,7 +235,7 @@ def _implementation(
 
 
 def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> str:
-    """Return how a float node is written, "" for as it is, which it is where the runtime does it no harm."""
+    """Return the implementation of a float node, "" for as it is, where the runtime does it no harm."""
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return FUSED_CHAIN  # elsewhere the runtime makes that operator of the chain's nodes itself
@@ -337,7 +337,7 @@ def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
 
 
 def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
-    """Return what a plan's quantized nodes and conversions take, in int8 and in float.
+    """Return the times of a plan's quantized nodes and conversions, in int8 and in float.
 
     Without measured kernels what int8 saves is estimated by multiplications, and conversions by elements.
     """

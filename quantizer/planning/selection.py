@@ -24,7 +24,7 @@ from .facts import PlanningFacts
 
 @dataclass(frozen=True)
 class Choice:
-    """What was selected for one node.
+    """The kind that was selected for one node.
 
     Attributes:
         kind: as in `NodePlan`; a clip is PASS_THROUGH here, and becomes one where it shares parameters.
@@ -300,7 +300,7 @@ class _Spread:
                         changed = True
 
     def inputs(self, node: Node) -> _Inputs:
-        """Return what a node reads, constants left out."""
+        """Return the activations that a node reads, constants left out."""
         target, inputs = self.facts.target, _Inputs([], [], [])
         for name in node.activations:
             producer = self.graph.producer(name)

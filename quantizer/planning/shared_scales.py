@@ -161,7 +161,7 @@ def shared_scales(groups: Iterable[ScaleGroup]) -> tuple[SharedScale, ...]:
 
 
 def lost_to(own: Interval, common: Interval) -> float:
-    """Return what a tensor loses to a range that is wider than its own, in dB: the step grows with the width.
+    """Return the SQNR in dB that a tensor loses to a wider range than its own: the step grows with the width.
 
     A common range that is narrower (a clip after the tensor) costs nothing: what it cuts off is not used.
     """

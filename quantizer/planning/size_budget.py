@@ -224,7 +224,7 @@ def _size(model: ir.Model, graph: Graph, plan: QuantPlan, twins: Collection[str]
 
 
 def _bytes_of(shape: Sequence[int], params: QuantParams) -> float:
-    """Return what a constant takes with parameters, scales and zero points included."""
+    """Return the bytes of a constant with parameters, scales and zero points included."""
     elements, bits = math.prod(shape), params.qtype.bits
     if params.block_size is None or params.axis is None:
         return elements * bits / 8.0 + SCALE_BYTES * params.scale.size
@@ -237,7 +237,7 @@ def _bytes_of(shape: Sequence[int], params: QuantParams) -> float:
 
 
 def _eight_bit_bytes(name: str, graph: Graph, reader: str, plan: QuantPlan) -> float:
-    """Return what a constant in blocks takes with 8 bits, as a node reads it."""
+    """Return the bytes of a constant in blocks with 8 bits, as a node reads it."""
     shape, rule = _shape(graph, name), graph.node(reader).rule
     elements, size = math.prod(shape), shape[plan.tensors[name].axis or 0]
     is_lookup = rule is not None and rule.is_lookup

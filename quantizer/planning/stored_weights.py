@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """What becomes of the weight of a float node.
+    """The parameters of the stored weight of a float node.
 
     Attributes:
         params: of the constant.

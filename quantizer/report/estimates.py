@@ -184,23 +184,31 @@ def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:
 
 def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
     facts = model_facts(analysis.prepared, analysis.measured, recipe)
-    view = contracted(facts)
-    plan = analysis.plan if view is facts else None
+    contracted_facts = contracted(facts)
+    plan = analysis.plan if contracted_facts is facts else None
     if plan is None or plan.adjustments.equalization:
         try:
-            plan = _plan_before_equalization(analysis.plan, facts, view)
+            plan = _plan_before_equalization(analysis.plan, facts, contracted_facts)
         except PlanError:  # a plan that was edited to what these rules would not decide
             return None
-    return NoiseAnalysis(view, plan, view.noise_estimator, facts.noise_limits, facts.profile)
+    return NoiseAnalysis(
+        contracted_facts, plan, contracted_facts.noise_estimator, facts.noise_limits, facts.profile
+    )
 
 
-def _plan_before_equalization(plan: QuantPlan, facts: PlanningFacts, view: PlanningFacts) -> QuantPlan:
+def _plan_before_equalization(
+    plan: QuantPlan, facts: PlanningFacts, contracted_facts: PlanningFacts
+) -> QuantPlan:
     """Return the plan of the model without equalization in which the same nodes are float."""
     names = (node.name for node in facts.graph.nodes)
     nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
     floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}
     whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
-    return with_int8_weights(view, decide(view, view.by_planned_node(floats), [too_coarse]), without=whole)
+    return with_int8_weights(
+        contracted_facts,
+        decide(contracted_facts, contracted_facts.by_planned_node(floats), [too_coarse]),
+        without=whole,
+    )
 
 
 # Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------
