@@ -31,8 +31,8 @@ def _library() -> str:
     That would set an environment variable by which every process started later reads protobuf in pure Python.
     """
     spec = find_spec("onnxruntime_extensions")
-    assert spec is not None
-    assert spec.origin is not None
+    if spec is None or spec.origin is None:
+        pytest.skip("onnxruntime-extensions is of the extra test-all", allow_module_level=True)
     found = Path(spec.origin).parent.glob("_extensions_pydll*")
     return str(next(path for path in found if path.suffix in (".so", ".pyd")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,12 @@ def refusal(source: str | Path, specs: Sequence[InputSpec], recipe: str | Path |
     with pytest.raises(QprofError) as caught:
         read(source, specs, recipe)
     return str(caught.value)
+
+
+def saved_recording(folder: Path, values: np.ndarray, name: str = "a.wav", rate: int = 8000) -> Path:
+    """Write 16-bit samples as a WAV file: one channel, or one for each column."""
+    channels = 1 if values.ndim == 1 else values.shape[1]
+    with wave.open(str(folder / name), "wb") as file:
+        file.setparams((channels, 2, rate, 0, "NONE", ""))
+        file.writeframes(values.astype("<i2").tobytes())
+    return folder / name

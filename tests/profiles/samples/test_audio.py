@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +13,12 @@ from qprof_onnx.profiles.readers import audio as recordings
 from qprof_onnx.profiles.readers.audio import recording_of
 
 from .opening import opened, read, refusal, spec, written
+from .opening import saved_recording as saved
 
 soundfile = pytest.importorskip("soundfile", reason="of the extra test-all")
 
 RATE = 8000
 WAVEFORM = spec("x", np.float32, (1, 4))
-
-
-def saved(folder: Path, values: np.ndarray, name: str = "a.wav", rate: int = RATE) -> Path:
-    """Write 16-bit samples as a WAV file: one channel, or one for each column."""
-    channels = 1 if values.ndim == 1 else values.shape[1]
-    with wave.open(str(folder / name), "wb") as file:
-        file.setparams((channels, 2, rate, 0, "NONE", ""))
-        file.writeframes(values.astype("<i2").tobytes())
-    return folder / name
 
 
 def recipe(folder: Path, more: str = "") -> Path:

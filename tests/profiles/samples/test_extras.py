@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.extras import install_command
 
-from .opening import refusal, spec, written
-from .test_audio import saved as saved_recording
-from .test_text import IDS, lines, saved_tokenizer
+from .opening import refusal, saved_recording, spec, written
+
+IDS = spec("input_ids", np.int64, ("batch", "tokens"))
 
 EXTRAS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -39,6 +39,9 @@ def test_the_command_names_the_packages_of_the_extra_that_are_missing(
 
 
 def test_a_tokenizer_needs_the_extra_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers", reason="of the extra text")
+    from .test_text import lines, saved_tokenizer
+
     source, recipe = lines(tmp_path, "one\n"), saved_tokenizer(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert says(refusal(source, [IDS], recipe), "tokenizers", "text")
