@@ -216,9 +216,10 @@ def test_a_table_is_put_between_its_marks_alone(runner: ModuleType, tmp_path: Pa
 
 
 def test_a_subject_without_rows_keeps_those_that_are_known(
-    runner: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runner: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = importlib.import_module("frame")
+    monkeypatch.setenv(frame.WORK, "")  # it is set while a stage runs
     made = [[{"figure": 1}], []]
     stage = frame.Stage(lambda subject, given: iter(made.pop(0)), {"t": lambda rows: str(dict(rows))}, ("a",))
     given = Namespace(work=tmp_path, known=False, subjects=[], parts=["score"], jobs=2, write=False)
