@@ -19,7 +19,7 @@ from record import Judged
 from workbench import FLOAT, ONNXRUNTIME, Workbench, qprof
 
 WEIGHTS = ("--as", "weight-only-8")
-INT4 = (*WEIGHTS, "--weight-type", "int4")
+INT4 = ("--as", "weight-only-4")
 DATA = ("--data", "{data}")
 GPTQ, GPTAQ = ("--rounding", "gptq", *DATA), ("--rounding", "gptaq", *DATA)
 Settings = Mapping[str, Sequence[str]]
