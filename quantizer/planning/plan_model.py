@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -40,7 +40,6 @@ from ..adjustments.equalization import (
     find_equalization_scales,
     find_recurrent_scales,
     inserted_nodes,
-    left_by_equalization,
 )
 from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
@@ -118,23 +117,7 @@ def model_facts(
     facts = planning_facts(prepared, profile, recipe, findings)
     if recipe.config.mode in DATA_FREE:
         return facts
-    facts = with_chains(facts)
-    if recipe.config.equalization == "off" or not _has_channels(facts):
-        return facts
-
-    @cache
-    def noise_left() -> Mapping[str, float]:
-        plan = plan_with_chains(facts, NO_FLOATS, _within_steps)
-        return left_by_equalization(
-            facts.graph,
-            facts.profile,
-            facts.config,
-            plan,
-            densities=facts.channel_densities,
-            ranges=facts.range_cache,
-        )
-
-    return replace(facts, noise_left=noise_left).with_derived_of(facts)
+    return with_chains(facts)
 
 
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -347,8 +330,8 @@ def _with_scales(
 def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan) -> QuantPlan:
     """Return the plan of an adjusted model.
 
-    No rule is asked again. The noise is that of the plan before the adjustment, whose estimate has what
-    equalization leaves (`left_by_equalization`), and gains of noise are known by the names there.
+    No rule is asked again. The noise is that of the plan before the adjustment: gains of noise are known by
+    the names there.
 
     Args:
         facts: the model.

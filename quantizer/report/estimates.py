@@ -129,8 +129,7 @@ class Analysis:
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
-    that this leaves (`left_by_equalization`).
+    """The noise of a plan, estimated as planning does it: in the model before equalization.
 
     Attributes:
         facts: of that model, with a node in the place of each pointwise chain.

@@ -144,7 +144,7 @@ class PlanEstimates:
 
     def _estimate(self, facts: PlanningFacts, plan: QuantPlan) -> Estimate | None:
         """Return the estimate of a plan of the contracted model; None where it has no noise."""
-        estimator = replace(self._noise.estimator, activations=facts.activations, left=facts.noise_left)
+        estimator = replace(self._noise.estimator, activations=facts.activations)
         sqnr = estimator.estimated_sqnr(plan).get(self._output)
         if sqnr is None:
             return None
