@@ -57,7 +57,6 @@ from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, spl
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
 from .chains import of_adjusted, plan_with_chains, with_chains
-from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
@@ -203,11 +202,6 @@ def _without_channels(facts: PlanningFacts) -> list[Finding]:
 def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
     """Return the nodes that stay float in further plans, each with its reason."""
     return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
-
-
-def _within_steps(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
-    """Return the plan in which no step is too coarse, whatever its noise at the outputs and its time are."""
-    return decide(facts, floats, [too_coarse])
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:

@@ -5,8 +5,8 @@
     python tests/benchmarks/ablate.py --work DIR --models pose,minilm --constants
     python tests/benchmarks/ablate.py --work DIR --known
 
-The models are those of tests/benchmarks that DIR/models.tsv names, the networks of `same_bytes`,
-`architectures` and `estimated_networks`, and random graphs of tests/fuzz. Each is profiled once on its
+The models are those of tests/benchmarks that DIR/models.tsv names, the networks of `same_bytes`, those of
+`architectures_torch` in DIR/networks, and random graphs of tests/fuzz. Each is profiled once on its
 calibration samples, with check samples beside the profile. A plan with a rule off (`RULES`), or with a
 constant 20 % smaller or 25 % larger (--constants: all numbers at module level of the deciding rooms), is held
 against the plan with all of them, without notes, reasons and figures of estimates. A rule is not tried on a
@@ -47,6 +47,8 @@ ROOMS = ("planning", "noise", "costs", "adjustments", "numerics", "search")
 MOVED = (0.8, 1.25)
 """Factors of a constant."""
 PACKAGE = "qprof_onnx.quantizer"
+MORE = 3
+"""Exit code where rules are left: the same call goes on."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,6 @@ RULES: Mapping[str, Places] = {
     "detections: decisions in them": {"noise.output_kinds.is_decision": NO},
     "equalization of recurrent nodes": {"planning.plan_model.recurrent_equalized": FIRST},
     "equalization": {"planning.plan_model.equalized": FIRST},
-    "what equalization leaves": {"adjustments.equalization.left_by_equalization": EMPTY},
     "bias correction": {"planning.plan_model.bias_corrected": FIRST},
     "constant errors": {"noise.constant_errors.without_constant_errors": Off(frozenset())},
     "padding": {"planning.planner.with_padding": FIRST},
@@ -105,11 +106,21 @@ RULES: Mapping[str, Places] = {
     "FLOAT_MARGIN 1": {"costs.float_regions.FLOAT_MARGIN": 1.0},
     "MIN_REGION_SAVED_US 0": {"costs.float_regions.MIN_REGION_SAVED_US": 0.0},
     "UNNOTICED_DB 0": {"planning.noise_budget.UNNOTICED_DB": 0.0},
+    "margins of int8 weights": {
+        "planning.noise_budget.UNNOTICED_DB": 0.0,
+        "planning.noise_budget.TOO_GOOD_DB": 0.0,
+    },
     "TOO_GOOD_DB 0": {"planning.noise_budget.TOO_GOOD_DB": 0.0},
     "one limit of 20 dB": {
         "noise.output_limits.LIMITS": {
             **dict.fromkeys(("decision", "detections", "embedding", "signal", "values"), (20.0, True)),
             "state": (0.0, False),
+        }
+    },
+    "one limit of 20 dB but for signals": {
+        "noise.output_limits.LIMITS": {
+            **dict.fromkeys(("decision", "detections", "embedding", "values"), (20.0, True)),
+            **{"signal": (38.0, True), "state": (0.0, False)},
         }
     },
     "limits over power": {
@@ -256,13 +267,13 @@ def names_read() -> Iterator[set[str]]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, how it is quantized, and its samples.
+    """A model, its target, and its samples.
 
     Attributes:
         name: its own.
         model: the file.
         data: samples to profile: a folder, or feeds.
-        target, settings: of the plan.
+        target: of the plan.
         profiling: further words of `dump-profile`.
         judged: returns score (None without one), SQNR in dB of the worst output and of all, given the file of
             a quantized model.
@@ -272,7 +283,6 @@ class Subject:
     model: Path
     data: Any
     target: str
-    settings: Mapping[str, Any]
     profiling: tuple[str, ...]
     judged: Callable[[Path], dict[str, Any]]
 
@@ -284,7 +294,7 @@ def subject(name: str, work: Path) -> Subject:
         return _benchmark(name, work)
     folder = work / "ablate" / name
     folder.mkdir(parents=True, exist_ok=True)
-    target, settings = "onnxruntime-x86", dict[str, Any]()
+    target = "onnxruntime-x86"
     if kind == "graphs":
         from stages.told import _graph
 
@@ -294,20 +304,11 @@ def subject(name: str, work: Path) -> Subject:
         path, target = record.path(folder), "onnx"
         known, new = ([feed for feed, _ in record.samples(part)] for part in ("calibration", "evaluation"))
     elif kind == "networks":
-        from architectures import PROFILED, samples_of
+        from stages.told import OF_NETWORK, samples_of
 
         path, target = work / "networks" / which / "model.onnx", "onnx"
         feeds = samples_of(path.parent)
-        known, new = feeds[:PROFILED], feeds[PROFILED:]
-    elif kind == "estimated":
-        import onnx
-        from estimated_networks import CASES, model_of
-
-        case = CASES[int(which)]
-        rng, path = np.random.default_rng(11), folder / "model.onnx"
-        onnx.save(model_of(case), path)
-        known, new = ([{"x": case.samples(rng)} for _ in range(16)] for _ in range(2))
-        target, settings = case.target, dict(case.settings)
+        known, new = feeds[:OF_NETWORK], feeds[OF_NETWORK:]
     else:
         import onnx
         import same_bytes
@@ -319,7 +320,7 @@ def subject(name: str, work: Path) -> Subject:
 
         every = [s.arrays for s in model_samples("random:32", open_prepared(path).model)]
         known, new = every[:16], every[16:]
-    return Subject(name, path, known, target, settings, (), lambda file: _compared(path, file, new))
+    return Subject(name, path, known, target, (), lambda file: _compared(path, file, new))
 
 
 def _compared(plain: Path, file: Path, feeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -366,7 +367,7 @@ def _benchmark(name: str, work: Path) -> Subject:
         gap = difference(found.units, kept[0].units, lambda sums: record.score(sums).value)
         return {"score": found.scores.value, "points": [gap.points, gap.low, gap.high], "sqnr": sqnr}
 
-    return Subject(name, plain, data.calibration, "onnxruntime-x86", {}, record.profiling, judged)
+    return Subject(name, plain, data.calibration, "onnxruntime-x86", record.profiling, judged)
 
 
 def names_of(work: Path, kinds: Iterable[str]) -> list[str]:
@@ -382,10 +383,6 @@ def names_of(work: Path, kinds: Iterable[str]) -> list[str]:
             found += [f"bytes/{name}" for name in same_bytes.NETWORKS]
         elif kind == "networks":
             found += [f"networks/{f.parent.name}" for f in sorted(work.glob("networks/*/model.onnx"))]
-        elif kind == "estimated":
-            from estimated_networks import CASES
-
-            found += [f"estimated/{i}" for i in range(len(CASES))]
         else:
             found += [f"graphs/{i}" for i in range(50)]
     return found
@@ -421,7 +418,7 @@ class Bench:
                 profile_model(self.subject.model, self.subject.data, self.profile_file)
         self.prepared = open_prepared(self.subject.model)
         self.profile = read_profile(self.profile_file, self.prepared.model, self.prepared.identity)
-        self.recipe = load_recipe(self.subject.target, dict(self.subject.settings))
+        self.recipe = load_recipe(self.subject.target)
 
     def plan(self) -> Any:
         from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
@@ -483,6 +480,7 @@ def measured(name: str, given: argparse.Namespace) -> None:
     second = given.run and (first_level or [r for r in changed if (r, "model") not in done])
     if not first_level and not second:
         return
+    end = time.monotonic() + given.seconds
     bench = Bench(name, given.work)
 
     def keep(row: dict[str, Any]) -> None:
@@ -507,6 +505,8 @@ def measured(name: str, given: argparse.Namespace) -> None:
     for rule, places in wanted:
         if (rule, "plan") in done:
             continue
+        if time.monotonic() > end:
+            sys.exit(MORE)
         row = {"rule": rule, "level": "plan", "model": name, "changed": False, "reached": False}
         if any(place.split(".")[-1] in read for place in places) and rule in acting:
             row["reached"] = True
@@ -528,6 +528,8 @@ def measured(name: str, given: argparse.Namespace) -> None:
     if asked and ("", "model") not in done:
         keep({"rule": "", "level": "model", "model": name, **bench.final()})
     for rule, places in asked:
+        if time.monotonic() > end:
+            sys.exit(MORE)
         with switched(places):
             try:
                 row = bench.final()
@@ -583,10 +585,13 @@ def main() -> None:
     )
     parser.add_argument("--work", type=Path, required=True, help="the folder of the benchmarks")
     parser.add_argument("--models", default="", help="names, separated by commas")
-    parser.add_argument("--kinds", default="models,bytes,networks,estimated,graphs")
+    parser.add_argument("--kinds", default="models,bytes,networks,graphs")
     parser.add_argument("--rules", default="", help="words of rules or constants, separated by commas")
     parser.add_argument("--constants", action="store_true", help="move constants instead of rules")
     parser.add_argument("--run", action="store_true", help="write and score models whose plan changes")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="of a model, after which it stops with exit code 3"
+    )
     parser.add_argument("--known", action="store_true", help="print what is known")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -599,6 +604,8 @@ def main() -> None:
         for name in given.models.split(",") if given.models else names_of(given.work, given.kinds.split(",")):
             words = [sys.executable, __file__, *sys.argv[1:], "--one", name]
             done = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+            if done.returncode == MORE:
+                sys.exit(MORE)
             if done.returncode:
                 print(f"{name}: failed, {done.stderr[-300:]}", flush=True)
 
