@@ -30,7 +30,7 @@ from .evaluate import comparing_options, evaluation_text, write_report
     "card",
     cls=GroupedCommand,
     everyday=(
-        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr", "gate_max_accuracy_drop"),
+        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr"),
         *("gate_max_drop", "latency", "output", "markdown", "task", "base_model", "as_json"),
     ),
 )

@@ -59,7 +59,7 @@ comparing_options = option_list(
     "evaluate",
     cls=GroupedCommand,
     everyday=(
-        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr", "gate_max_accuracy_drop"),
+        *("data", "preprocess", "limit", "labels", "metric", "gate_min_sqnr"),
         *("gate_max_drop", "gate_min_speedup", "latency", "report", "as_json"),
     ),
 )

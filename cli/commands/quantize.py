@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     cls=GroupedCommand,
     everyday=(
         *("data", "profile", "output", "precision", "target", "labels", "metric", "preprocess", "limit"),
-        *("gate_max_accuracy_drop", "keep_float", "config", "lines", "report"),
+        *("gate_max_drop", "keep_float", "config", "lines", "report"),
     ),
 )
 @model_argument

@@ -30,7 +30,7 @@ from .evaluate import comparing_options
     cls=GroupedCommand,
     everyday=(
         *("profile", "report_folder", "quantized", "data", "preprocess", "limit", "labels", "metric"),
-        *("gate_min_sqnr", "gate_max_accuracy_drop", "latency", "measure_layers", "history", "config"),
+        *("gate_min_sqnr", "gate_max_drop", "latency", "measure_layers", "history", "config"),
     ),
 )
 @model_argument

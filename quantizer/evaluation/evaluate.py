@@ -381,17 +381,14 @@ def evaluate(
         raise ModelError(
             f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
         )
-    needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
-    if needs_sqnr and not pair.float_outputs:
-        raise ConfigError(
-            f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
-        )
+    if gate.min_sqnr is not None and not pair.float_outputs:
+        raise ConfigError(f"{pair.float_name}: has no float output and so no SQNR; ask for max_drop instead")
     names_output = of_classes or measuring.class_axis is not None
     axes = class_axes(original, output if names_output else None, measuring.class_axis)
     axis, specs = axes[output], input_specs(original)
     class_labels = load_labels(labels) if labels is not None and of_classes else None
-    if class_labels is not None and gate.max_accuracy_drop is not None:
-        _note_too_few(class_labels.classes.size, gate.max_accuracy_drop)
+    if class_labels is not None and not by_metric and gate.max_drop is not None:
+        _note_too_few(class_labels.classes.size, gate.max_drop)
     scoring = None
     if by_metric:
         truth = None if of_classes else labels
@@ -558,10 +555,10 @@ def _note_too_few(rows: int, limit: float) -> None:
     needed = rows_to_show(0.0, 0.0, 100.0, limit)
     if needed is not None and rows < needed:
         possible = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
-        sentence = f"max_accuracy_drop {limit:g}: {rows} labels cannot show it, even if no row differs"
+        sentence = f"max_drop {limit:g}: {rows} labels cannot show it, even if no row differs"
         figures = {"limit": limit, "labels": rows, "needed": needed, "possible": possible}
         remedy = f"give {needed}, or a limit of {possible:g}"
-        note(Finding(Code.LIMIT_OUT_OF_REACH, sentence, "max_accuracy_drop", figures, remedy))
+        note(Finding(Code.LIMIT_OUT_OF_REACH, sentence, "max_drop", figures, remedy))
 
 
 def measured_sqnr(

@@ -52,11 +52,7 @@ _EVALUATE = "evaluate, card, quantize --data, report"
 
 GATES: Mapping[str, GateKind] = {
     "min_sqnr": GateKind(_EVALUATE, "the worst float output, of all samples together", "dB", True),
-    "min_group_sqnr": GateKind(_EVALUATE, "the worst group of channels of an output", "dB", True),
-    "max_accuracy_drop": GateKind(
-        _EVALUATE, "the upper end of the 95 % interval of the drop", "percentage points"
-    ),
-    "max_drop": GateKind(f"{_EVALUATE}, tune", "the upper end of the 95 % interval of the metric's drop"),
+    "max_drop": GateKind(f"{_EVALUATE}, tune", "the upper end of the 95 % interval of the score's drop"),
     "min_score": GateKind(_EVALUATE, "the score, where the truth fits", is_least=True),
     "min_speedup": GateKind(
         f"{_EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", "times", True
@@ -69,9 +65,6 @@ GATES: Mapping[str, GateKind] = {
     "max_non_finite": GateKind("diff, dump-profile", "the worst tensor"),
 }
 """Every gate, by its field in `Gate` or `DriftLimits`. A new one is one entry here."""
-
-DROPS = ("max_accuracy_drop", "max_drop")
-"""Limits on the upper end of an interval, which more rows narrow."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ def failure_text(failure: GateFailure) -> str:
     where = f"{failure.where}: " if failure.where else ""
     digits = ".2f" if failure.unit else ".4g"  # distances of drift have no unit, and are small
     measured, unit = failure.measured, failure.unit
-    if measured is None or (failure.demand in DROPS and failure.reason):
+    if measured is None or (failure.demand == "max_drop" and failure.reason):
         return f"{where}{failure.reason or 'nothing could be compared'}"
     figure, missing = (f"{value:{digits}} {unit}".rstrip() for value in (measured, failure.missing))
     return f"{where}{figure}, {missing} off{f' ({failure.reason})' if failure.reason else ''}"
@@ -165,11 +158,10 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) 
         metric: whether a metric is.
     """
     check_finite(gate)
-    for demand in ("max_drop", "min_score"):
-        if getattr(gate, demand) is not None and not metric:
-            raise ConfigError(f"{demand}: needs a metric; name one (--metric, in Python metric=)")
-    if gate.max_accuracy_drop is not None and not labels:
-        raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
+    if gate.min_score is not None and not metric:
+        raise ConfigError("min_score: needs a metric; name one (--metric, in Python metric=)")
+    if gate.max_drop is not None and not (labels or metric):
+        raise ConfigError("max_drop: nothing is scored; give labels, or name a metric (--metric)")
     if gate.min_speedup is not None and not latency:
         raise ConfigError("min_speedup: latency is not measured; do not leave it out")
 
@@ -190,13 +182,9 @@ def failures_of(
     """
     failures: list[GateFailure] = []
     if gate.min_sqnr is not None:
-        failures += _sqnr("min_sqnr", gate.min_sqnr, outputs, samples)
-    if gate.min_group_sqnr is not None:
-        failures += _sqnr("min_group_sqnr", gate.min_group_sqnr, outputs, samples)
-    if gate.max_accuracy_drop is not None:
-        failures += _drop("max_accuracy_drop", gate.max_accuracy_drop, accuracy)
+        failures += _sqnr(gate.min_sqnr, outputs, samples)
     if gate.max_drop is not None:
-        failures += _drop("max_drop", gate.max_drop, score)
+        failures += _drop(gate.max_drop, score or accuracy)
     if gate.min_score is not None:
         failures += _score(gate.min_score, score)
     if gate.min_speedup is not None:
@@ -206,8 +194,8 @@ def failures_of(
     return tuple(failures)
 
 
-def _sqnr(demand: str, limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterator[GateFailure]:
-    """Check the SQNR of each float output, or of its groups of channels.
+def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterator[GateFailure]:
+    """Check the SQNR of each float output.
 
     An output that is 0 in both models on all samples proves nothing, but another output may.
     """
@@ -218,35 +206,28 @@ def _sqnr(demand: str, limit: float, outputs: Sequence[OutputResult], samples: i
             doubt = "nothing could be compared"
             if output.shape_mismatches:
                 doubt = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
-            yield from limit_failures(demand, limit, None, doubt=doubt, where=where)
+            yield from limit_failures("min_sqnr", limit, None, doubt=doubt, where=where)
             has_proof = True
             continue
-        groups = [("", output.difference)]
-        if demand == "min_group_sqnr" and output.channels is not None:
-            several = len(output.channels.groups) > 1
-            groups = [
-                (f", channels {g.text}" if several else "", g.difference) for g in output.channels.groups
-            ]
-        for channels, difference in groups:
-            doubt = ""
-            if difference.non_finite:
-                doubt = f"{difference.non_finite} elements are NaN or Inf in one of the models only"
-            elif difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
-                doubt = "the float model puts out nothing but 0 there"
-            has_proof = has_proof or bool(doubt) or difference.max_abs_value > 0.0
-            yield from limit_failures(demand, limit, difference.sqnr, doubt=doubt, where=where + channels)
+        doubt, difference = "", output.difference
+        if difference.non_finite:
+            doubt = f"{difference.non_finite} elements are NaN or Inf in one of the models only"
+        elif difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
+            doubt = "the float model puts out nothing but 0 there"
+        has_proof = has_proof or bool(doubt) or difference.max_abs_value > 0.0
+        yield from limit_failures("min_sqnr", limit, difference.sqnr, doubt=doubt, where=where)
     if not has_proof:
         doubt = "both models put out nothing but 0 or nothing at all"
-        yield from limit_failures(demand, limit, None, doubt=doubt)
+        yield from limit_failures("min_sqnr", limit, None, doubt=doubt)
 
 
-def _drop(demand: str, limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure]:
+def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure]:
     """Check a drop by the upper end of its interval; say how many rows would prove the limit to be kept."""
     if scores is None:
-        yield from limit_failures(demand, limit, None, doubt="nothing was scored")
+        yield from limit_failures("max_drop", limit, None, doubt="nothing was scored")
         return
     counted = "rows" if isinstance(scores, Accuracy) else "scored"
-    unit = scores.drop_unit if isinstance(scores, Score) else GATES[demand].unit
+    unit = scores.drop_unit if isinstance(scores, Score) else "percentage points"
     lost = f"{abs(scores.drop):.2f} {unit} {'gained' if scores.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
     if scores.is_at_chance:
@@ -266,7 +247,7 @@ def _drop(demand: str, limit: float, scores: Accuracy | Score | None) -> Iterato
             f"{scores.drop_high:.2f}){enough}"
         )
     yield from limit_failures(
-        demand, limit, scores.drop, worst=scores.drop_high, doubt=doubt, reason=reason, unit=unit
+        "max_drop", limit, scores.drop, worst=scores.drop_high, doubt=doubt, reason=reason, unit=unit
     )
 
 

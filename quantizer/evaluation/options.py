@@ -119,15 +119,11 @@ class Gate:
 
     Attributes:
         min_sqnr: dB, of all the samples together, without an interval.
-        min_group_sqnr: dB, for every group of channels of similar range of every float output: for
-            detectors, where the error of small scores is hidden by large boxes. An output without channels
-            is one group. Of all the samples together, too.
-        max_accuracy_drop: percentage points (percent of the rows): the upper end of the drop's 95 % interval
-            (`paired_interval`), so that few rows do not pass by chance; a failure says how many would do.
         min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
             chance on a busy machine does not pass.
-        max_drop: how much worse the metric's score may be, in the unit that the metric counts a drop in
-            (`MetricKind.drop`): the upper end of the drop's 95 % interval.
+        max_drop: how much worse the score may be, in the unit that the metric counts a drop in
+            (`MetricKind.drop`); without a metric top-1 accuracy, in percentage points: the upper end of the
+            drop's 95 % interval, so that few rows do not pass by chance; a failure says how many would do.
         min_score: the quantized model's score, as measured and in the unit of the metric: at least this, or
             at most where a lower score is better.
         max_size: bytes of the quantized model, external data included.
@@ -135,17 +131,6 @@ class Gate:
 
     min_sqnr: Annotated[
         float | None, option("Quality", "Gate: SQNR of every float output.", metavar="DB")
-    ] = None
-    min_group_sqnr: Annotated[
-        float | None, option("Quality", "Gate: SQNR of every group of channels.", metavar="DB")
-    ] = None
-    max_accuracy_drop: Annotated[
-        float | None,
-        option(
-            "Quality",
-            "Gate: drop in percentage points, upper end of its 95 % interval.",
-            metavar="POINTS",
-        ),
     ] = None
     min_speedup: Annotated[
         float | None,
@@ -155,7 +140,8 @@ class Gate:
         float | None,
         option(
             "Quality",
-            "Gate: drop of --metric (percentage points, dB, or % of float's), upper end of its interval.",
+            "Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end of "
+            "its 95 % interval.",
             metavar="POINTS",
         ),
     ] = None

@@ -350,11 +350,10 @@ def _near_band(scope: _Scope, place: Place, found: float) -> tuple[float, float]
 def _failure(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
     """Return the ends for how far a limit was missed, in its unit."""
     failure = _at(scope.document, place[:-1])
-    if failure["unit"] == "dB" and failure["demand"] in ("min_sqnr", "min_group_sqnr"):
+    if failure["unit"] == "dB" and failure["demand"] == "min_sqnr":
         return _decibels(scope, place, found)
-    if failure["demand"] == "max_accuracy_drop":
-        a = scope.found.evaluation.accuracy
-        assert a is not None
+    a = scope.found.evaluation.accuracy
+    if failure["demand"] == "max_drop" and a is not None:
         low, high = _accuracy(scope, ("drop_high",), a.drop_high)
         return _around(found, high - low)
     if failure["demand"] in ("max_drop", "min_score"):
@@ -696,4 +695,4 @@ def _checks_of_limits(then: Evaluation, now: Evaluation, unscored: str) -> Itera
 def repeatable_gate(gate: Gate, *, scored: bool) -> Gate:
     """Return the limits that a repetition is held against: no times, and scores where it has them."""
     kept = replace(gate, min_speedup=None)
-    return kept if scored else replace(kept, max_accuracy_drop=None, max_drop=None, min_score=None)
+    return kept if scored else replace(kept, max_drop=None, min_score=None)

@@ -104,7 +104,7 @@ def test_a_model_without_anything_quantized_is_a_remark_and_fails_a_gate(files) 
 
 
 def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
-    options = ("--labels", str(files / "labels.txt"), "--no-latency", "--max-accuracy-drop", "1", "--json")
+    options = ("--labels", str(files / "labels.txt"), "--no-latency", "--max-drop", "1", "--json")
     result = run("evaluate", files, *options)
     assert result.exit_code == 1
     found = json.loads(result.stdout)
@@ -138,7 +138,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)
-    assert found["failures"][0]["demand"] == "max_accuracy_drop"
+    assert found["failures"][0]["demand"] == "max_drop"
 
 
 def test_wrong_labels_are_one_line_and_exit_code_two(files) -> None:
@@ -183,7 +183,7 @@ def test_the_class_axis_may_be_named(files) -> None:
 )
 def test_a_gate_does_not_pass_on_labels_that_cannot_be_right(files, labels, message) -> None:
     (files / "labels.txt").write_text(labels)
-    gate = ("--no-latency", "--max-accuracy-drop", "1")
+    gate = ("--no-latency", "--max-drop", "1")
     result = run("evaluate", files, "--labels", str(files / "labels.txt"), *gate)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -52,7 +52,7 @@ class Verifier:
         labels = np.concatenate([floats.run(["y"], feeds)[0].argmax(1) for feeds in FEEDS])
         labels[::4] = 0
         (folder / "l.txt").write_text("\n".join(map(str, labels)))
-        gate = qprof.Gate(min_sqnr=20.0, min_group_sqnr=90.0, max_accuracy_drop=0.5)
+        gate = qprof.Gate(min_sqnr=90.0, max_drop=0.5)
         card = qprof.card(
             folder / "m.onnx",
             folder / "q.onnx",

@@ -26,5 +26,5 @@ def test_another_number_of_answers_counts_as_wrong() -> None:
 def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:
     found = accuracy_of("y", *both_right(0, 5000))
     assert (found.drop, found.drop_low, found.drop_high) == (0.0, -100.0, 100.0)
-    (failure,) = failures_of(Gate(max_accuracy_drop=1.0), (), found, None, 1)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 1)
     assert "the float model has nothing right" in failure.reason

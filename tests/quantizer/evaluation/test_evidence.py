@@ -291,14 +291,13 @@ def test_every_limit_is_in_the_table_of_gates() -> None:
     assert set(GATES) == limits
 
 
-@pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
-def test_outputs_without_a_signal_prove_no_sqnr(demand: str) -> None:
+def test_outputs_without_a_signal_prove_no_sqnr() -> None:
     def found(*pairs: tuple[list[float], list[float]]) -> list[GateFailure]:
         outputs = []
         for at, (floats, quantized) in enumerate(pairs):
             sums = OutputSums().added(np.array([floats], np.float32), np.array([quantized], np.float32))
             outputs.append(sums.result(f"y{at}"))
-        return list(failures_of(Gate(**{demand: 10.0}), outputs, None, None, 1))
+        return list(failures_of(Gate(min_sqnr=10.0), outputs, None, None, 1))
 
     silent, alive = ([0.0, 0.0], [0.0, 0.0]), ([1.0, 2.0], [1.0, 2.0])
     assert not found(alive)
@@ -332,9 +331,13 @@ def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: 
     assert failure.result == "not proven"
 
 
-def test_a_gate_on_a_drop_needs_a_metric() -> None:
-    with pytest.raises(ConfigError, match="needs a metric"):
-        check_gate(Gate(max_drop=1.0), labels=True, latency=False, metric=False)
+def test_a_gate_on_a_score_needs_labels_or_a_metric() -> None:
+    with pytest.raises(ConfigError, match="max_drop: nothing is scored; give labels, or name a metric"):
+        check_gate(Gate(max_drop=1.0), labels=False, latency=False, metric=False)
+    with pytest.raises(ConfigError, match="min_score: needs a metric"):
+        check_gate(Gate(min_score=1.0), labels=True, latency=False, metric=False)
+    for labels, metric in ((True, False), (False, True)):
+        check_gate(Gate(max_drop=1.0), labels=labels, latency=False, metric=metric)
 
 
 def test_labels_that_are_too_few_are_said_before_the_run(
@@ -348,15 +351,12 @@ def test_labels_that_are_too_few_are_said_before_the_run(
     files, labels = (tmp_path / "m.onnx", tmp_path / "m.onnx"), tmp_path / "labels.txt"
     said = []
     for limit in (1.0, 10.67):
-        gate, measuring = Gate(max_accuracy_drop=limit), EvaluationOptions(latency=None)
+        gate, measuring = Gate(max_drop=limit), EvaluationOptions(latency=None)
         found = evaluate(*files, data, labels=labels, gate=gate, measuring=measuring)
         said.append([record.message for record in caplog.records if "cannot show it" in record.message])
         assert bool(found.failures) == (limit == 1.0)
         caplog.clear()
     assert said == [
-        [
-            "max_accuracy_drop 1: 24 labels cannot show it, even if no row differs; give 276, or a limit of "
-            "10.67"
-        ],
+        ["max_drop 1: 24 labels cannot show it, even if no row differs; give 276, or a limit of 10.67"],
         [],
     ]

@@ -39,7 +39,7 @@ def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() ->
         "the float model is right on only 27 % of 100 rows (chance 25 %): are labels in the model's order, "
         "and preprocessing as in training?"
     )
-    (failure,) = failures_of(Gate(max_accuracy_drop=5.0), (), found, None, 1)
+    (failure,) = failures_of(Gate(max_drop=5.0), (), found, None, 1)
     assert remark in failure.reason
 
 
