@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.findings import listed
 from ...quantizer.evaluation.options import EvaluationOptions
 from ..console import decibel_text, document, echo, progress, table
 from ..options import (
@@ -105,5 +106,5 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
-    lines += [f"REMARK     {remark}" for remark in report.remarks]
+    lines += [f"{label:10} {text}" for label, text in listed(report.findings)]
     return "\n".join(lines)

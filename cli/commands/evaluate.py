@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.findings import Severity, listed, of_severity
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
@@ -180,8 +181,10 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     pair = f"{result.quantized_model} against {result.float_model}"
     lines.append(f"compared   {pair} on {result.samples} samples{elsewhere}")
     lines += [f"{failure.result.upper():10} {failure_line(failure)}" for failure in result.failures]
-    lines += [f"{'NOT PROVEN' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts]
-    lines += [f"REMARK     {remark}" for remark in (result.remarks if verbose else result.remarks[:1])]
+    lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]
+    notes = of_severity(result.findings, Severity.NOTE)
+    others = *of_severity(result.findings, Severity.WARNING), *(notes if verbose else notes[:1])
+    lines += [f"{label:10} {text}" for label, text in listed(others)]
     if result.passed and result.gated:
         lines.append("gate       passed")
     return "\n".join(lines)

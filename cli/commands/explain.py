@@ -106,7 +106,7 @@ def _tensor_lines(explanation: TensorExplanation) -> Iterator[str]:
         yield "it shares its scale with no other tensor"
     if explanation.neighbours is None:
         yield "give --model and --profile for the nodes around it and its observed range"
-    yield from explanation.remarks
+    yield from (finding.line for finding in explanation.findings)
 
 
 def _node_lines(explanation: NodeExplanation) -> Iterator[str]:

@@ -286,10 +286,10 @@ def _lines_of_judged(
     if verbose:
         yield from (("", output.text) for output in verdict.outputs[1:])
         yield from (("estimated", output.text) for output in result.expected)
-    remarks = 0
+    notes = 0
     for name, text in verdict.facts():
-        remarks += name == "remark"
-        if verbose or name != "remark" or remarks == 1:
+        notes += name == Severity.NOTE
+        if verbose or name != Severity.NOTE or notes == 1:
             yield name, text
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
@@ -297,7 +297,7 @@ def _lines_of_judged(
         yield "try", f"{fix.brings}:"
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
     yield from ((failure.result.upper(), failure_line(failure)) for failure in evaluation.failures)
-    yield from (("NOT PROVEN", doubt) for doubt in evaluation.doubts if evaluation.gated)
+    yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"
     yield "written", str(result.model_path)

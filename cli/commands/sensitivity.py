@@ -136,7 +136,7 @@ def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
         lines += ["to keep float the nodes that recover most (each measured by itself):", f"  {options}"]
     else:
         lines.append(f"no node recovers {MIN_RECOVERED_DB:g} dB or more when only that node is kept float")
-    return "\n".join([*lines, *result.remarks])
+    return "\n".join([*lines, *(finding.line for finding in result.findings)])
 
 
 def _decibels(value: float | None) -> str:

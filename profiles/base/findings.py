@@ -354,7 +354,78 @@ class Code(StrEnum):
         "Plan or profile of the quantized model were not found: the report has no estimates.",
     )
 
-    # The verdict ----------------------------------------------------------------------------------------
+    # Two models that are compared -----------------------------------------------------------------------
+    SWAPPED_MODELS = "swapped-models", Severity.DOUBT, "The first model is quantized and the second is not."
+    FLOAT_IS_QUANTIZED = "float-is-quantized", Severity.DOUBT, "The float model is a quantized one itself."
+    OTHER_FLOAT_MODEL = (
+        "other-float-model",
+        Severity.DOUBT,
+        "The quantized model was made from another float model: one of other weights, or one that it "
+        "cannot be of.",
+    )
+    NOTHING_QUANTIZED = "nothing-quantized", Severity.DOUBT, "No node of the quantized model is quantized."
+    LARGER_THAN_FLOAT = "larger-than-float", Severity.DOUBT, "The quantized model is the larger file."
+    SPEED_UNPROVEN = (
+        "speed-unproven",
+        Severity.DOUBT,
+        "A speedup is asked for, and the speed was measured on another runtime than the model is for.",
+    )
+    SPEED_ELSEWHERE = (
+        "speed-elsewhere",
+        Severity.NOTE,
+        "The speed was measured on another runtime than the model is for.",
+    )
+    OTHER_GRAPH = (
+        "other-graph",
+        Severity.NOTE,
+        "The quantized model was made from another graph: nodes renamed, or exported anew.",
+    )
+    OTHER_PLAN = (
+        "other-plan",
+        Severity.WARNING,
+        "The quantized model was written by another plan than the one given.",
+    )
+    OTHER_PROFILE = (
+        "other-profile",
+        Severity.WARNING,
+        "The plan was made from another profile than the one given.",
+    )
+    EQUALIZED_LEFT_OUT = "equalized-left-out", Severity.NOTE, "Equalized tensors cannot be compared."
+    DOUBTFUL_TRUTH = (
+        "doubtful-truth",
+        Severity.WARNING,
+        "The float model does so badly that labels, metric or preprocessing may be at fault.",
+    )
+    SCORES_MOVED = (
+        "scores-moved",
+        Severity.NOTE,
+        "Scores moved: a threshold of the float model is another one now.",
+    )
+    METRIC_ASSUMED = "metric-assumed", Severity.NOTE, "What the metric takes outputs and truth for."
+    OWN_STATE = "own-state", Severity.NOTE, "Each model was fed its own state from step to step."
+    TOKENS = "tokens", Severity.NOTE, "How often both models take the same token, and how fast they are."
+
+    # The verdict on held-out samples --------------------------------------------------------------------
+    MAIN_CAUSE = "main-cause", Severity.WARNING, "What costs most where the model is not good."
+    NO_VERDICT = "no-verdict", Severity.WARNING, "Why there is no telling how good the model is."
+    NO_INT8_ARITHMETIC = "no-int8-arithmetic", Severity.WARNING, "None of the multiply-adds is in integers."
+    KEEP_FLOAT = (
+        "keep-float",
+        Severity.WARNING,
+        "Int8 brings nothing here: the float model is the better one.",
+    )
+    SEEN_SAMPLES = (
+        "seen-samples",
+        Severity.WARNING,
+        "The samples of the profile judge the model, which flatters.",
+    )
+    FEW_HELD_OUT = "few-held-out", Severity.NOTE, "The held-out samples are few: more make the verdict surer."
+    CHOSEN_ON_HELD_OUT = (
+        "chosen-on-held-out",
+        Severity.NOTE,
+        "Held-out samples chose the fix, which flatters a little.",
+    )
+
     FIX_TRIED = "fix-tried", Severity.NOTE, "Other settings are tried, as --fix auto asked for."
     FIX_UNDONE = "fix-undone", Severity.WARNING, "The fix brought nothing and was undone."
     FALLBACK_TAKEN = (

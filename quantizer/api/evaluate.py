@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.samples.objects import DataSource
 from ..evaluation import layers
@@ -78,8 +79,8 @@ def evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
         if saturation := _saturation(evaluation, other, measuring):
-            # The first remark is printed; others may need --verbose.
-            evaluation = replace(evaluation, remarks=(saturation, *evaluation.remarks_of_other_arithmetic))
+            known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
+            evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
     return evaluation
 
 
@@ -87,23 +88,25 @@ LARGEST_7_BIT = 64
 """Largest magnitude of a weight whose products never saturate (`numerics.affine.INT7`)."""
 
 
-def _saturation(evaluation: Evaluation, quantized: ModelFile, measuring: EvaluationOptions) -> str:
-    """Return why a model is computed worse here than on the target that it was quantized for; "" where it is
+def _saturation(
+    evaluation: Evaluation, quantized: ModelFile, measuring: EvaluationOptions
+) -> tuple[Finding, ...]:
+    """Return why a model is computed worse here than on the target that it was quantized for; () where it is
     not, or where the model does not say what it was quantized for."""
     provenance = evaluation.provenance
     if provenance is None or provenance.target not in target_names():
-        return ""
+        return ()
     target = load_recipe(provenance.target).target
     alarm = saturation_alarm(target, "int8", measuring.runtime, measuring.provider)
     if not alarm:
-        return ""
+        return ()
     for value in quantized.model.graph.initializers.values():
         weight = value.const_value
         if weight is None or weight.dtype is not ir.DataType.INT8 or len(weight.shape) < 2:
             continue
         if np.abs(weight.numpy().astype(np.int16)).max(initial=0) > LARGEST_7_BIT:
             return alarm
-    return ""
+    return ()
 
 
 def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.findings import Code, Finding, listed
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
@@ -114,7 +115,7 @@ class TensorExplanation(Presented):
         neighbours: the nodes around the tensor, the one that makes it first; None without a model.
         observed: its values; None without a profile or, for a constant, a model.
         sqnr_db: expected SQNR with the parameters of the plan; None without a profile.
-        remarks: what to know of the files that were given.
+        findings: what to know of the files that were given.
     """
 
     tensor: str
@@ -126,7 +127,7 @@ class TensorExplanation(Presented):
     neighbours: tuple[Neighbour, ...] | None
     observed: Observed | None
     sqnr_db: float | None
-    remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def headline(self) -> str:
         """Return the tensor, its type and scale, and how many share it."""
@@ -158,8 +159,7 @@ class TensorExplanation(Presented):
         tables = [Table(member_header, members)] if members else []
         tables += [Table(node_header, nodes, left=5)] if nodes else []
         facts = () if self.sqnr_db is None else (("expected SQNR", f"{decibels(self.sqnr_db)} dB"),)
-        remarks = tuple(("remark", remark) for remark in self.remarks)
-        return Presentation((*facts, *remarks), tuple(tables))
+        return Presentation((*facts, *listed(self.findings)), tuple(tables))
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def explain(
     source = plan.plan if isinstance(plan, QuantizeResult) else plan
     plan, where = read_plan(source), plan_name(source)
     graph, observed = None, None
-    remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     with nullcontext() if model is None else opened(model) as file:
         if file is not None:
             prepared = file.prepared
@@ -245,11 +245,12 @@ def explain(
             if profile is not None:
                 observed = read_profile(profile, prepared.model, prepared.identity)
                 if plan.origin.profile not in ("", profile_digest(observed)):
-                    remarks = (
+                    sentence = (
                         f"{where} was made from another profile than {profile_name(profile)}: observed "
                         "range, clipped share and expected noise are those of the profile given; the "
-                        "parameters are not",
+                        "parameters are not"
                     )
+                    findings = (Finding(Code.OTHER_PROFILE, sentence, where),)
                 observed = equalized_profile(prepared.graph, observed, plan.adjustments.equalization)
         elif profile is not None:
             raise ConfigError(
@@ -257,7 +258,7 @@ def explain(
             )
         if name in plan.nodes and name not in _tensor_names(plan, graph):
             return explain_node(plan, name, where, graph)
-        return replace(explain_tensor(plan, name, where, graph, observed), remarks=remarks)
+        return replace(explain_tensor(plan, name, where, graph, observed), findings=findings)
 
 
 def explain_tensor(

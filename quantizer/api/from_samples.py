@@ -21,7 +21,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ProfileError
-from ...profiles.base.findings import Code, Finding
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improvement
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
@@ -75,8 +75,10 @@ from .profiling import profile_model, settings_for
 from .results import QuantizeResult
 from .sources import labels_file, samples_of
 
-CHOSEN_ON_HELD_OUT = (
-    "the fix was chosen on the held-out samples, which flatters a little: others tell, with qprof evaluate"
+CHOSEN_ON_HELD_OUT = Finding(
+    Code.CHOSEN_ON_HELD_OUT,
+    "the fix was chosen on the held-out samples, which flatters a little",
+    remedy="others tell, with qprof evaluate",
 )
 """Remark on a verdict after a fix."""
 
@@ -399,7 +401,9 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     first = _attempt(task, task.recipe, check_speed=check_speed)
     for data in (task.samples.profiled, task.samples.held_out):
         if is_random(source_name(data)):
-            reason = f"random data: no verdict ({source_name(data)}); give samples as the model will see them"
+            sentence = f"random data: no verdict ({source_name(data)})"
+            remedy = "give samples as the model will see them"
+            reason = Finding(Code.NO_VERDICT, sentence, remedy=remedy)
             return _with_verdict(first, no_verdict(first.verdict, reason), task.profile)
 
     # What costs most, and what to try; where pixels are not scaled no other settings are of any help.
@@ -431,7 +435,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
         return _with_verdict(again, with_fixes(again.verdict, cause, others), task.profile)
     verdict = replace(fixed.verdict, applied=fix, cause=_cause_in_input(fixed.verdict, task.profile))
     if fix.is_measured:
-        verdict = replace(verdict, remarks=(*verdict.remarks, CHOSEN_ON_HELD_OUT))
+        verdict = replace(verdict, findings=gravest_first([*verdict.findings, CHOSEN_ON_HELD_OUT]))
     return _with_verdict(fixed, verdict, task.profile)
 
 
@@ -448,9 +452,10 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
         if chosen.model == "float":
             floats = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
             weights = _attempt(task, floats, check_speed=False)
-        task.note(Finding(Code.FALLBACK_TAKEN, chosen.reason))
-        remarks = tuple(dict.fromkeys((chosen.reason, *weights.verdict.remarks)))
-        return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, remarks=remarks)
+        instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
+        task.note(instead)
+        findings = gravest_first([instead, *weights.verdict.findings])
+        return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, findings=findings)
     return _attempt(task, task.recipe, check_speed=False), verdict
 
 
@@ -516,7 +521,7 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
     )
 
     # Kernels that saturate here, and not on the target, explain noise better than the ranges do.
-    saturation, weight_type = "", result.plan.config.weight_type
+    saturation, weight_type = tuple[Finding, ...](), result.plan.config.weight_type
     if any(entry.kind in (Kind.QUANTIZED, Kind.DYNAMIC) for entry in result.plan.nodes.values()):
         runtime, provider = task.measuring.runtime, task.measuring.provider
         saturation = saturation_alarm(facts.target, weight_type, runtime, provider)
@@ -536,7 +541,9 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
 def _find_fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:
     """Return what costs most in a model that is not good, is slow, or is not quantized, and what to try."""
     result, budget, measuring = attempt.result, task.options.budget, task.measuring
-    if result.facts is None or not (attempt.verdict.grade in ("fair", "poor") or attempt.verdict.alarms):
+    if result.facts is None or not (
+        attempt.verdict.grade in ("fair", "poor") or attempt.verdict.speaks_against
+    ):
         return "", ()
     search = FixSearch(
         model=task.model,
@@ -565,13 +572,10 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> str:
 
 
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
-    """Return the result of an attempt with its verdict, to which hints at wrong samples are added."""
+    """Return the result of an attempt with its verdict, to which findings on its samples are added."""
     if profile is None:
         return replace(attempt.result, judged=Judged(verdict, attempt.evaluation))
-    hints = [one.text for one in profile.findings if one.code in ON_SAMPLES]
-    hints = [text for text in hints if text != verdict.cause]
-    # The first remark is always printed; of a model that is not good another one matters more.
-    both = (hints, verdict.remarks) if verdict.grade == "good" else (verdict.remarks, hints)
-    verdict = replace(verdict, remarks=tuple(dict.fromkeys(text for texts in both for text in texts)))
+    of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text != verdict.cause]
+    verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
     file = "" if profile.file is None else str(profile.file)
     return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, profile.is_reused))

@@ -301,7 +301,7 @@ def _page(card: Card) -> Iterator[str]:
                 missed = [f for f in evaluation.failures if f.demand == limit.name]
                 yield f"* limit {limit.name} {bound:g}: {missed[0].result if missed else 'kept'}"
         yield ""
-    yield from (f"* {_text(remark)}" for remark in (*evaluation.doubts, *evaluation.remarks))
+    yield from (f"* {_text(finding.text)}" for finding in evaluation.findings)
     yield "\n| | |\n|---|---|"
     for what, files in (("float model", card.float_model), ("quantized model", card.quantized_model)):
         for file in files:

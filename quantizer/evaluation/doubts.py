@@ -12,6 +12,7 @@ from itertools import chain
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
@@ -57,43 +58,48 @@ def check_not_instrumented(*files: ModelFile) -> None:
             )
 
 
-def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
-    """Return what speaks against the first model being float and the second its quantized form."""
+def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
+    """Return the signs that the first model is not float, or the second not its quantized form."""
     first, second = floats.name, quantized.name
     first_is, second_is = is_quantized(floats), is_quantized(quantized)
     if first_is and not second_is:
-        return (f"{first} is quantized and {second} is not: are they swapped? The float model comes first",)
-    sentences = []
+        sentence = f"{first} is quantized and {second} is not: are they swapped?"
+        return (Finding(Code.SWAPPED_MODELS, sentence, first, remedy="give the float model first"),)
+    found = []
     own, provenance = read_provenance(floats.model), read_provenance(quantized.model)
     if own is not None:
-        by = own.tool
-        sentences.append(f"{first} is a quantized model itself, written by {by}; give the float model first")
+        sentence = f"{first} is a quantized model itself, written by {own.tool}"
+        found.append(Finding(Code.FLOAT_IS_QUANTIZED, sentence, first, remedy="give the float model first"))
     elif provenance is not None:
         made_from = provenance.float_model
         try:
             actual = model_fingerprint(floats.prepared.identity)
             if actual != made_from and _same_structure(actual, made_from):
-                sentences.append(
+                sentence = (
                     f"{second} was made from another float model than {first} (other "
-                    f"weights{_other_tool(provenance)}); give the model that was quantized"
+                    f"weights{_other_tool(provenance)})"
                 )
+                remedy = "give the model that was quantized"
+                found.append(Finding(Code.OTHER_FLOAT_MODEL, sentence, first, remedy=remedy))
         except ModelError as error:
-            sentences.append(f"{second} cannot have been made from {first}: {error}")
+            sentence = f"{second} cannot have been made from {first}: {error}"
+            found.append(Finding(Code.OTHER_FLOAT_MODEL, sentence, first))
     if not second_is:
         same = not first_is and model_id(floats.model, "") == model_id(quantized.model, "")
-        sentences.append(
-            f"{second} is the float model {first} again; was the model that you quantized meant?"
-            if same
-            else f"{second}: no node is quantized; was the model that you quantized meant?"
-        )
+        sentence = f"{second} is the float model {first} again" if same else f"{second}: no node is quantized"
+        remedy = "was the model that you quantized meant?"
+        found.append(Finding(Code.NOTHING_QUANTIZED, sentence, second, remedy=remedy))
     if quantized.bytes > floats.bytes:
         sizes = f"{size_text(quantized.bytes)}, float {size_text(floats.bytes)}"
-        sentences.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
-    return tuple(sentences)
+        sentence = f"{second}: larger than the float model ({sizes})"
+        figures = {"quantized_bytes": quantized.bytes, "float_bytes": floats.bytes}
+        remedy = "see which nodes are quantized"
+        found.append(Finding(Code.LARGER_THAN_FLOAT, sentence, second, figures, remedy))
+    return tuple(found)
 
 
-def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
-    """Return a sentence where the quantized model says that it was made from another graph.
+def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
+    """Return a finding where the quantized model says that it was made from another graph.
 
     That is no doubt: nodes may have been renamed, or the model exported anew, and the outputs of both files
     are compared in any case.
@@ -107,10 +113,11 @@ def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
         return ()
     if _same_structure(actual, provenance.float_model):
         return ()
-    return (
+    sentence = (
         f"{quantized.name} was made from another graph than that of {floats.name} (nodes renamed, exported "
-        f"anew{_other_tool(provenance)}); the figures hold for these two files",
+        f"anew{_other_tool(provenance)}); the figures hold for these two files"
     )
+    return (Finding(Code.OTHER_GRAPH, sentence, quantized.name),)
 
 
 def _same_structure(one: str, other: str) -> bool:
@@ -122,22 +129,26 @@ def _other_tool(provenance: Provenance) -> str:
     return "" if provenance.tool == tool_name() else f", or prepared otherwise by {provenance.tool}"
 
 
-def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:
-    """Return a sentence where a quantized model says that it was written by another plan."""
+def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[Finding, ...]:
+    """Return a finding where a quantized model says that it was written by another plan."""
     provenance = read_provenance(quantized.model)
     if provenance is None or not provenance.plan or provenance.plan == plan_digest(plan):
         return ()
-    return (f"{quantized.name} was written by another plan than the one given; give the plan of this model",)
+    sentence = f"{quantized.name} was written by another plan than the one given"
+    return (Finding(Code.OTHER_PLAN, sentence, quantized.name, remedy="give the plan of this model"),)
 
 
-def speed_doubts(quantized: ModelFile, runtime: str = "onnxruntime") -> tuple[str, ...]:
-    """Return a sentence where latency is measured on another runtime than the model was quantized for.
+def speed_doubts(
+    quantized: ModelFile, runtime: str = "onnxruntime", *, gated: bool = False
+) -> tuple[Finding, ...]:
+    """Return a finding where latency is measured on another runtime than the model was quantized for.
 
     A target of the user's own says nothing.
 
     Args:
         quantized: the quantized model.
         runtime: what measured it.
+        gated: whether a speedup is asked for, so that nothing proves it.
     """
     provenance = read_provenance(quantized.model)
     target = "" if provenance is None else provenance.target
@@ -147,7 +158,9 @@ def speed_doubts(quantized: ModelFile, runtime: str = "onnxruntime") -> tuple[st
     if target.startswith(runtime) and (target == "onnxruntime-arm") == on_arm:
         return ()
     here = f"{runtime} on {'an Arm' if on_arm else 'this'} processor"
-    return (
+    sentence = (
         f"{quantized.name} was quantized for target {target}, and speed is measured with {here}: "
-        "its latency there says nothing of the target",
+        "its latency there says nothing of the target"
     )
+    code = Code.SPEED_UNPROVEN if gated else Code.SPEED_ELSEWHERE
+    return (Finding(code, sentence, target),)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ...profiles.base.findings import Code, Finding
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.progress import Shown, stages
@@ -94,11 +94,9 @@ class Evaluation(Presented):
         latency: None when it was not measured.
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
-        doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
-            file, arguments swapped, made from a float model of other weights (`doubts`), and, where a speedup
-            is asked for, quantized for another runtime. Any of them fails a gate with a limit.
-        remarks: what else to know of the figures, such as an estimate that was too good, or a quantized model
-            that was made from another graph.
+        findings: what else to know of the figures, the gravest first: doubts, which are signs that the models
+            are not a float one and its quantized form (`doubts`) and fail a gate with a limit; a truth that
+            does not seem to be the model's, an estimate that was too good.
         provenance: where the quantized model says that it comes from; None for one of another tool.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
         metric: the metric that was asked for, such as "map50"; "" without one.
@@ -130,8 +128,7 @@ class Evaluation(Presented):
     latency: Latency | None
     gate: Gate
     failures: tuple[GateFailure, ...]
-    doubts: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     provenance: Provenance | None = None
     estimates: tuple[EstimateCheck, ...] = ()
     metric: str = ""
@@ -151,11 +148,9 @@ class Evaluation(Presented):
     shifts: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
 
     @property
-    def remarks_of_other_arithmetic(self) -> tuple[str, ...]:
-        """The remarks where kernels saturate here and not on the target: other arithmetic was measured then,
-        and no estimate is too good."""
-        untrue = tuple(map(str, too_good(self.estimates)))
-        return tuple(text for text in self.remarks if text not in untrue)
+    def doubts(self) -> tuple[Finding, ...]:
+        """The findings that speak against all figures."""
+        return of_severity(self.findings, Severity.DOUBT)
 
     @property
     def gated(self) -> bool:
@@ -203,8 +198,7 @@ class Evaluation(Presented):
         for failure in self.failures:
             words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
             facts.append((failure.result, ": ".join(filter(None, words))))
-        facts += [("failed" if self.gated else "remark", doubt) for doubt in self.doubts]
-        facts += [("remark", remark) for remark in self.remarks]
+        facts += listed(self.findings)
         rows = tuple(
             (
                 output.name,
@@ -500,23 +494,28 @@ def evaluate(
         measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
         expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
         estimates = check_estimates(expected, measured)
-    other_runtime = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
+    gated = gate.min_speedup is not None
+    elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"
-    remarks = [*truth_doubts(accuracy, score, counts_rows=counts_rows), *other_graph(floats, quantized)]
-    if gate.min_speedup is None:
-        remarks += other_runtime
-    remarks += [
-        *tuple(map(str, too_good(estimates))),
-        *(() if shift is None else shift.advice),
-        *(() if metric is None else metric.assumed),
+    assumed = () if metric is None else metric.assumed
+    findings = [
+        *doubts(floats, quantized),
+        *truth_doubts(accuracy, score, counts_rows=counts_rows),
+        *other_graph(floats, quantized),
+        *elsewhere,
+        *too_good(estimates),
+        *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
+        *(Finding(Code.METRIC_ASSUMED, sentence) for sentence in assumed),
     ]
     if source.state:
         name, state_output = next(iter(source.state.items()))
         more = f" and {len(source.state) - 1} more" if len(source.state) > 1 else ""
-        remarks.append(
+        sentence = (
             f"{sequences} sequence{'s'[: sequences != 1]}: each model was fed its own state, "
             f"'{state_output}' as '{name}'{more}, in {steps_with_own_state} steps after the first"
         )
+        figures = {"sequences": sequences, "steps": steps_with_own_state}
+        findings.append(Finding(Code.OWN_STATE, sentence, name, figures))
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,
@@ -528,8 +527,7 @@ def evaluate(
         latency=latency,
         gate=gate,
         failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
-        doubts=doubts(floats, quantized) + (() if gate.min_speedup is None else other_runtime),
-        remarks=tuple(remarks),
+        findings=gravest_first(findings),
         provenance=provenance,
         estimates=estimates,
         metric="" if metric is None else metric.name,

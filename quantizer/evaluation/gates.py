@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.findings import Code, Finding
 from .accuracy import Accuracy
 from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
@@ -291,15 +292,15 @@ WORTHLESS = (
     "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
     "--preprocess belong to this model?"
 )
-"""Remark on a truth that cannot tell a good model from a bad one."""
+"""Sentence on a truth that cannot tell a good model from a bad one."""
 
 MIN_RIGHT_PERCENT, MIN_SCORE_PERCENT = 50.0, 10.0
 """Percent of right rows, and of another score, below which the float model's own result is more likely a
 mistake in labels or preprocessing."""
 
 
-def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[str, ...]:
-    """Return a remark where the float model does so badly that labels or preprocessing may be at fault.
+def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[Finding, ...]:
+    """Return a finding where the float model does so badly that labels or preprocessing may be at fault.
 
     Args:
         accuracy, score: of both models; the score counts where there is one.
@@ -309,18 +310,21 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
     if scores is None:
         return ()
     if scores.is_at_chance:
-        return (_unfit_truth(scores),)
+        return (Finding(Code.DOUBTFUL_TRUTH, _unfit_truth(scores)),)
     if isinstance(scores, Accuracy):
-        return (_few_right(scores, scores.float_percent),) if scores.float_percent < MIN_RIGHT_PERCENT else ()
+        right = scores.float_percent
+        few = Finding(Code.DOUBTFUL_TRUTH, _few_right(scores, right), figures={"right": right})
+        return (few,) if right < MIN_RIGHT_PERCENT else ()
     right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
     if scores.unit != "%" or right >= (MIN_RIGHT_PERCENT if counts_rows else MIN_SCORE_PERCENT):
         return ()
     if counts_rows:
-        return (_few_right(scores, right),)
-    return (
+        return (Finding(Code.DOUBTFUL_TRUTH, _few_right(scores, right), figures={"right": right}),)
+    sentence = (
         f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
-        "that it was trained for",
+        "that it was trained for"
     )
+    return (Finding(Code.DOUBTFUL_TRUTH, sentence, figures={"score": right}),)
 
 
 def _unfit_truth(scores: Accuracy | Score) -> str:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError, PlanError
+from ...profiles.base.findings import Code, Finding, gravest_first, listed
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
@@ -94,8 +95,8 @@ class LayerReport(Presented):
         layers: in graph order.
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
             part of the operator before it, tensors inside a look-up table.
-        doubts: signs that the models are not a float one and its quantized form, or that the plan is that of
-            another model (`doubts`).
+        findings: signs that the models are not a float one and its quantized form, or that the plan is that
+            of another model (`doubts`), and estimates that were too good.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
             that were compared.
     """
@@ -105,13 +106,8 @@ class LayerReport(Presented):
     samples: int
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
-    doubts: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     estimates: tuple[EstimateCheck, ...] = ()
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The doubts, and a sentence for each estimate that was too good."""
-        return self.doubts + tuple(map(str, too_good(self.estimates)))
 
     def headline(self) -> str:
         """Return both models, and how many layers were compared."""
@@ -133,8 +129,7 @@ class LayerReport(Presented):
             for layer in self.layers
         )
         facts = (("samples", str(self.samples)), ("not in the quantized model", str(len(self.missing))))
-        remarks = tuple(("remark", remark) for remark in self.remarks)
-        return Presentation((*facts, *remarks), (Table(header, rows, left=4),))
+        return Presentation((*facts, *listed(self.findings)), (Table(header, rows, left=4),))
 
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
         """Return the `count` layers of lowest effective SQNR, lowest first; equals in graph order."""
@@ -179,18 +174,19 @@ def compare_layers(
     float_file, quantized_file = file_of(float_path), file_of(quantized_path)
     check_not_instrumented(float_file, quantized_file)
     prepared, quantized = float_file.normalised.model, quantized_file.model
-    remarks = [*doubts(float_file, quantized_file), *other_graph(float_file, quantized_file)]
+    findings = [*doubts(float_file, quantized_file), *other_graph(float_file, quantized_file)]
     nodes: Mapping[str, NodePlan] = {}
     if plan is None:
         try:
             prepared = apply_equalization(prepared, read_equalization(quantized), quantized_file.name)
         except PlanError as error:
-            remarks.append(f"{error}: tensors that are equalized there are left out")
+            sentence = f"{error}: tensors that are equalized there are left out"
+            findings.append(Finding(Code.EQUALIZED_LEFT_OUT, sentence))
     else:
         loaded = read_plan(plan)
         prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
         nodes = loaded.nodes
-        remarks += other_plan(loaded, quantized_file)
+        findings += other_plan(loaded, quantized_file)
     pairs = matches(prepared, quantized)
     if not pairs:
         raise ModelError(
@@ -237,7 +233,7 @@ def compare_layers(
             and value.dtype in FLOAT_TYPES
             and isinstance(value.type, ir.TensorType)
         ),
-        doubts=tuple(remarks),
+        findings=gravest_first([*findings, *too_good(estimates)]),
         estimates=estimates,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from ...profiles.base.findings import Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table
 from .accuracy import accuracy_of_counts
@@ -381,8 +382,6 @@ _RULES: Mapping[str, _Rule] = {
     "asked.threads": _Rule(elsewhere="run on others now", otherwise="run on others now"),
     "evaluation.float_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
     "evaluation.quantized_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
-    "evaluation.doubts.#": _Rule(elsewhere=_WORDS, otherwise=_WORDS),
-    "evaluation.remarks.#": _Rule(elsewhere=_WORDS, otherwise=_WORDS),
     "sqnr": _Rule(_decibels, _capped),
     "cosine": _Rule(_decibels, _angle),
     "max_abs_error": _Rule(_decibels, _below_signal, elsewhere=_MACHINE),
@@ -621,9 +620,8 @@ def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -
             yield Check(
                 f"evaluation.failures[{number}]", "differs", _short(one["demand"]), "", "no such limit"
             )
-    for name in ("doubts", "remarks"):
-        yield from _checks_of_words(f"evaluation.{name}", getattr(then, name), getattr(now, name), now)
-        del on_card["evaluation"][name], document["evaluation"][name]
+    del on_card["evaluation"]["findings"], document["evaluation"]["findings"]
+    yield from _checks_of_findings(then.findings, now.findings)
     values, counts = _checks_of_values(card, on_card, scope, same_data)
     yield from values
     yield from _checks_of_limits(then, now, unscored)
@@ -632,16 +630,16 @@ def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -
         yield Check(branch, result, text, text, "" if result == "same" else "of other samples")
 
 
-def _checks_of_words(of: str, said: Sequence[str], found: Sequence[str], now: Evaluation) -> Iterator[Check]:
-    """Yield whether sentences are made of the models now, as doubts or as remarks."""
-    known = {*now.doubts, *now.remarks}
-    for text in said:
-        is_known = text in known
+def _checks_of_findings(said: Sequence[Finding], found: Sequence[Finding]) -> Iterator[Check]:
+    """Yield whether the findings of a card are found now, with their figures, and the other way round."""
+    of = "evaluation.findings"
+    for one in said:
+        is_known = one in found
         reason = "" if is_known else "is not said of the models now"
-        yield Check(of, "same" if is_known else "not checked", text, text if is_known else "", reason)
-    for text in found:
-        if text not in said:
-            yield Check(of, "not checked", "", text, "the card does not say it")
+        yield Check(of, "same" if is_known else "not checked", one.text, one.text if is_known else "", reason)
+    for one in found:
+        if one not in said:
+            yield Check(of, "not checked", "", one.text, "the card does not say it")
 
 
 def _checks_of_values(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ...profiles.base.findings import Finding
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.options import options_of
 from ...profiles.base.tool import tool_name
@@ -153,13 +153,13 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     else:
         title = "model" if tuning is None else tuning.model
     counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
-    notes = [*(() if plan is None else map(str, plan.findings))]
+    findings = [*(() if plan is None else plan.findings)]
     if quantization is not None:
-        notes += map(str, quantization.findings)
+        findings += quantization.findings
     if evaluation is not None:
-        notes += [*evaluation.doubts, *evaluation.remarks]
+        findings += evaluation.findings
     if results.layers is not None:
-        notes += results.layers.remarks
+        findings += results.layers.findings
     return Report(
         title=title,
         tool=tool_name(),
@@ -183,7 +183,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         shared=shared,
         drift=tuple(map(_drift_record, results.drift)),
         trials=() if tuning is None else tuple(_trials(tuning)),
-        notes=tuple(dict.fromkeys([*notes, *map(str, left_out)])),
+        findings=gravest_first([*findings, *left_out]),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
 
@@ -346,7 +346,9 @@ def _gates(results: Results) -> Iterator[GateResult]:
     if evaluation is not None:
         yield from _limits(evaluation.gate, evaluation.failures)
         if evaluation.doubts and evaluation.gated:
-            yield GateResult("doubts about the models", None, "", "not proven", evaluation.doubts)
+            yield GateResult(
+                "doubts about the models", None, "", "not proven", tuple(map(str, evaluation.doubts))
+            )
     check = None if results.quantization is None else results.quantization.speed
     if check is not None:
         yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
@@ -387,7 +389,7 @@ def _drift_record(report: DriftReport) -> DriftRecord:
             TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
             for t in report.worst(MOST_DRIFT)
         ),
-        notes=tuple(map(str, report.findings)),
+        findings=report.findings,
     )
 
 
@@ -438,9 +440,10 @@ DOMINANT = 0.2
 def _held_out_verdict(judgement: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
     """Return the verdict of `quantize --data`, which stands, as a report has it."""
     words = judgement.sentence.partition(": ")[2]
-    causes = [*judgement.alarms, *([judgement.cause] if judgement.cause else []), *judgement.remarks]
+    cause = [Finding(Code.MAIN_CAUSE, judgement.cause)] if judgement.cause else []
     sentence = "; ".join([*_missed_gates(gates), words])
-    return Verdict(_level(judgement.grade, gates), sentence, tuple(causes), judgement.grade)
+    findings = gravest_first([*cause, *judgement.findings])
+    return Verdict(_level(judgement.grade, gates), sentence, findings, judgement.grade)
 
 
 def _verdict(
@@ -451,7 +454,7 @@ def _verdict(
     speed: Speed | None,
     budgets: tuple[NoiseBudget, ...],
     task: TaskScore | None,
-    doubts: tuple[str, ...],
+    doubts: tuple[Finding, ...],
 ) -> Verdict:
     """Return the verdict of a report without held-out samples.
 
@@ -466,13 +469,17 @@ def _verdict(
         task: the score of both models, which stands before the outputs; None for none.
         doubts: signs that something is wrong with the models.
     """
-    causes = list(doubts)
+    findings = list(doubts)
     if budgets and grade != "good":
         part = budgets[0].parts[0]
         if part.share >= DOMINANT:
-            causes.append(f"{part.node} makes {100 * part.share:.0f} % of the noise in '{budgets[0].output}'")
+            share = 100 * part.share
+            sentence = f"{part.node} makes {share:.0f} % of the noise in '{budgets[0].output}'"
+            findings.append(Finding(Code.MAIN_CAUSE, sentence, part.node, {"percent": share}))
     if speed is not None and speed.is_slower:
-        causes.append(f"the quantized model is slower than the float one ({speed.how})")
+        sentence = f"the quantized model is slower than the float one ({speed.how})"
+        figures = {"speedup": speed.speedup}
+        findings.append(Finding(Code.FLOAT_IS_FASTER, sentence, figures=figures))
         grade = "fair" if grade == "good" else grade
     words = [*_missed_gates(gates), *([] if task is None else [task.words])]
     worst = outputs[0] if outputs else None
@@ -486,7 +493,7 @@ def _verdict(
     if speed is not None and not speed.is_unclear:
         words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
     sentence = "; ".join(words) or "nothing was measured or estimated"
-    return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
+    return Verdict(_level(grade, gates), sentence, gravest_first(findings), grade)
 
 
 def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...profiles.base.findings import Finding
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
@@ -356,7 +357,7 @@ class DriftRecord:
         passed: whether it exceeds no limit.
         gated: whether there is any limit.
         tensors: those that drifted most, the worst first.
-        notes: remarks.
+        findings: what else to know, the gravest first.
     """
 
     profile: str
@@ -364,7 +365,7 @@ class DriftRecord:
     passed: bool
     gated: bool
     tensors: tuple[TensorDriftRecord, ...]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -388,13 +389,13 @@ class Verdict:
         level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or without
             one "passed" (gates) or "unknown".
         sentence: why.
-        causes: what lies at the bottom of it, as sentences.
+        findings: what lies at the bottom of it, the gravest first.
         grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.
     """
 
     level: str
     sentence: str
-    causes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     grade: str = "none"
 
     @property
@@ -685,7 +686,7 @@ class Report(Presented):
         samples: those that stand out.
         drift: newer profiles against the one of the plan, in the order given.
         trials: of a tuning.
-        notes: remarks.
+        findings: what else to know, the gravest first.
         provenance: where all of it comes from.
     """
 
@@ -711,7 +712,7 @@ class Report(Presented):
     samples: tuple[SampleRecord, ...] = ()
     drift: tuple[DriftRecord, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     provenance: tuple[Fact, ...] = ()
 
     @property

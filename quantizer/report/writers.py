@@ -80,7 +80,7 @@ def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
     yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.words}\n"
     yield _text(verdict.sentence) + "\n"
-    yield from (f"* {_text(cause)}" for cause in verdict.causes)
+    yield from (f"* {_text(finding.text)}" for finding in verdict.findings)
     yield from _table(("", ""), _figures(report))
     gates = [
         (
@@ -205,7 +205,9 @@ def junit(report: Report) -> str:
             words = _xml_text("; ".join(gate.failures))
             ElementTree.SubElement(case, "failure", message=words, type="gate").text = words
     ElementTree.SubElement(suite, "system-out").text = _xml_text(report.verdict.sentence)
-    ElementTree.SubElement(suite, "system-err").text = _xml_text("\n".join(report.notes))
+    ElementTree.SubElement(suite, "system-err").text = _xml_text(
+        "\n".join(finding.line for finding in report.findings)
+    )
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

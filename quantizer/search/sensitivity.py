@@ -35,6 +35,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
+from ...profiles.base.findings import Finding, listed
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.runtime.providers import check_provider
@@ -127,9 +128,9 @@ class Sensitivities(Presented):
     estimates: tuple[EstimateCheck, ...] = ()
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """A sentence for each estimate that was too good."""
-        return tuple(map(str, too_good(self.estimates)))
+    def findings(self) -> tuple[Finding, ...]:
+        """A finding on each estimate that was too good."""
+        return too_good(self.estimates)
 
     def headline(self) -> str:
         """Return the model, how many nodes were measured, and the SQNR of the whole plan."""
@@ -151,7 +152,7 @@ class Sensitivities(Presented):
         )
         facts = [("samples", str(self.samples))]
         facts += [("keep_float", ", ".join(self.keep_float))] if self.keep_float else []
-        facts += [("remark", remark) for remark in self.remarks]
+        facts += listed(self.findings)
         return Presentation(tuple(facts), (Table(header, rows, left=3),))
 
     @property

@@ -17,7 +17,6 @@ import onnx_ir
 import onnxruntime
 
 from ...profiles.base.errors import ProfileError
-from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import read_bytes, replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -115,7 +114,7 @@ def tune(
     run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
     bases = bases_of(recipe, profile)
     if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
-        note(Finding(Code.SATURATING_KERNELS, alarm))
+        note(*alarm)
         if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
             bases += (Base("weight_type int7", {"weight_type": "int7"}),)
     search = PlanSearch(run, target.max_drop, target.objective == "latency")
@@ -350,7 +349,7 @@ def _limits(result: TuneResult) -> Iterator[str]:
 def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
     if _is_at_chance(best, holdout):
         at_chance = best.score if best.score is not None and best.score.is_at_chance else holdout
-        yield from truth_doubts(None, at_chance, counts_rows=False)
+        yield from map(str, truth_doubts(None, at_chance, counts_rows=False))
     elif not meets(best, result.target.max_drop):
         yield (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "

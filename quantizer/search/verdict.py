@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
+from ..evaluation.gates import truth_doubts
 from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
-from ..noise.estimate_check import EstimateCheck, too_good
+from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
@@ -31,7 +33,7 @@ from .proposals import Fix
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
 
-KEEP_FLOAT = "keep the float model: int8 brings nothing here"
+KEEP_FLOAT = Finding(Code.KEEP_FLOAT, "keep the float model: int8 brings nothing here")
 """What is left to say where nothing is quantized, or no plan is smaller or faster than float."""
 
 BEYOND_RANGE = 0.1
@@ -165,10 +167,20 @@ def brings_nothing(composition: Composition, cost: Cost) -> bool:
     return not composition.uses_integers or no_gain
 
 
-def alarms_of(composition: Composition, cost: Cost) -> Iterator[str]:
+AGAINST = (
+    Code.SATURATING_KERNELS,
+    Code.NOTHING_QUANTIZED,
+    Code.NO_INT8_ARITHMETIC,
+    Code.LARGER_THAN_FLOAT,
+    Code.FLOAT_IS_FASTER,
+)
+"""Findings that speak against a quantized model, whatever its grade is."""
+
+
+def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield what must not go unnoticed: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
-        yield "float kept: nothing is quantized"
+        yield Finding(Code.NOTHING_QUANTIZED, "float kept: nothing is quantized")
     elif (
         composition.int8_share is not None
         and composition.int8_share < MIN_INT8_SHARE
@@ -181,11 +193,16 @@ def alarms_of(composition: Composition, cost: Cost) -> Iterator[str]:
             if composition.caches
             else "hardly anything is"
         )
-        yield f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
+        sentence = f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
+        yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
     if cost.quantized_bytes > cost.float_bytes:
-        yield f"larger than float: {size_text(cost.quantized_bytes)}, float {size_text(cost.float_bytes)}"
+        sizes = f"{size_text(cost.quantized_bytes)}, float {size_text(cost.float_bytes)}"
+        figures = {"quantized_bytes": cost.quantized_bytes, "float_bytes": cost.float_bytes}
+        yield Finding(Code.LARGER_THAN_FLOAT, f"larger than float: {sizes}", figures=figures)
     if cost.is_slower and cost.latency is not None:
-        yield f"slower than float: {cost.latency.speedup:.2f} times as fast"
+        speedup = cost.latency.speedup
+        sentence = f"slower than float: {speedup:.2f} times as fast"
+        yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": speedup})
 
 
 @dataclass(frozen=True)
@@ -222,7 +239,7 @@ class HeldOut:
         return f"judged on {_count(self.rows, 'row' if self.rows != self.samples else 'sample')} only"
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What makes a verdict on them unsure."""
         if self.seen:
             advice = "give others with --holdout-data"
@@ -230,10 +247,14 @@ class HeldOut:
                 advice += (
                     f", or the {self.rows} rows as samples of their own: a list of rows, or several files"
                 )
-            return (f"judged on the samples of the profile, which flatters: {advice}",)
+            sentence = "judged on the samples of the profile, which flatters"
+            return (Finding(Code.SEEN_SAMPLES, sentence, self.source, remedy=advice),)
         if self.rows < FEW_ROWS:
             few = _count(self.samples, "held-out sample")
-            return (f"few samples: {few} of {self.of_samples}; more make the verdict surer",)
+            figures = {"samples": self.samples, "of": self.of_samples}
+            sentence = f"few samples: {few} of {self.of_samples}"
+            remedy = "more make the verdict surer"
+            return (Finding(Code.FEW_HELD_OUT, sentence, self.source, figures, remedy),)
         return ()
 
 
@@ -256,9 +277,8 @@ class Verdict(Presented):
         latency: None where it was not measured, or says nothing of the target.
         predicted: times as fast as float, by the target's times of kernels; None where it has none.
         composition: what computes in integers, and why the rest does not.
-        alarms: what must not go unnoticed: nothing quantized, larger or slower than float, measured with
-            kernels that saturate.
-        remarks: what else to know of the verdict.
+        findings: what else to know, the gravest first: nothing quantized, larger or slower than float,
+            measured with kernels that saturate; why there is no verdict; samples that are few or were seen.
         cause: what costs most, where the model is not good; "" elsewhere.
         fixes: what to try, and what it brings, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
@@ -276,11 +296,15 @@ class Verdict(Presented):
     latency: Latency | None
     predicted: float | None
     composition: Composition
-    alarms: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     cause: str = ""
     fixes: tuple[Fix, ...] = ()
     applied: Fix | None = None
+
+    @property
+    def speaks_against(self) -> bool:
+        """Whether a finding speaks against the model, whatever its grade is."""
+        return any(finding.code in AGAINST for finding in self.findings)
 
     @property
     def cost(self) -> Cost:
@@ -300,8 +324,9 @@ class Verdict(Presented):
     @property
     def sentence(self) -> str:
         """Return the grade and what it rests on, in one line."""
-        if self.grade == "none" and self.remarks:
-            return f"none: {self.remarks[0]}"
+        unknown = (one for one in self.findings if one.code in (Code.NO_VERDICT, Code.DOUBTFUL_TRUTH))
+        if self.grade == "none" and (why := next(unknown, None)):
+            return f"none: {why}"
         parts = []
         if (accuracy := self.accuracy) is not None:
             rows = "rows of the profile" if self.held_out.seen else "held-out rows"
@@ -342,8 +367,7 @@ class Verdict(Presented):
             )
             yield "speed", f"not measured{known}"
         yield "int8", self.composition.text
-        yield from (("ALARM", alarm) for alarm in self.alarms)
-        yield from (("remark", remark) for remark in self.remarks if remark not in self.sentence)
+        yield from listed(finding for finding in self.findings if finding.text not in self.sentence)
         if self.cause:
             yield "cause", self.cause
 
@@ -382,7 +406,7 @@ def verdict_of(
     held_out: HeldOut,
     *,
     predicted: float | None = None,
-    saturation: str = "",
+    saturation: tuple[Finding, ...] = (),
 ) -> Verdict:
     """Return the verdict on a model, with neither cause nor fixes.
 
@@ -392,13 +416,17 @@ def verdict_of(
         composition: what computes in integers.
         held_out: the samples.
         predicted: times as fast as float; None where that is not known.
-        saturation: why what was measured is worse than on the target, "" where it is not.
+        saturation: why what was measured is worse than on the target, () where it is not.
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
-    remarks = evaluation.remarks_of_other_arithmetic if saturation else evaluation.remarks
-    tokens = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
-    tokens += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
+    # Doubts are told by the evaluation's gate; of other arithmetic no estimate is too good.
+    known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
+    if saturation:
+        known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
+    sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
+    sentences += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
+    tokens = [Finding(Code.TOKENS, sentence) for sentence in sentences]
     verdict = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -412,21 +440,20 @@ def verdict_of(
         evaluation.latency,
         predicted,
         composition,
-        remarks=(*held_out.remarks, *tokens, *remarks),
     )
-    alarms = [*([saturation] if saturation else []), *alarms_of(composition, verdict.cost)]
-    verdict = replace(verdict, alarms=tuple(alarms))
+    findings = [*saturation, *against(composition, verdict.cost), *held_out.findings, *tokens, *known]
+    verdict = replace(verdict, findings=gravest_first(findings))
     if verdict.grade == "none" and outputs and outputs[0].grade == "none" and outputs[0].figures:
-        return no_verdict(verdict, outputs[0].text)
+        return no_verdict(verdict, Finding(Code.NO_VERDICT, outputs[0].text))
     if verdict.grade != "good":
         return verdict
-    if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why
-        return no_verdict(verdict, evaluation.remarks[0])
+    if drop is not None and drop.is_at_chance:
+        return no_verdict(verdict, *truth_doubts(evaluation.accuracy, evaluation.score, counts_rows=False))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
 
 
 def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Evaluation:
-    """Return an evaluation whose remarks on estimates that were too good name the values that go beyond the
+    """Return an evaluation whose findings on estimates that were too good name the values that go beyond the
     calibrated range, where there are some: these saturate, which no estimate knows.
 
     Args:
@@ -453,22 +480,26 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
         f"held-out values go beyond the calibrated range of {where} ({held:.3g} against {seen:.3g}): use "
         "more calibration samples"
     )
-    untrue = tuple(map(str, too_good(evaluation.estimates)))
-    remarks = (f"{cause}; {remark}" if remark in untrue else remark for remark in evaluation.remarks)
-    return replace(evaluation, remarks=tuple(remarks))
+    findings = (
+        replace(finding, sentence=f"{cause}; {finding.sentence}")
+        if finding.code is Code.ESTIMATE_TOO_GOOD
+        else finding
+        for finding in evaluation.findings
+    )
+    return replace(evaluation, findings=tuple(findings))
 
 
-def no_verdict(verdict: Verdict, reason: str) -> Verdict:
+def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
     """Return a verdict that there is none, and why."""
-    remarks = tuple(dict.fromkeys((reason, *verdict.remarks)))
-    return replace(verdict, grade="none", remarks=remarks, cause="", fixes=())
+    findings = gravest_first([*reasons, *verdict.findings])
+    return replace(verdict, grade="none", findings=findings, cause="", fixes=())
 
 
 def with_fixes(verdict: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
     """Return a verdict with its cause and fixes; where nothing helps, it says to keep the float model."""
-    vain = not fixes and bool(verdict.alarms) and brings_nothing(verdict.composition, verdict.cost)
-    remarks = tuple(dict.fromkeys((*([KEEP_FLOAT] if vain else []), *verdict.remarks)))
-    return replace(verdict, cause=cause, fixes=tuple(fixes), remarks=remarks)
+    vain = not fixes and verdict.speaks_against and brings_nothing(verdict.composition, verdict.cost)
+    findings = gravest_first([*([KEEP_FLOAT] if vain else []), *verdict.findings])
+    return replace(verdict, cause=cause, fixes=tuple(fixes), findings=findings)
 
 
 @dataclass(frozen=True)

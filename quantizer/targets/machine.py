@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.findings import Code, Finding
 
 if TYPE_CHECKING:
     from .target import Target
@@ -266,9 +267,9 @@ def int8_kernels_saturate() -> bool:
 
 def saturation_alarm(
     target: Target, weight_type: str, runtime: str = "onnxruntime", provider: str = "cpu"
-) -> str:
+) -> tuple[Finding, ...]:
     """Return the fault in figures of a model whose int8 kernels saturate on this processor, and the
-    remedy; "" where they do not, as with weights of 7 bits, or the model is run on something else.
+    remedy; () where they do not, as with weights of 7 bits, or the model is run on something else.
 
     Args:
         target: that the model was quantized for.
@@ -279,12 +280,13 @@ def saturation_alarm(
     from ...profiles.runtime.providers import CPU, check_provider
 
     if weight_type != "int8" or runtime != "onnxruntime" or check_provider(provider) != CPU:
-        return ""
+        return ()
     if not int8_kernels_saturate():
-        return ""
+        return ()
     both = ", --weight-type int7 for both" if "int7" in target.weight_types else ""
-    return (
+    sentence = (
         f"int8 kernels saturate here: this processor is {processor()} and adds products of 8-bit weights in "
-        f"16 bits, so SQNR and accuracy are lower than on target {target.name}; --target auto quantizes for "
-        f"this processor{both}"
+        f"16 bits, so SQNR and accuracy are lower than on target {target.name}"
     )
+    remedy = f"--target auto quantizes for this processor{both}"
+    return (Finding(Code.SATURATING_KERNELS, sentence, target.name, remedy=remedy),)

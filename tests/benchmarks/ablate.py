@@ -454,7 +454,7 @@ def content(plan: Any) -> str:
 
     bare = replace(
         plan,
-        notes=(),
+        findings=(),
         origin=PlanOrigin(""),
         nodes={n: replace(e, because="x") if e.stays_float else e for n, e in plan.nodes.items()},
     )

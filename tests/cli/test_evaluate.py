@@ -96,7 +96,7 @@ def test_a_model_without_anything_quantized_is_a_remark_and_fails_a_gate(files) 
     remark = "b.onnx: no node is quantized"
     result = run("evaluate", files, "--no-latency")
     assert result.exit_code == 0
-    assert f"REMARK     {remark}" in result.stdout
+    assert f"doubt      {remark}" in result.stdout
     result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
     assert result.exit_code == 1
     assert f"NOT PROVEN {remark}" in result.stdout
@@ -120,8 +120,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "latency",
         "gate",
         "failures",
-        "doubts",
-        "remarks",
+        "findings",
         "provenance",
         "estimates",
         "metric",

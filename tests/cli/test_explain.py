@@ -117,7 +117,7 @@ def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) ->
     remark = "was made from another profile than"
     more = ["--model", str(DIGITS / "model.onnx"), "--profile", str(other)]
     assert f"{remark} {other}: observed range" in explain(folder, "block.pool.out", *more)
-    assert json.loads(explain(folder, "block.pool.out", *more, "--json"))["remarks"]
+    assert json.loads(explain(folder, "block.pool.out", *more, "--json"))["findings"]
     assert remark not in explain(folder, "block.pool.out", *both(folder))
 
 

@@ -114,7 +114,7 @@ def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None
     (fixed,) = lines(result, "fixed")
     assert fixed.startswith("by --")
     assert "(measured)" in fixed
-    assert "remark    the fix was chosen on the held-out samples" in result.stdout
+    assert "note      the fix was chosen on the held-out samples" in result.stdout
 
 
 def test_without_a_budget_nothing_is_tried(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
 
 def test_the_samples_of_the_profile_flatter(tmp_path: Path) -> None:
     found = quantize("-o", tmp_path / "q.onnx", "--holdout-data", FEW, data=FEW)
-    assert any("which flatters" in remark for remark in lines(found, "remark"))
+    assert any("which flatters" in remark for remark in lines(found, "warning"))
 
 
 def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
@@ -163,9 +163,7 @@ def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
         for number in range(4):
             np.savez(data / f"{number}.npz", image=found["image"][number : number + 1])
     result = quantize("-o", tmp_path / "q.onnx", data=data)
-    assert any(
-        remark.startswith("few samples: 2 held-out samples of 4") for remark in lines(result, "remark")
-    )
+    assert any(remark.startswith("few samples: 2 held-out samples of 4") for remark in lines(result, "note"))
 
 
 @pytest.mark.parametrize(

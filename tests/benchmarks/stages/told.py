@@ -262,7 +262,7 @@ def told(step: Record) -> Row:
         "exit": step["exit"],
         "grade": verdict.get("grade"),
         "alarms": [
-            *verdict.get("alarms", ()),
+            *(one["sentence"] for one in verdict.get("findings", ()) if one["severity"] != "note"),
             *(finding["sentence"] for finding in said["findings"] if finding["severity"] == "alarm"),
         ],
         "keep float": "keep the float model" in step["printed"],

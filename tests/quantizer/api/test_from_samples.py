@@ -84,7 +84,7 @@ def test_samples_of_the_profile_are_not_called_held_out(profile: qprof.Profile) 
     result = qprof.quantize(MODEL, profile, data=DIGITS / "calibration", latency=False)
     assert result.verdict is not None
     assert result.verdict.held_out.seen
-    assert any("which flatters" in remark for remark in result.verdict.remarks)
+    assert any("which flatters" in remark for remark in map(str, result.verdict.findings))
 
 
 def test_of_a_profile_of_a_part_of_the_samples_the_others_judge(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_estimate_that_was_too_good_is_put_down_to_values_beyond_the_calibrat
     options = {"latency": False, "budget": 0.0, "check_outputs": "off", **unbounded}
     result = qprof.quantize(MODEL, faint, data=images[:64], **options)
     assert result.verdict is not None
-    (remark,) = result.verdict.remarks
+    (remark,) = map(str, result.verdict.findings)
     assert "beyond the calibrated range of input 'image' (1 against 0.2): use more" in remark
     assert "dB, estimated" in remark
 
@@ -133,7 +133,7 @@ def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     result = qprof.quantize(MODEL, images, latency=False, budget=0.0, target=TARGET, min_output_sqnr=20.0)
     assert result.verdict is not None
     assert result.verdict.grade == "good"
-    assert "did you forget to normalise?" in result.verdict.remarks[0]
+    assert "did you forget to normalise?" in result.verdict.findings[0].text
 
 
 def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
@@ -142,6 +142,6 @@ def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
     labels = DIGITS / "heldout" / "labels.txt"
     result = qprof.quantize(MODEL, images, labels=labels, latency=False, check_outputs="off", **rough)
     assert result.verdict is not None
-    assert "did you forget to normalise?" in result.verdict.remarks[-1]
+    assert any("did you forget to normalise?" in one.text for one in result.verdict.findings)
     assert "normalise" not in result.verdict.cause
     assert result.verdict.fixes

@@ -24,10 +24,10 @@ def _saturating(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_verdict_says_what_is_wrong_and_what_to_type(path: Path) -> None:
     result = qprof.quantize(path, data=DIGITS / "calibration", latency=False)
     assert result.verdict is not None
-    alarm = result.verdict.alarms[0]
+    alarm = next(one.text for one in result.verdict.findings if one.code is Code.SATURATING_KERNELS)
     assert alarm.startswith(ALARM)
     assert "lower than on target onnxruntime-x86; --target auto quantizes for this processor" in alarm
-    assert not any("trust the measurement" in remark for remark in result.verdict.remarks)
+    assert not any("trust the measurement" in remark for remark in map(str, result.verdict.findings))
 
 
 def test_weights_of_seven_bits_are_tried_where_they_are_better(path: Path) -> None:
@@ -56,15 +56,15 @@ def test_a_machine_does_not_change_the_bytes_of_the_default_target(
 def test_weights_of_seven_bits_raise_no_alarm(path: Path, settings: dict[str, str]) -> None:
     result = qprof.quantize(path, data=DIGITS / "calibration", latency=False, **settings)  # type: ignore[arg-type]
     assert result.verdict is not None
-    assert not result.verdict.alarms
+    assert not result.verdict.speaks_against
     found = qprof.evaluate(path, result, DIGITS / "heldout", latency=False)
-    assert not any(ALARM in remark for remark in found.remarks)
+    assert not any(ALARM in remark for remark in map(str, found.findings))
 
 
 def test_weights_that_compute_in_float_raise_no_alarm(path: Path) -> None:
     result = qprof.quantize(path, data=DIGITS / "calibration", latency=False, mode="weight-only")
     assert result.verdict is not None
-    assert not any(ALARM in alarm for alarm in result.verdict.alarms)
+    assert not any(ALARM in alarm for alarm in map(str, result.verdict.findings))
 
 
 def test_an_evaluation_remarks_it_of_a_model_with_weights_of_eight_bits(
@@ -108,5 +108,5 @@ def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
     blamed = Finding(Code.ESTIMATE_TOO_GOOD, text)
     monkeypatch.setattr(evaluation, "too_good", lambda checks: (blamed,))
     found = qprof.evaluate(path, qprof.quantize(path, data=DIGITS / "calibration"), DIGITS / "heldout")
-    assert ALARM in found.remarks[0]  # the one that is printed without --verbose
-    assert text not in found.remarks
+    assert ALARM in found.findings[0].text
+    assert blamed not in found.findings

@@ -147,8 +147,8 @@ def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(w
         for gate, passed in ((Gate(), True), (Gate(min_sqnr=10.0), False)):
             found = evaluate(first, second, data, measuring=NO_LATENCY, gate=gate)
             assert (found.passed, found.failures) == (passed, ())
-            (text,) = found.doubts
-            assert text.startswith(doubt)
+            (one,) = found.doubts
+            assert one.text.startswith(doubt)
 
 
 def test_quantized_nodes_of_subgraphs_count() -> None:

@@ -23,7 +23,7 @@ def accepted() -> Card:
     found = evaluate(model, model, data, labels=DIGITS / "heldout" / "labels.txt", measuring=how)
     (output,) = found.outputs
     noisy = replace(output, difference=replace(output.difference, sqnr=50.0))
-    evaluation = replace(found, latency=FAST, doubts=(), outputs=(noisy,))
+    evaluation = replace(found, latency=FAST, findings=(), outputs=(noisy,))
     return make_card(model, model, evaluation, Asked("heldout"), task="", base_model="")
 
 

@@ -55,7 +55,7 @@ def test_each_model_runs_on_its_own_state(tmp_path: Path) -> None:
     assert measured.difference is not None
     assert measured.difference.sqnr == pytest.approx(expected, abs=1e-3)  # float32 beside float64
     assert "2 sequences: each model was fed its own state, 'after' as 'state', in 10 steps" in str(
-        found.remarks
+        [*map(str, found.findings)]
     )
 
 

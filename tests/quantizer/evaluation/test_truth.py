@@ -34,7 +34,7 @@ def test_near_chance_is_what_wilsons_interval_cannot_tell_from_it(
 
 def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() -> None:
     found = accuracy_of("y", *both_right(27, 100), chance=25.0)
-    (remark,) = truth_doubts(found, None, counts_rows=False)
+    (remark,) = map(str, truth_doubts(found, None, counts_rows=False))
     assert remark == (
         "the float model is right on only 27 % of 100 rows (chance 25 %): are labels in the model's order, "
         "and preprocessing as in training?"

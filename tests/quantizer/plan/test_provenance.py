@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.profiles.base.findings import Code, Finding
+from qprof_onnx.profiles.base.findings import Code, Finding, Severity, of_severity
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
@@ -125,7 +125,7 @@ def test_a_profile_that_was_written_and_read_has_the_same_digest(folder: Path, t
 
 def test_evaluate_doubts_other_weights_and_fails_any_gate(folder: Path) -> None:
     shown = evaluate(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
-    (doubt,) = shown.doubts
+    (doubt,) = map(str, shown.doubts)
     assert doubt.startswith(
         "model.int8.onnx was made from another float model than retrained.onnx (other weights)"
     )
@@ -150,10 +150,10 @@ def test_another_graph_is_a_remark_and_fails_no_gate(folder: Path, tmp_path: Pat
     other = renamed(folder, tmp_path / "renamed.onnx")
     shown = evaluate(other, folder / "model.int8.onnx", DATA, measuring=FEW, gate=Gate(min_sqnr=-100.0))
     assert (shown.passed, shown.doubts) == (True, ())
-    (remark,) = shown.remarks
-    assert remark.startswith("model.int8.onnx was made from another graph than that of renamed.onnx")
+    (remark,) = shown.findings
+    assert remark.text.startswith("model.int8.onnx was made from another graph than that of renamed.onnx")
     layers = compare_layers(other, folder / "model.int8.onnx", DATA, measuring=FEW)
-    assert layers.doubts == (remark,)
+    assert layers.findings == (remark,)
 
 
 def test_evaluate_holds_the_estimate_against_the_measurement(folder: Path, tmp_path: Path) -> None:
@@ -167,36 +167,38 @@ def test_evaluate_holds_the_estimate_against_the_measurement(folder: Path, tmp_p
         if entry.key == "qprof.sqnr_bands":
             entry.value = json.dumps({check.output: [check.measured + 1.0, check.measured + 19.0]})
     onnx.save(model, tmp_path / "boasting.onnx")
-    (remark,) = evaluate(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW).remarks
+    shown = evaluate(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW)
+    (remark,) = map(str, shown.findings)
     assert f"measured {check.measured:.1f} dB, estimated {check.measured + 9.0:.1f} (" in remark
-    (remark,) = compare_layers(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW).remarks
+    layers = compare_layers(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW)
+    (remark,) = map(str, layers.findings)
     assert "dB, estimated" in remark
 
 
 def test_a_quantized_model_in_the_place_of_the_float_one_is_doubted(folder: Path) -> None:
     both = folder / "model.int8.onnx"
-    (doubt,) = evaluate(both, both, DATA, measuring=FEW).doubts
+    (doubt,) = map(str, evaluate(both, both, DATA, measuring=FEW).doubts)
     assert doubt.startswith("model.int8.onnx is a quantized model itself")
 
 
 def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path, tmp_path: Path) -> None:
     other = compare_layers(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
-    assert [doubt.partition(" than ")[0] for doubt in other.doubts] == [
-        "model.int8.onnx was made from another float model"
-    ]
+    assert [
+        doubt.partition(" than ")[0] for doubt in map(str, of_severity(other.findings, Severity.DOUBT))
+    ] == ["model.int8.onnx was made from another float model"]
     own = compare_layers(
         folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=folder / "plan.yaml", measuring=FEW
     )
-    assert own.doubts == ()
+    assert own.findings == ()
     plan = load_plan(folder / "plan.yaml")
     name = next(name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
     changed = replace(plan, nodes={**plan.nodes, name: NodePlan(Kind.FLOAT, "by hand")})
     shown = compare_layers(
         folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=changed, measuring=FEW
     )
-    assert shown.doubts == (
-        "model.int8.onnx was written by another plan than the one given; give the plan of this model",
-    )
+    assert [finding.text for finding in shown.findings] == [
+        "model.int8.onnx was written by another plan than the one given; give the plan of this model"
+    ]
 
 
 def test_speed_on_another_runtime_than_the_targets_is_doubted(
@@ -207,7 +209,7 @@ def test_speed_on_another_runtime_than_the_targets_is_doubted(
     write_quantized(folder / "model.onnx", folder / "profile.yaml", path, recipe=recipe)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     (doubt,) = speed_doubts(ModelFile(path))
-    assert doubt.startswith(
+    assert doubt.text.startswith(
         "m.onnx was quantized for target tensorrt, and speed is measured with onnxruntime"
     )
     own = ModelFile(folder / "model.int8.onnx")

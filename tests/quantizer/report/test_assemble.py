@@ -198,4 +198,4 @@ def test_an_evaluation_finds_plan_and_profile_beside_the_model(files: Path) -> N
     found, remarks = evaluation_report(result, MODEL, quantized)
     assert found.tensors
     assert len(remarks) == 2
-    assert all("by its digest" in remark for remark in remarks)
+    assert all("by its digest" in remark for remark in map(str, remarks))

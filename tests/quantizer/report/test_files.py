@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import jsonschema
 from qprof_onnx.cli.options import REPORT
 from qprof_onnx.cli.schemas import schema_of
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.report.content import GateResult, Report, Speed, TaskScore
 from qprof_onnx.quantizer.report.figures import percent_text
 from qprof_onnx.quantizer.report.html import page
@@ -31,14 +32,15 @@ def hostile(report: Report) -> Report:
         if isinstance(value, tuple):
             return tuple(spoiled(item) for item in value)
         if hasattr(value, "__dataclass_fields__"):
-            changed = {f: spoiled(getattr(value, f)) for f in value.__dataclass_fields__}
+            names_of = (name for name, field in value.__dataclass_fields__.items() if field.init)
+            changed = {name: spoiled(getattr(value, name)) for name in names_of}
             return replace(value, **changed)  # type: ignore[type-var]
         return value
 
     assert text
     found = spoiled(report)
     assert isinstance(found, Report)
-    return replace(found, title=HOSTILE, notes=(HOSTILE,))
+    return replace(found, title=HOSTILE, findings=(Finding(Code.MODEL_MENDED, HOSTILE),))
 
 
 class Elements(HTMLParser):

@@ -17,5 +17,5 @@ HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data
 def evaluation(**changes: Any) -> Evaluation:
     """Return one of a model with an output of 30 dB that is half as large as float."""
     output = OutputResult("y", "float32", Difference(30.0, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
-    given = {"accuracy": None, "latency": None, "gate": Gate(), "failures": (), "doubts": (), **changes}
+    given = {"accuracy": None, "latency": None, "gate": Gate(), "failures": (), **changes}
     return Evaluation("m.onnx", "q.onnx", 40, (output,), float_bytes=100, quantized_bytes=50, **given)

@@ -12,6 +12,7 @@ import pytest
 import qprof_onnx as qprof
 from onnx import helper, numpy_helper
 from onnxruntime import InferenceSession
+from qprof_onnx.profiles.base.findings import Code, Severity, of_severity
 from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
 from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.plan import plan as plan_module
@@ -203,7 +204,8 @@ def test_a_destroyed_output_is_an_alarm_and_fails(tmp_path: Path, monkeypatch: p
     made = qprof.quantize(path, profile, tmp_path / "a.onnx")
     monkeypatch.setattr(plan_module, "DESTROYED", 1e-9)
     given = qprof.quantize(path, profile, tmp_path / "b.onnx", plan=made.plan)
-    assert [alarm.split(":")[0] for alarm in given.alarms] == ["output 'logits'"]
+    alarms = of_severity(given.findings, Severity.ALARM)
+    assert [(alarm.code, alarm.subject) for alarm in alarms] == [(Code.OUTPUT_DESTROYED, "logits")]
     assert not given.passed
 
 
@@ -228,7 +230,8 @@ def test_a_model_that_is_not_good_and_gains_nothing_is_not_written_with_samples_
     broken = {"calibrator": "percentile:80", "check_outputs": "off", "equalization": "off"}
     result = quantized(tmp_path / "q.onnx", **broken, min_output_sqnr=0.0)
     assert result.verdict is not None
-    assert result.verdict.remarks[0].startswith("only weights are quantized: int8 is poor, output 'logits': ")
+    said = "only weights are quantized: int8 is poor, output 'logits': "
+    assert any(finding.text.startswith(said) for finding in result.verdict.findings)
     assert not any(entry.kind.counts_as_quantized for entry in result.plan.nodes.values())
 
 

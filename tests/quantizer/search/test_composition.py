@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.search.verdict import (
     Composition,
     Cost,
-    alarms_of,
+    against,
     brings_nothing,
     is_no_gain,
     verdict_of,
@@ -43,20 +43,20 @@ def test_smaller_weights_or_arithmetic_in_int8_are_a_gain() -> None:
     assert not is_no_gain(HALF, cost(30, 0.9, 1.1))
 
 
-def test_only_weights_where_arithmetic_was_asked_for_is_an_alarm() -> None:
-    (alarm,) = alarms_of(WEIGHTS, SMALLER)
+def test_only_weights_where_arithmetic_was_asked_for_is_spoken_against() -> None:
+    (alarm,) = map(str, against(WEIGHTS, SMALLER))
     assert alarm == (
         "no arithmetic in int8 (0 % of the multiply-adds): only the weights of 3 nodes are quantized"
     )
-    assert not list(alarms_of(Composition(None, 3, (), weight_only=3), SMALLER))
-    assert not list(alarms_of(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
-    assert list(alarms_of(FLOAT, SMALLER)) == ["float kept: nothing is quantized"]
+    assert not list(against(Composition(None, 3, (), weight_only=3), SMALLER))
+    assert not list(against(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
+    assert [*map(str, against(FLOAT, SMALLER))] == ["float kept: nothing is quantized"]
 
 
 def test_a_cache_in_int8_is_a_gain_beside_float_weights() -> None:
     parts = replace(FLOAT, caches=2)
     assert not is_no_gain(parts, SMALLER)
-    (alarm,) = alarms_of(parts, SMALLER)
+    (alarm,) = map(str, against(parts, SMALLER))
     assert alarm.endswith("only keys and values of 2 nodes are quantized")
 
 
@@ -70,7 +70,7 @@ def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
 def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep_float() -> None:
     found = with_fixes(verdict_of(evaluation(), LIMITS, FLOAT, HELD_OUT), "", ())
     assert found.grade == "fair"
-    assert found.remarks[0] == "keep the float model: int8 brings nothing here"
+    assert found.findings[1].text == "keep the float model: int8 brings nothing here"
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).grade == "good"
 
 

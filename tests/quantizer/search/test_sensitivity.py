@@ -134,7 +134,7 @@ def test_an_estimate_that_was_too_good_is_said(subject) -> None:
         ("y", True),
         ("side", True),
     ]
-    (remark,) = result.remarks
+    (remark,) = map(str, result.findings)
     measured = result.quantized.sqnr["y"]
     assert f"output 'y': measured {measured:.1f} dB, roughly estimated 90.0" in remark
     assert remark in dict(result.presentation().facts).values()
