@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -588,13 +587,6 @@ setting_options = option_list(
         "runtime.operators.Conv=[float]; 'qprof schema config' has all. Repeatable.",
     ),
     record_options(QuantConfig, shows_defaults=False),
-    option(
-        "--costs",
-        group="Quality",
-        type=EXISTING,
-        metavar="COSTS.json",
-        help="Times of the kernels on your machine (qprof measure-target), instead of the target's own.",
-    ),
 )
 """Add --as, --target, --config, --set and an option for each setting; `take_recipe` takes what was given."""
 
@@ -608,13 +600,13 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
     Raises:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
-    names = ("precision", "config", "lines", "costs", *options_of(QuantConfig))
+    names = ("precision", "config", "lines", *options_of(QuantConfig))
     words = given_options({name: options.pop(name) for name in names if name in options})
     if not words:
         return None
     from ..quantizer.targets.loading import load_recipe, parsed_lines
 
-    config_file, costs = words.pop("config", None), words.pop("costs", None)
+    config_file = words.pop("config", None)
     precision = words.pop("precision", None)
     settings, runtime = parsed_lines(words.pop("lines", ()))
     settings = {**settings, **words}
@@ -627,10 +619,6 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
             "--target and --config: they exclude each other; a configuration file names its target"
         )
     recipe = load_recipe(config_file or settings.pop("target", None), settings, runtime)
-    if costs is not None:
-        from ..quantizer.targets.cost_table import read_table
-
-        recipe = replace(recipe, measured=read_table(costs))
     if current_run().verbose:
         tell_findings(recipe.filled_in)
     return recipe

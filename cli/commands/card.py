@@ -41,8 +41,7 @@ from .evaluate import comparing_options, evaluation_text, write_report
 @record_options(EvaluationOptions, "scored_output")
 @option(
     "-o",
-    "--card",
-    "output",
+    "--output",
     group="Files",
     required=True,
     type=NEW,

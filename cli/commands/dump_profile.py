@@ -39,14 +39,6 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
     return Path(f"{ctx.params['model'].stem}.profile.yaml") if value is None else value
 
 
-def _no_workers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        raise click.UsageError(
-            "--workers: one process takes all cores; use --threads N, --scheduler ADDRESS for a Dask cluster "
-            "('dask scheduler', 'dask worker ADDRESS'), or profile parts of the data and 'qprof merge' them"
-        )
-
-
 @click.command(
     "dump-profile",
     cls=GroupedCommand,
@@ -84,14 +76,6 @@ def _no_workers(ctx: click.Context, parameter: click.Parameter, value: str | Non
     help="Gate: share of NaN and Inf in the worst tensor.",
 )
 @record_options(RunSettings)
-@option(
-    "--workers",
-    group="Speed",
-    hidden=True,
-    expose_value=False,
-    callback=_no_workers,
-    help="Refused: it says what to type.",
-)
 @json_option
 def command(
     model: Path,

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 @record_options(QualityTarget)
 @option(
     "-o",
-    "--output-file",
-    "output",
+    "--output",
     group="Basic",
     type=NEW,
     metavar="OUT.onnx",

@@ -25,7 +25,7 @@ options=("${limits[@]}" --model "$model")  # the model: tensors that no plan nee
 
 mkdir -p "$out"
 qprof dump-profile "$model" --data "$data" ${PREPROCESS:+--preprocess "$PREPROCESS"} \
-  --non-finite skip -o "$out/tonight.yaml" > "$out/dump-profile.txt" 2>&1 || {
+  -o "$out/tonight.yaml" > "$out/dump-profile.txt" 2>&1 || {
   code=$?
   cat "$out/dump-profile.txt" >&2
   exit "$code"

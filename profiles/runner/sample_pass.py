@@ -363,7 +363,7 @@ class SampleObserver:
             raise DataError(
                 f"sample {sample}: tensor '{here.tensor}' ({here.producer}) holds {counted(*counts)} among "
                 f"{size} elements; repair the sample or the model, or leave such values out of the profile "
-                "with --non-finite skip"
+                "with non_finite 'skip'"
             )
         self._non_finite_samples.add(sample)
         first = self._first_non_finite

@@ -32,10 +32,12 @@ class RunSettings:
         tensors: or names of tensors.
         channels: the figures of a channel are range, mean and power. Or the axis of the channels of each
             tensor whose channels are recorded, by name.
-        non_finite: what is left out is noted with the first sample and node (`Profile.findings`).
+        non_finite: "skip" leaves NaN and Inf out, and notes the first sample and node (`Profile.findings`);
+            "error" stops there.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
         by_row: kernels whose last bits depend on the batch size then give the same profile.
-        noise_samples: those with the smallest digests, after all samples were counted.
+        noise_samples: samples on which it is measured how noise travels, those with the smallest digests,
+            after all samples were counted; 0 for none.
         keep_samples: most of them have the smallest digests, the others are extreme (`check_samples`).
         provider: in full or short. The bytes of a profile are promised for the CPU alone.
         memory_limit: bytes; None for no limit. The memory of a sample is measured on the one with the largest
@@ -60,24 +62,13 @@ class RunSettings:
             words=CHANNELS,
         ),
     ] = "weighted-layers"
-    non_finite: Annotated[
-        str,
-        option("Quality", "Leave NaN and Inf out and report them, or stop at the first.", words=NON_FINITE),
-    ] = "skip"
+    non_finite: str = "skip"
     limit: int | None = None
     by_row: Annotated[
         bool,
         option("Quality", "Run the rows of a batch one by one: same bytes however the data are batched."),
     ] = False
-    noise_samples: Annotated[
-        int,
-        option(
-            "Quality",
-            "Samples on which it is measured how noise travels; 0 for none.",
-            metavar="N",
-            least=0,
-        ),
-    ] = 8
+    noise_samples: int = 8
     keep_samples: Annotated[
         int,
         option(

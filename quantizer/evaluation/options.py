@@ -74,7 +74,6 @@ class EvaluationOptions:
         option(
             "Quality",
             "Output that labels and metric belong to.  [default: the first]",
-            flag="--output",
             metavar="NAME",
         ),
     ] = None

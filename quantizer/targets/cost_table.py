@@ -220,6 +220,11 @@ def read_table(path: str | Path) -> CostTable:
     return parse_table(read_text(Path(path), ConfigError), str(path))
 
 
+def is_file_of_costs(costs: str) -> bool:
+    """Whether `Target.costs` names a file, and no packaged table."""
+    return costs.endswith(".json")
+
+
 def save_table(table: CostTable, path: str | Path) -> None:
     """Write the file of a table.
 

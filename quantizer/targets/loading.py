@@ -40,6 +40,7 @@ from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import DATA_FREE, FEW_BITS, QuantConfig, config_from_mapping, settings_from_mapping
+from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
 from .machine import AUTO, Processors, choose, default_doubt, installed, processor
 from .packaged import packaged_text, target_names
@@ -150,7 +151,11 @@ def load_recipe(
         remark = default_doubt(target.name, _processors(), processor())
     if remark:
         note(Finding(Code.TARGET_ASSUMED, remark, target.name), waits=True)
-    return Recipe(config, target, filled_in, why, given=frozenset(given))
+    measured = None
+    if is_file_of_costs(target.costs):
+        beside = Path(name).parent if is_file and not (runtime or {}).get("costs") else Path()
+        measured = read_table(beside / target.costs)
+    return Recipe(config, target, filled_in, why, measured, given=frozenset(given))
 
 
 @cache

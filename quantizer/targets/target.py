@@ -11,7 +11,7 @@ from msgspec import Meta
 from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from .config import ActivationType, QuantConfig, WeightType
-from .cost_table import CostTable, costs_of
+from .cost_table import CostTable, costs_of, is_file_of_costs
 from .forms import FORMS, FormName
 from .machine import ProcessorKind
 
@@ -278,8 +278,9 @@ class Target:
     costs: Annotated[
         str,
         Meta(
-            description="Name of the packaged table of measured kernel times, by which nodes that would be "
-            "slower in int8 stay float and channels are padded; empty where none was measured."
+            description="The table of measured kernel times, by which nodes that would be slower in int8 "
+            "stay float and channels are padded: name of a packaged one, or a file of qprof measure-target "
+            "(.json), in the folder of the target's file; empty where none was measured."
         ),
     ] = ""
     processors: Annotated[
@@ -314,7 +315,7 @@ class Recipe:
         target: the runtime.
         filled_in: the finding on each setting that another one decided.
         chosen: how target auto chose the target, as a sentence; "" where it was named.
-        measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
+        measured: times of the kernels on the user's own machine, instead of a packaged table.
         given: names of the settings that the user gave: these are kept or refused.
         products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
             operator, for a search that counts nothing else.
@@ -333,7 +334,8 @@ class Recipe:
         """The times of the kernels that decide about speed, None where there are none or none are wanted."""
         if not self.config.regards_time:
             return None
-        return self.measured or (costs_of(self.target.costs) if self.target.costs else None)
+        packaged = self.target.costs and not is_file_of_costs(self.target.costs)
+        return self.measured or (costs_of(self.target.costs) if packaged else None)
 
 
 def chain_implementation(target: Target) -> str:

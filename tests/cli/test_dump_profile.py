@@ -69,16 +69,6 @@ def test_glow_yaml_is_written_on_request(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "p.yaml").origin == "glow"
 
 
-def test_not_a_number_stops_the_run_on_request_and_leaves_no_file(tmp_path: Path) -> None:
-    np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
-    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml", "--non-finite", "error")
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert "bad.npz" in result.stderr
-    assert "image" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
-
-
 @pytest.fixture
 def half_bad(tmp_path: Path) -> Path:
     """Three samples, of which two hold NaN."""

@@ -50,7 +50,12 @@ def test_a_table_of_ones_own_decides_instead_of_the_targets(tmp_path: Path) -> N
     model, profile, data = str(digits / "model.onnx"), str(tmp_path / "p.yaml"), str(digits / "calibration")
     made = CliRunner().invoke(main, ["dump-profile", model, "--data", data, "-o", profile])
     assert made.exit_code == 0, made.output
-    options = ["--profile", profile, "--costs", str(tmp_path / "costs.json"), "--json"]
+    options = ["--profile", profile, "--set", f"runtime.costs={tmp_path / 'costs.json'}", "--json"]
     found = CliRunner().invoke(main, ["quantize", model, *options, "-o", str(tmp_path / "m.onnx")])
     assert found.exit_code == 0, found.output
     assert "quantized" not in json.loads(found.stdout)["nodes"]
+    (tmp_path / "mine.yaml").write_text("base: onnxruntime-x86\nruntime: {costs: costs.json}\n")
+    options[2:4] = ["--config", str(tmp_path / "mine.yaml")]  # the table is beside the target's file
+    again = CliRunner().invoke(main, ["quantize", model, *options, "-o", str(tmp_path / "m.onnx")])
+    assert again.exit_code == 0, again.output
+    assert "quantized" not in json.loads(again.stdout)["nodes"]

@@ -90,6 +90,5 @@ MODEL = RealModel(
     },
     count=count,
     score=score,
-    profiling=("--non-finite", "skip"),  # it pads with minus infinity
     helpers=("tones",),
 )

@@ -677,7 +677,7 @@ def test_nan_stops_the_run_where_it_first_appears() -> None:
     assert text.startswith(
         "sample bad.npz: tensor 'y' (Log node 'log') holds 2 NaN and 1 Inf among 4 elements;"
     )
-    assert "--non-finite skip" in text
+    assert "non_finite 'skip'" in text
 
 
 def test_inf_alone_stops_the_run() -> None:

@@ -230,12 +230,6 @@ def test_a_scheduler_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None
     assert "checkpoint: works with one process only" in result.output
 
 
-def test_the_option_for_processes_of_this_machine_says_what_to_type() -> None:
-    result = CliRunner().invoke(main, ["dump-profile", str(MODEL), "--data", str(DATA), "--workers", "2"])
-    assert result.exit_code == 2
-    assert "use --threads N, --scheduler ADDRESS" in result.output
-
-
 def await_that(condition: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():

@@ -158,7 +158,7 @@ def test_every_command_that_runs_a_model_ends_with_2_where_there_is_no_such_prov
     monkeypatch.setattr(providers.ort, "get_available_providers", lambda: [CPU])
     profile = tmp_path / "profile.yaml"
     if "PROFILE" in words:
-        few = ["--limit", "2", "--noise-samples", "0", "-o", str(profile)]
+        few = ["--limit", "2", "-o", str(profile)]
         data = str(DIGITS / "calibration")
         assert CliRunner().invoke(main, ["dump-profile", MODEL, "--data", data, *few]).exit_code == 0
     places = {"DATA": str(DIGITS / "heldout"), "MODEL": MODEL, "PROFILE": str(profile)}
