@@ -17,7 +17,7 @@ from itertools import pairwise
 from ...profiles.records.profile import Profile
 from ..numerics.tuned import tuned
 from ..operators.graph import Graph
-from ..plan.plan import PLAIN_LAYOUT, PREDICTION_ERROR, Kind, NodePlan, PredictedTime, QuantPlan
+from ..plan.plan import PREDICTION_ERROR, Implementation, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from ..targets.cost_table import MIN_MICROSECONDS
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
@@ -457,7 +457,7 @@ def saves_too_little(
     if not quantized:
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
-    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in after.plain}
+    nodes |= {n: replace(nodes[n], implementation=Implementation.PLAIN_LAYOUT) for n in after.plain}
     adjustments = replace(plan.adjustments, padded_channels={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)

@@ -22,7 +22,7 @@ from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
-from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import MIN_MICROSECONDS, CostTable
 from ..targets.forms import FORMS
 from .half_floats import inserted_casts
@@ -162,7 +162,7 @@ class CostModel:
         In blocks of channels onnxruntime computes 16 channels where the model has one.
         """
         chosen: frozenset[str] = frozenset()
-        if PLAIN_LAYOUT not in self.spellings:
+        if Implementation.PLAIN_LAYOUT not in self.spellings:
             return chosen
         time = sum(self.floating.values())
         layouts = layouts_of(self.graph, self.sizes, (), self.fused)
@@ -225,9 +225,9 @@ class CostModel:
         for name, entry in plan.nodes.items():
             if entry.kind.reads_quantized:
                 quantized.add(name)
-            if entry.kind is Kind.FLOAT and entry.implementation not in ("", FUSED_CHAIN):
+            if entry.kind is Kind.FLOAT and entry.implementation not in ("", Implementation.FUSED):
                 written_apart.add(name)
-            if entry.implementation == PLAIN_LAYOUT:
+            if entry.implementation == Implementation.PLAIN_LAYOUT:
                 plain.add(name)
         unfusable = quantized | written_apart
         fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion.parts)}

@@ -18,7 +18,7 @@ from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
-from ..plan.plan import FUSED_CHAIN
+from ..plan.plan import Implementation
 from .kernels import Sizes, Work, work_of
 
 
@@ -106,12 +106,15 @@ Fits = Callable[[Node, Graph, Profile], bool]
 """Whether a spelling computes what an operator does, to rounding."""
 
 SPELLINGS: Mapping[str, Pieces] = {
-    "saturating": _saturating,
-    FUSED_CHAIN: _fused_chain,
-    "exp-sum": partial(_written_out_softmax, ("Clip",)),
-    "exp-sum-max": partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
+    Implementation.SATURATING: _saturating,
+    Implementation.FUSED: _fused_chain,
+    Implementation.EXP_SUM: partial(_written_out_softmax, ("Clip",)),
+    Implementation.EXP_SUM_MAX: partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
 }
 """Implementation -> the kernels that it consists of."""
 
-FLOAT_SPELLINGS: Mapping[str, Fits] = {"exp-sum": _is_bounded, "exp-sum-max": _softmax_along}
+FLOAT_SPELLINGS: Mapping[str, Fits] = {
+    Implementation.EXP_SUM: _is_bounded,
+    Implementation.EXP_SUM_MAX: _softmax_along,
+}
 """Those of one node that stays float -> where they may be used."""

@@ -30,7 +30,15 @@ from ..numerics.schemas import bias_params
 from ..operators.functions import operator_of
 from ..operators.graph import Graph, Node, index
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import NO_ADJUSTMENTS, RUNTIME_WEIGHTS, Adjustments, Kind, NodePlan, QuantPlan
+from ..plan.plan import (
+    NO_ADJUSTMENTS,
+    RUNTIME_WEIGHTS,
+    Adjustments,
+    Implementation,
+    Kind,
+    NodePlan,
+    QuantPlan,
+)
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
 from ..planning.parameters import TANH_SCALE
@@ -336,14 +344,14 @@ class _Decider:
         nearest = float(dequantize(quantize(np.float32(fill), params), params))
         return abs(nearest - fill) <= 0.5 * params.tensor_scale
 
-    def _table_implementation(self, node: Node, outputs: Mapping[str, QuantParams]) -> str:
+    def _table_implementation(self, node: Node, outputs: Mapping[str, QuantParams]) -> Implementation:
         """Return how a look-up table is written."""
-        lut = lut_implementation(node.op_type, self.recipe.target)
-        if lut == "sigmoid" and node.op_type == "Tanh":
+        lut = Implementation(lut_implementation(node.op_type, self.recipe.target))
+        if lut is Implementation.SIGMOID and node.op_type == "Tanh":
             (params,) = outputs.values()
             middle = params.qtype.low + 128
             fits = params.qtype.bits == 8 and params == QuantParams((TANH_SCALE,), (middle,), params.qtype)
-            return lut if fits else "runtime"
+            return lut if fits else Implementation.RUNTIME
         return lut
 
     def _implementation(
@@ -352,17 +360,19 @@ class _Decider:
         kind: Kind,
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
-    ) -> str:
-        """Return how the target wants a node written that passes 8-bit values through, or has 16-bit ones."""
+    ) -> Implementation:
+        """Return the implementation that the target wants of a node with 16 bits, or one that passes 8-bit
+        values through."""
         target, weight = self.recipe.target, None if node.rule is None else node.rule.weight
         if weight is not None and kind is Kind.QUANTIZED:
             activations = [*(p for i, p in inputs.items() if i == 0), *outputs.values()]
             wide = any(params.qtype.bits > 8 for params in activations)
             constant = weight.index in inputs and self.graph.is_constant(node.input(weight.index))
-            return "folded" if wide and constant and target.rounds_16_bits(node.op_type) else ""
+            is_folded = wide and constant and target.rounds_16_bits(node.op_type)
+            return Implementation.FOLDED if is_folded else Implementation.USUAL
         if kind is not Kind.PASS_THROUGH or any(params.qtype.bits != 8 for params in inputs.values()):
-            return ""
-        return target.implementations.get(node.op_type, "")
+            return Implementation.USUAL
+        return Implementation(target.implementations.get(node.op_type, ""))
 
     def _bias(self, node: Node, rule: Rule, inputs: Mapping[int, QuantParams]) -> dict[int, QuantParams]:
         """Return the parameters of a constant bias: there is one choice, or it stays float."""
@@ -399,7 +409,7 @@ class _Decider:
             problems = (text for i, p in stored.items() if (text := _dynamic_weight_problem(names[i], p)))
             problem = next(problems, "")
             if not problem:
-                implementation = "runtime" if rule.is_recurrent else ""
+                implementation = Implementation.RUNTIME if rule.is_recurrent else Implementation.USUAL
                 return _Decision(NodePlan(Kind.DYNAMIC, implementation=implementation), stored)
             why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
         if node.op_type not in target.weight_only:
@@ -408,11 +418,12 @@ class _Decider:
         others = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
         if others:
             return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=others[0])
-        implementation = said.implementation if FORMS[self.recipe.config.form].runtime_operators else ""
+        has_own = FORMS[self.recipe.config.form].runtime_operators
+        implementation = Implementation(said.implementation) if has_own else Implementation.USUAL
         if implementation in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
-            implementation = ""
+            implementation = Implementation.USUAL
         if target.folds == "arithmetic" and not implementation and isinstance(why, FloatReason):
-            implementation = "folded"
+            implementation = Implementation.FOLDED
         return _Decision(NodePlan(Kind.WEIGHT_ONLY, why, implementation=implementation), stored)
 
 

@@ -30,7 +30,7 @@ import onnx_ir as ir
 
 from ..model.graph import constant_of, name_of
 from ..operators.table import MICROSOFT
-from ..plan.plan import Kind, NodePlan
+from ..plan.plan import Implementation, Kind, NodePlan
 from .emitter import Array, Emitter, become, constant_shape, integer_type, new_value
 from .products import as_float
 from .writers import Task
@@ -85,7 +85,10 @@ def share_tied_tables(graph: ir.Graph, entries: Mapping[str, NodePlan], emitter:
         entry = entries.get(name_of(node))
         if (node.domain, node.op_type) == (MICROSOFT, "GatherBlockQuantized"):
             _share_packed(node, products, emitter)
-        elif entry is not None and (entry.kind, entry.implementation) == (Kind.WEIGHT_ONLY, "integer"):
+        elif entry is not None and (entry.kind, entry.implementation) == (
+            Kind.WEIGHT_ONLY,
+            Implementation.INTEGER,
+        ):
             _share_rows(node, products, emitter)
     emitter.drop_unused()
 

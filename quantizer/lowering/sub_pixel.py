@@ -33,7 +33,7 @@ from ..model.editing import FreeNames, add_initializer
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of
-from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
 from .emitter import become, constant_shape
 from .lowered import LoweredModel, WrittenNames, with_record
@@ -55,7 +55,7 @@ def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, Q
 
     def is_planned_so(node: ir.Node) -> bool:
         entry = plan.nodes.get(name_of(node))
-        return entry is not None and entry.implementation == SUB_PIXEL
+        return entry is not None and entry.implementation == Implementation.SUB_PIXEL
 
     if not any(map(is_planned_so, model.graph)):
         return model, plan, {}
@@ -134,7 +134,7 @@ def _write_as_convolution(
             return NodePlan(Kind.PASS_THROUGH if result is not None else Kind.FLOAT)
         # The Conv's constants have parameters of their own.
         data_params = {index: params for index, params in entry.inputs.items() if index == 0}
-        return replace(entry, inputs=data_params, implementation="")
+        return replace(entry, inputs=data_params, implementation=Implementation.USUAL)
 
     def add(step: _Step, previous: ir.Value | None, plan_entry: NodePlan) -> ir.Value:
         step_name = names.take(f"{name}_{step.op_type}")

@@ -25,7 +25,7 @@ from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
-from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .emitter import Emitter, become, constant_shape, integer_type, new_value
 
 AXES_OF_MAXIMUM = 18
@@ -73,7 +73,7 @@ class Task:
 
 Writer = Callable[[Task], bool]
 """Writes one node, and returns whether the node itself is no longer needed."""
-Writers = Mapping[tuple[Kind, str], Writer]
+Writers = Mapping[tuple[Kind, Implementation], Writer]
 """A form's writers, by kind and implementation."""
 
 
@@ -376,7 +376,7 @@ def _may_be_one_with(task: Task, other: ir.Node) -> bool:
     entry = task.plan.nodes.get(name_of(other))
     if entry is None or entry.kind is not task.entry.kind:
         return False
-    return entry.kind is Kind.LOOKUP_TABLE or entry.implementation == FUSED_CHAIN
+    return entry.kind is Kind.LOOKUP_TABLE or entry.implementation == Implementation.FUSED
 
 
 def data_inputs(task: Task) -> Sequence[int]:

@@ -39,7 +39,7 @@ from ..model.saving import save_model
 from ..numerics.affine import INT8, INT32, UINT8, QuantParams
 from ..operators.graph import Graph, Node, index
 from ..operators.table import CONVERSIONS, Constraint
-from ..plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
+from ..plan.plan import ROUNDS_IN_KERNEL, Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
 from ..search.node_costs import find_costs
@@ -208,13 +208,15 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     if net.dynamic:
         if op not in target.dynamic:
             return NodePlan(Kind.FLOAT, "")
-        return NodePlan(Kind.DYNAMIC, "", {}, "runtime" if op == "LSTM" else "")
+        return NodePlan(
+            Kind.DYNAMIC, "", {}, Implementation.RUNTIME if op == "LSTM" else Implementation.USUAL
+        )
     if op not in target.operators:
-        table = target.lookup_tables.get(op, "") if rule.unary else ""
+        table = Implementation(target.lookup_tables.get(op, "") if rule.unary else "")
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
     passes_through = rule.constraint in (Constraint.SAME, Constraint.CLAMP) and op not in ("Max", "Min")
     kind = Kind.PASS_THROUGH if passes_through else Kind.QUANTIZED
-    return NodePlan(kind, "", {}, target.implementations.get(op, ""))
+    return NodePlan(kind, "", {}, Implementation(target.implementations.get(op, "")))
 
 
 def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:

@@ -28,7 +28,7 @@ from ..operators.graph import Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
-from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
 from .exact_gains import exact_gains
@@ -537,7 +537,9 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
     """
     name, entry = node.input(0), plan.nodes[node.name]
     params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
-    if entry.implementation != "saturating" or params is None or tensor is None or not tensor.histogram.total:
+    if entry.implementation != Implementation.SATURATING or params is None:
+        return 0.0
+    if tensor is None or not tensor.histogram.total:
         return 0.0
     values = density(tensor)
     saturation = None if node.rule is None else node.rule.saturation

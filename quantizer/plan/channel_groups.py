@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import ChannelScaling
-from .plan import Kind, QuantPlan
+from .plan import Implementation, Kind, QuantPlan
 
 CHANNELS = 1
 """The axis of the channels in what convolutions read and make."""
@@ -139,7 +139,7 @@ class _Demand:
 def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
     """Return a node's demands; one that is not known to compute channel by channel leaves all as it is."""
     entry, rule = plan.nodes[node.name], node.rule
-    is_gathered = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == "portable"
+    is_gathered = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == Implementation.PORTABLE
     demand: _Demand | None = None
     if rule is not None and entry.kind.reads_quantized and not is_gathered and not any(node.outputs[1:]):
         if _is_convolution(node):

@@ -87,29 +87,60 @@ NO_ADJUSTMENTS = Adjustments()
 """Nothing is changed."""
 
 
-SUB_PIXEL = "sub-pixel"
-"""ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
+class Implementation(StrEnum):
+    """The ways of writing a node that a plan can ask for. The writer of each, by the kind of the node, stands
+    in the `Writers` of a form; `lowering.forms.qdq` describes them."""
 
-FUSED_CHAIN = "fused"
-"""The nodes of a pointwise chain as one operator of the runtime's own, in float."""
+    USUAL = ""
+    """As its kind is usually written."""
+    RUNTIME = "runtime"
+    """LOOKUP_TABLE: the float operator between conversions, which the runtime compiles. DYNAMIC: the
+    runtime's own operator, in `forms.RUNTIME_FORMS` only. WEIGHT_ONLY: likewise; its kernel
+    may round the activations to 8 bits, block by block."""
+    RUNTIME_FLOAT = "runtime-float"
+    """WEIGHT_ONLY: the runtime's own operator with float activations."""
+    SIGMOID = "sigmoid"
+    """LOOKUP_TABLE: through the runtime's table of the sigmoid."""
+    PORTABLE = "portable"
+    """LOOKUP_TABLE: a table in standard ONNX."""
+    SATURATING = "saturating"
+    """LOOKUP_TABLE: HardSigmoid and HardSwish as sums and products that saturate, with a gate of 8 bits.
+    QUANTIZED: PRelu likewise."""
+    FUSED = "fused"
+    """LOOKUP_TABLE, and FLOAT of a quantized tensor: the nodes of a pointwise chain as one float operator of
+    the runtime's own, in `forms.RUNTIME_FORMS` only."""
+    INTEGER = "integer"
+    """PASS_THROUGH, and QUANTIZED of Max and Min: the operator directly on integers. WEIGHT_ONLY: rows of a
+    quantized embedding table are looked up, then dequantized."""
+    LEAKY_RELU = "leaky-relu"
+    """PASS_THROUGH: Relu as LeakyRelu with slope 0."""
+    CHANNELS_LAST = "channels-last"
+    """PASS_THROUGH: MaxPool and Resize on integers whose last axis is the channels."""
+    SUB_PIXEL = "sub-pixel"
+    """QUANTIZED and DYNAMIC: ConvTranspose as a Conv with an output channel for each phase, whose results are
+    interleaved (`lowering.sub_pixel`)."""
+    FOLDED = "folded"
+    """WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants that are dequantized once, when the
+    model is loaded."""
+    CLIP = "clip"
+    """FLOAT: a Clip without bounds after it."""
+    SUM = "sum"
+    """FLOAT: Add as Sum."""
+    PLAIN_LAYOUT = "plain-layout"
+    """FLOAT: behind a Reshape to the shape that there is, which ends onnxruntime's blocks of channels."""
+    EXP_SUM = "exp-sum"
+    """FLOAT: Softmax as exponentials of clipped values over their sum."""
+    EXP_SUM_MAX = "exp-sum-max"
+    """FLOAT: Softmax as exponentials of the values less the largest over their sum."""
 
-WRITTEN_OUT_SOFTMAX = ("exp-sum", "exp-sum-max")
-"""Softmax as exponentials over their sum: of clipped values, and of those less the largest."""
 
-PLAIN_LAYOUT = "plain-layout"
-"""A float node behind a Reshape to the shape that there is, which ends onnxruntime's blocks of channels."""
+WRITTEN_OUT_SOFTMAX = (Implementation.EXP_SUM, Implementation.EXP_SUM_MAX)
+"""Softmax as exponentials over their sum."""
 
-IMPLEMENTATIONS = (
-    *("runtime", "sigmoid", "portable", "saturating", FUSED_CHAIN),
-    *("integer", "leaky-relu", "channels-last", SUB_PIXEL),
-    *("folded", "runtime-float", "clip", "sum", PLAIN_LAYOUT, *WRITTEN_OUT_SOFTMAX),
-)
-"""Ways of writing a node that the plan can ask for."""
-
-ROUNDS_IN_KERNEL = "runtime"
+ROUNDS_IN_KERNEL = Implementation.RUNTIME
 """Implementation of `Kind.WEIGHT_ONLY` whose kernel rounds the activations to 8 bits, block by block."""
 
-RUNTIME_WEIGHTS = (ROUNDS_IN_KERNEL, "runtime-float")
+RUNTIME_WEIGHTS = (ROUNDS_IN_KERNEL, Implementation.RUNTIME_FLOAT)
 """Implementations of `Kind.WEIGHT_ONLY` with an operator of the runtime's own that reads packed weights; it
 takes a last block that is not full, too."""
 
@@ -163,28 +194,13 @@ class NodePlan:
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
             its cache of keys and values.
-        implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
-            For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish
-            as sums and products that saturate, with a gate of 8 bits), or "fused" (the nodes of a chain
-            as one float operator of the runtime's own, in `forms.RUNTIME_FORMS` only); for PASS_THROUGH
-            "integer" (the operator directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0)
-            or "channels-last" (MaxPool and Resize on integers whose last axis is the channels). For
-            QUANTIZED "integer" (of Max and Min), "saturating" (of PRelu), "sub-pixel" (ConvTranspose as
-            Conv, see `lowering.sub_pixel`) or "folded" (constants dequantized once, when the model is
-            loaded: of products with 16-bit activations). For DYNAMIC "runtime" (the runtime's own
-            operator, in `forms.RUNTIME_FORMS` only) or "sub-pixel". For WEIGHT_ONLY "integer" (rows of a
-            quantized embedding table are looked up, then dequantized), "folded" (dequantized once, when
-            the model is loaded), "runtime" (the runtime's own operator, in `forms.RUNTIME_FORMS` only,
-            which may round activations to 8 bits) or "runtime-float" (the same with float activations).
-            For FLOAT "clip" (a Clip without bounds after it), "sum" (Add as Sum) or "fused" (as for
-            LOOKUP_TABLE, of a quantized tensor).
-            `lowering.forms.qdq` describes each.
+        implementation: which of the equivalent ways the lowering writes the node in.
     """
 
     kind: Kind
     because: FloatReason | str = ""
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
-    implementation: str = ""
+    implementation: Implementation = Implementation.USUAL
 
     @property
     def reason(self) -> str:

@@ -213,7 +213,7 @@ def plan_digest(plan: QuantPlan) -> str:
             digest.update(params.zero_point.astype("<i4").tobytes())
     for name, node in sorted(plan.nodes.items()):
         inputs = sorted(node.inputs.items())
-        digest.update(repr((name, node.kind.value, node.implementation, inputs)).encode())
+        digest.update(repr((name, node.kind.value, str(node.implementation), inputs)).encode())
     if plan.borders:
         digest.update(repr(sorted(plan.borders.items())).encode())
     adjustments = plan.adjustments

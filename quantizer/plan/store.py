@@ -69,10 +69,10 @@ from ...profiles.records.store import model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig, config_from_mapping
 from .plan import (
-    IMPLEMENTATIONS,
     NO_ADJUSTMENTS,
     Adjustments,
     EqualizationScales,
+    Implementation,
     Kind,
     NodePlan,
     OutputCheck,
@@ -439,8 +439,9 @@ def _params(record: ParameterFields, where: str) -> QuantParams:
 
 
 def _node(record: NodeFields, where: str) -> NodePlan:
-    if record.implementation and record.implementation not in IMPLEMENTATIONS:
-        raise not_one_of(f"{where}: implementation", record.implementation, IMPLEMENTATIONS)
+    ways = [way.value for way in Implementation]
+    if record.implementation not in ways:
+        raise not_one_of(f"{where}: implementation", record.implementation, ways[1:])
     inputs = {}
     for key, params in (record.inputs or {}).items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
@@ -451,7 +452,7 @@ def _node(record: NodeFields, where: str) -> NodePlan:
         because = record.reason
     else:
         because = _float_reason(record.reason, f"{where}: reason")
-    return NodePlan(record.kind, because, inputs, record.implementation)
+    return NodePlan(record.kind, because, inputs, Implementation(record.implementation))
 
 
 def _float_reason(record: Mapping[str, Any], where: str) -> FloatReason:

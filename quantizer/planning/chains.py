@@ -33,7 +33,7 @@ from ..operators.decompositions import POINTWISE_MARKERS, decomposed_function
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_function, nodes_between
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
-from ..plan.plan import FUSED_CHAIN, Kind, NodePlan, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReasons
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
@@ -173,7 +173,7 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
 
 def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
     """Return the kernel of the one float operator that the target has for a chain, "" where it has none."""
-    if FUSED_CHAIN not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
+    if Implementation.FUSED not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
         return ""
     function = fused_function(chain, facts.identity.opset)
     return "" if function is None else function.kernel
@@ -182,7 +182,7 @@ def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
 def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
     """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
     model, graph = facts.cost_model, facts.graph
-    if model is None or FUSED_CHAIN not in facts.target.spellings:
+    if model is None or Implementation.FUSED not in facts.target.spellings:
         return
     for node in graph.nodes:
         function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None
@@ -193,7 +193,7 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
         if chain is None or not planned_separately(chain, facts.target, profiled=facts.profile):
             continue
         kernel = _fused(chain, facts)
-        entry = NodePlan(Kind.LOOKUP_TABLE, implementation=FUSED_CHAIN)
+        entry = NodePlan(Kind.LOOKUP_TABLE, implementation=Implementation.FUSED)
         apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in function.nodes)
         if kernel and model.integer_time(last, entry) <= apart:
             yield replace(chain, fused=kernel, quantized_fused=True)
@@ -294,7 +294,9 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
                 continue
             remark = f"part of the look-up table of '{chain.name}'"
             if node is chain.nodes[-1]:
-                operator = "float operator" if entry.implementation == FUSED_CHAIN else "look-up table"
+                operator = (
+                    "float operator" if entry.implementation == Implementation.FUSED else "look-up table"
+                )
                 remark = f"one {operator} for {chain.operators}"
             reads = [index for index, value in enumerate(node.inputs) if value is chain.source]
             inputs = dict.fromkeys(reads, entry.inputs[0]) if entry.inputs else {}

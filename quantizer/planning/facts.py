@@ -31,7 +31,7 @@ from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, match_nodes
-from ..plan.plan import PLAIN_LAYOUT
+from ..plan.plan import Implementation
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.prepare import PreparedModel, fix_shapes
@@ -220,15 +220,15 @@ class PlanningFacts:
         return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
 
     @derived_from("graph", "profile", "recipe", "config")
-    def float_spellings(self) -> Mapping[str, str]:
-        """How nodes are written where they are float: otherwise than usual where that costs less."""
+    def float_spellings(self) -> Mapping[str, Implementation]:
+        """Implementations of float nodes: others than the usual ones where they cost less."""
         model = self.cost_model
         if model is None:
             return {}
         names = [name for name in model.spellings if name in FLOAT_SPELLINGS]
         spellings = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
-        spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
-        return {name: how for name, how in spellings.items() if how}
+        spellings |= dict.fromkeys(model.plain, Implementation.PLAIN_LAYOUT)
+        return {name: Implementation(how) for name, how in spellings.items() if how}
 
     @derived_from("prepared", "measured", "config", "quieter")
     def noise_limits(self) -> NoiseLimits:

@@ -43,7 +43,7 @@ from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal
 from ..operators.table import DEQUANTIZE, Rule
-from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, SUB_PIXEL, Kind, NodePlan, QuantPlan
+from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
@@ -193,7 +193,7 @@ def _hybrid(
         wide = noisy or node.name in facts.eight_bit_nodes
         hybrid = _weight_only(node, rule, facts, EIGHT_BITS if wide else 0)
         if noisy and hybrid is not None:
-            if hybrid.implementation == ROUNDS_IN_KERNEL:
+            if hybrid.implementation is ROUNDS_IN_KERNEL:
                 hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
             if config.has_few_bits:
                 hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
@@ -214,7 +214,7 @@ def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool
     config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
     if costs is None or not (config.prompt or config.answer) or not config.regards_time:
         return False
-    if hybrid.implementation != ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
+    if hybrid.implementation is not ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
         return False
     bits = {params.qtype.bits for params in hybrid.weights.values()}
     return bits == {EIGHT_BITS} and costs.is_measured and costs.is_faster_dynamic(node)
@@ -246,14 +246,14 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
         params, sqnr = table_params(node, table, facts) or (None, 0.0)
         if params is not None and sqnr >= config.min_tensor_sqnr:
             reason = f"embedding table {_shape(table)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB"
-            return Choice(Kind.WEIGHT_ONLY, reason, "runtime", weights={weight.index: params})
+            return Choice(Kind.WEIGHT_ONLY, reason, Implementation.RUNTIME, weights={weight.index: params})
     params, sqnr = channel_params_and_sqnr(table, axis, symmetric_schema(facts), INT8)
     if sqnr < (config.min_tensor_sqnr or MIN_TABLE_SQNR_DB):
         return None
     if is_dear_to_read(node, facts) and not is_mostly_tables(graph):
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
-    return Choice(Kind.WEIGHT_ONLY, reason, "integer", weights={weight.index: params})
+    return Choice(Kind.WEIGHT_ONLY, reason, Implementation.INTEGER, weights={weight.index: params})
 
 
 def is_mostly_tables(graph: Graph) -> bool:
@@ -360,11 +360,12 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
     if node.facts.kernel is not KernelSizes.TRANSPOSED_CONVOLUTION:
-        return Choice(Kind.DYNAMIC, reason, "runtime" if rule.stored else "", weights=inputs)
+        how = Implementation.RUNTIME if rule.stored else Implementation.USUAL
+        return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.
     if FORMS[config.form].dynamic_as_conv and not sub_pixel_refusal(node, regards_time=config.regards_time):
-        return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
+        return Choice(Kind.DYNAMIC, reason, Implementation.SUB_PIXEL, weights=inputs)
     ((index, params),) = inputs.items()
     if (
         largest_sum(quantize(arrays[index], params), node.attributes.get_int("group", 1))
@@ -384,7 +385,7 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, bits: int) -> Cho
     pays = config.mode == "weight-only" or kernel_reads_weight(node, facts)
     if not facts.target.weight_only.get(node.op_type, ()) or not pays or rule.is_lookup:
         return None
-    implementation, remarks = "", list[str]()
+    implementation, remarks = Implementation.USUAL, list[str]()
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
         array = _large(facts.graph, node.input(weight.index), MIN_WEIGHT_ELEMENTS)
@@ -439,7 +440,8 @@ def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collect
         own = own_params.setdefault(node_name, {})
         if tensors.setdefault(name, params) != params:
             own[index] = params
-    how = "folded" if facts.target.folds == "arithmetic" else ""
+    is_folded = facts.target.folds == "arithmetic"
+    how = Implementation.FOLDED if is_folded else Implementation.USUAL
     stored = {n: NodePlan(Kind.WEIGHT_ONLY, plan.nodes[n].because, own, how) for n, own in own_params.items()}
     return replace(plan, tensors=tensors, nodes={**plan.nodes, **stored})
 

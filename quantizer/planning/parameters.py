@@ -14,7 +14,7 @@ from ..numerics.schemas import SCHEMAS, bias_params, choose_params, weight_for_b
 from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
-from ..plan.plan import Kind
+from ..plan.plan import Implementation, Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .facts import PlanningFacts
 from .selection import Choice, wants_symmetric_inputs
@@ -145,7 +145,9 @@ def _operand_params(
         constant = node.constant(index)
         if constant is None:
             continue
-        if facts.target.implementations.get(node.op_type) == "saturating" and not wide:  # slopes of PRelu
+        if (
+            facts.target.implementations.get(node.op_type) == Implementation.SATURATING.value and not wide
+        ):  # slopes of PRelu
             params[index] = slope_params(constant, qtype, power_of_two=schema.power_of_two)
             continue
         low, high = float(constant.min()), float(constant.max())

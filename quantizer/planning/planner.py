@@ -30,7 +30,7 @@ from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import MICROSOFT, Constraint
-from ..plan.plan import FUSED_CHAIN, PLAIN_LAYOUT, Kind, NodePlan, PlanOrigin, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
@@ -201,7 +201,7 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
 
 def _implementation(
     facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
-) -> str:
+) -> Implementation:
     """Return the implementation of a node: the look-up table that was chosen, or one of the target's ways.
 
     Args:
@@ -216,7 +216,7 @@ def _implementation(
     layout = None if rule is None else rule.weight
     constant_weight = layout is not None and facts.graph.is_constant(node.input(layout.index))
     if wide and constant_weight and target.rounds_16_bits(node.op_type):
-        return "folded"
+        return Implementation.FOLDED
     if node.name in facts.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
@@ -225,30 +225,33 @@ def _implementation(
     if by_name and MICROSOFT not in target.domains and choice.quantized:
         # Where kernels stand by name, without onnxruntime's own.
         if choice.kind is Kind.LOOKUP_TABLE:
-            return "portable"
+            return Implementation.PORTABLE
         standard = rule is not None and rule.standard_qlinear
-        return "" if standard and not choice.returns_float else "integer"
+        is_usual = standard and not choice.returns_float
+        return Implementation.USUAL if is_usual else Implementation.INTEGER
     if wide:  # the other ways are for 8 bits
-        return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
+        needs_8_bits = choice.implementation in (Implementation.SIGMOID, Implementation.SATURATING)
+        return Implementation.RUNTIME if needs_8_bits else choice.implementation
     own = choice.quantized and rule is not None and rule.constraint in (Constraint.OWN, Constraint.FIXED)
-    return choice.implementation or (target.implementations.get(node.op_type, "") if shares or own else "")
+    way = target.implementations.get(node.op_type, "") if shares or own else ""
+    return choice.implementation or Implementation(way)
 
 
-def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> str:
-    """Return the implementation of a float node, "" for as it is, where the runtime does it no harm."""
+def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> Implementation:
+    """Return the implementation of a float node: USUAL for as it is, where the runtime does it no harm."""
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
-        return FUSED_CHAIN  # elsewhere the runtime makes that operator of the chain's nodes itself
-    spelled = facts.float_spellings.get(node.name, "")
-    if spelled and not (spelled == PLAIN_LAYOUT and reads_stored):  # what is stored quantized is in no blocks
-        return spelled
-    how, name = facts.target.float_implementations.get(node.op_type, ""), node.output
-    if how == "clip":
-        return how if name in parameters.activations else ""
-    if how == "sum":
-        harmed = is_normalized(facts.graph, name) or _is_bias(node, facts.graph, parameters)
-        return how if harmed else ""
-    return how
+        return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
+    spelling = facts.float_spellings.get(node.name, Implementation.USUAL)
+    if spelling and not (reads_stored and spelling is Implementation.PLAIN_LAYOUT):
+        return spelling  # a tensor that is stored quantized is in no blocks
+    way = Implementation(facts.target.float_implementations.get(node.op_type, ""))
+    is_harmed = True
+    if way is Implementation.CLIP:
+        is_harmed = node.output in parameters.activations
+    elif way is Implementation.SUM:
+        is_harmed = is_normalized(facts.graph, node.output) or _is_bias(node, facts.graph, parameters)
+    return way if is_harmed else Implementation.USUAL
 
 
 def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:

@@ -16,7 +16,7 @@ from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Node
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
-from ..plan.plan import FUSED_CHAIN, SUB_PIXEL, Kind
+from ..plan.plan import Implementation, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, QUANTIZED, lut_implementation
 from .facts import PlanningFacts
@@ -36,7 +36,7 @@ class Choice:
 
     kind: Kind
     reason: FloatReason | str = ""
-    implementation: str = ""
+    implementation: Implementation = Implementation.USUAL
     returns_float: bool = False
     weights: Mapping[int, QuantParams] = field(default_factory=dict)
 
@@ -136,11 +136,11 @@ def _candidate(node: Node, facts: PlanningFacts, floats: FloatReasons) -> Choice
     return Choice(Kind.PASS_THROUGH if moves else Kind.QUANTIZED)
 
 
-def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> str:
-    """Return the implementation of a node as a look-up table, "" where it is none."""
+def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> Implementation:
+    """Return the implementation of a node as a look-up table, USUAL where it is none."""
     if node.op_type == CHAIN and chain_of(node.ir_node).quantized_fused:
-        return FUSED_CHAIN
-    return lut_implementation(node.op_type, facts.target) if rule.unary else ""
+        return Implementation.FUSED
+    return Implementation(lut_implementation(node.op_type, facts.target) if rule.unary else "")
 
 
 def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
@@ -153,7 +153,7 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
     if node.op_type not in target.operators and not _lut(node, rule, facts):
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
-    as_sub_pixels = target.implementations.get(node.op_type) == SUB_PIXEL
+    as_sub_pixels = target.implementations.get(node.op_type) == Implementation.SUB_PIXEL.value
     refusal = rule.refusal(node, graph)
     if as_sub_pixels and not refusal:
         refusal = sub_pixel_refusal(node, regards_time=facts.config.regards_time)

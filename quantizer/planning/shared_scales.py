@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ..numerics.calibrators import Range
 from ..operators.graph import Node
 from ..operators.table import Constraint, is_clip
-from ..plan.plan import Kind, SharedScale
+from ..plan.plan import Implementation, Kind, SharedScale
 from .facts import PlanningFacts
 from .selection import Choice
 
@@ -108,7 +108,8 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
         outputs = () if choice.returns_float else node.results
         for name in (*inputs, *outputs):
             groups.of(name)
-        if choice.implementation == "sigmoid" and facts.in_16_bits.isdisjoint((*inputs, *outputs)):
+        has_8_bits = facts.in_16_bits.isdisjoint((*inputs, *outputs))
+        if choice.implementation is Implementation.SIGMOID and has_8_bits:
             groups.of(outputs[0]).fixed_by = node  # tanh by the sigmoid table has one scale alone
         if choice.kind is Kind.PASS_THROUGH:
             for output in outputs:

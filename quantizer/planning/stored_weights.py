@@ -27,7 +27,7 @@ from ..numerics.schemas import SCHEMAS, Schema
 from ..operators.graph import Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
-from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS
+from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation
 from ..targets.config import FEW_BITS, FEWEST_IN_BLOCK
 from ..targets.forms import FORMS
 from .facts import PlanningFacts
@@ -48,7 +48,7 @@ class StoredWeight:
 
     params: QuantParams
     sqnr: float
-    implementation: str = ""
+    implementation: Implementation
     remark: str = ""
 
 
@@ -68,7 +68,7 @@ def stored_weight(
     asked, schema = TYPES[config.weight_type], SCHEMAS[config.weight_schema]
 
     # The runtime's own operator, where it can compute the node.
-    runtime_operator = ""
+    runtime_operator = Implementation.USUAL
     if (
         rule is not None
         and target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
@@ -102,7 +102,9 @@ def stored_weight(
     if runtime_operator and not (in_float and params.qtype.bits > 4):
         return StoredWeight(params, sqnr, runtime_operator, remark)
     reads = not runtime_operator and kernel_reads_weight(node, facts)
-    return StoredWeight(params, sqnr, "folded" if target.folds == "arithmetic" and not reads else "", remark)
+    is_folded = target.folds == "arithmetic" and not reads
+    how = Implementation.FOLDED if is_folded else Implementation.USUAL
+    return StoredWeight(params, sqnr, how, remark)
 
 
 def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:

@@ -22,7 +22,7 @@ from functools import partial
 
 import onnx_ir as ir
 
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Implementation, Kind, QuantPlan
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..lower import write
@@ -49,26 +49,26 @@ def _integer(task: Task) -> bool:
 
 
 WRITERS: Writers = {
-    (Kind.QUANTIZED, ""): _integer,
-    (Kind.QUANTIZED, "integer"): direct,
-    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
-    (Kind.QUANTIZED, "saturating"): prelu,
-    (Kind.PASS_THROUGH, ""): direct_or_cast,
-    (Kind.PASS_THROUGH, "integer"): direct_or_cast,
-    (Kind.PASS_THROUGH, "leaky-relu"): direct,
-    (Kind.PASS_THROUGH, "channels-last"): direct_or_cast,
-    (Kind.LOOKUP_TABLE, ""): lookup_table,
-    (Kind.LOOKUP_TABLE, "runtime"): lookup_table,
-    (Kind.LOOKUP_TABLE, "sigmoid"): lookup_table,
-    (Kind.LOOKUP_TABLE, "portable"): lookup_table,
-    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, otherwise=lookup_table),
-    (Kind.DYNAMIC, ""): dynamic_product,
-    (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "folded"): partial(weight_only, folded=True),
-    (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
-    (Kind.FLOAT, ""): float_node,
-    (Kind.FLOAT, "clip"): with_clip,
-    (Kind.FLOAT, "sum"): as_sum,
+    (Kind.QUANTIZED, Implementation.USUAL): _integer,
+    (Kind.QUANTIZED, Implementation.INTEGER): direct,
+    (Kind.QUANTIZED, Implementation.FOLDED): partial(between_conversions, folded=True),
+    (Kind.QUANTIZED, Implementation.SATURATING): prelu,
+    (Kind.PASS_THROUGH, Implementation.USUAL): direct_or_cast,
+    (Kind.PASS_THROUGH, Implementation.INTEGER): direct_or_cast,
+    (Kind.PASS_THROUGH, Implementation.LEAKY_RELU): direct,
+    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): direct_or_cast,
+    (Kind.LOOKUP_TABLE, Implementation.USUAL): lookup_table,
+    (Kind.LOOKUP_TABLE, Implementation.RUNTIME): lookup_table,
+    (Kind.LOOKUP_TABLE, Implementation.SIGMOID): lookup_table,
+    (Kind.LOOKUP_TABLE, Implementation.PORTABLE): lookup_table,
+    (Kind.LOOKUP_TABLE, Implementation.SATURATING): partial(hard_function, otherwise=lookup_table),
+    (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
+    (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
+    (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
+    (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
+    (Kind.FLOAT, Implementation.USUAL): float_node,
+    (Kind.FLOAT, Implementation.CLIP): with_clip,
+    (Kind.FLOAT, Implementation.SUM): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

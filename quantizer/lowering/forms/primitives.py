@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...numerics.affine import UINT8, QuantParams
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Implementation, Kind, QuantPlan
 from ..emitter import DynamicTensor, Emitter, integer_type, new_value
 from ..lower import write
 from ..lowered import LoweredModel
@@ -87,8 +87,8 @@ def _integer(task: Task) -> bool:
 
 WRITERS: Writers = {
     **INTEGER_WRITERS,
-    (Kind.QUANTIZED, ""): _integer,
-    (Kind.DYNAMIC, ""): partial(dynamic_product, write_sums=float_sums),
+    (Kind.QUANTIZED, Implementation.USUAL): _integer,
+    (Kind.DYNAMIC, Implementation.USUAL): partial(dynamic_product, write_sums=float_sums),
 }
 """Every way to write a node, by kind and implementation."""
 

@@ -75,7 +75,7 @@ from functools import partial
 
 import onnx_ir as ir
 
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Implementation, Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
@@ -100,34 +100,34 @@ from ..writers import (
 )
 
 WRITERS: Writers = {
-    (Kind.QUANTIZED, ""): between_conversions,
-    (Kind.QUANTIZED, "integer"): on_integers,
-    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
-    (Kind.QUANTIZED, "saturating"): prelu,
-    (Kind.PASS_THROUGH, ""): pass_through,
-    (Kind.PASS_THROUGH, "integer"): on_integers,
-    (Kind.PASS_THROUGH, "leaky-relu"): leaky_relu,
-    (Kind.PASS_THROUGH, "channels-last"): partial(channels_last, otherwise=pass_through),
-    (Kind.LOOKUP_TABLE, ""): between_conversions,
-    (Kind.LOOKUP_TABLE, "runtime"): between_conversions,
-    (Kind.LOOKUP_TABLE, "sigmoid"): tanh_through_sigmoid,
-    (Kind.LOOKUP_TABLE, "portable"): partial(lookup_table, unsigned=True),
-    (Kind.LOOKUP_TABLE, "saturating"): hard_function,
-    (Kind.LOOKUP_TABLE, "fused"): fused,
-    (Kind.DYNAMIC, ""): dynamic_product,
-    (Kind.DYNAMIC, "runtime"): dynamic_lstm,
-    (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "folded"): partial(weight_only, folded=True),
-    (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
-    (Kind.WEIGHT_ONLY, "runtime"): packed_weight,
-    (Kind.WEIGHT_ONLY, "runtime-float"): packed_weight,
-    (Kind.FLOAT, ""): float_node,
-    (Kind.FLOAT, "clip"): with_clip,
-    (Kind.FLOAT, "sum"): as_sum,
-    (Kind.FLOAT, "plain-layout"): in_plain_layout,
-    (Kind.FLOAT, "fused"): fused,
-    (Kind.FLOAT, "exp-sum"): partial(softmax_written_out, largest=False),
-    (Kind.FLOAT, "exp-sum-max"): partial(softmax_written_out, largest=True),
+    (Kind.QUANTIZED, Implementation.USUAL): between_conversions,
+    (Kind.QUANTIZED, Implementation.INTEGER): on_integers,
+    (Kind.QUANTIZED, Implementation.FOLDED): partial(between_conversions, folded=True),
+    (Kind.QUANTIZED, Implementation.SATURATING): prelu,
+    (Kind.PASS_THROUGH, Implementation.USUAL): pass_through,
+    (Kind.PASS_THROUGH, Implementation.INTEGER): on_integers,
+    (Kind.PASS_THROUGH, Implementation.LEAKY_RELU): leaky_relu,
+    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): partial(channels_last, otherwise=pass_through),
+    (Kind.LOOKUP_TABLE, Implementation.USUAL): between_conversions,
+    (Kind.LOOKUP_TABLE, Implementation.RUNTIME): between_conversions,
+    (Kind.LOOKUP_TABLE, Implementation.SIGMOID): tanh_through_sigmoid,
+    (Kind.LOOKUP_TABLE, Implementation.PORTABLE): partial(lookup_table, unsigned=True),
+    (Kind.LOOKUP_TABLE, Implementation.SATURATING): hard_function,
+    (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
+    (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
+    (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,
+    (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
+    (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
+    (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
+    (Kind.WEIGHT_ONLY, Implementation.RUNTIME): packed_weight,
+    (Kind.WEIGHT_ONLY, Implementation.RUNTIME_FLOAT): packed_weight,
+    (Kind.FLOAT, Implementation.USUAL): float_node,
+    (Kind.FLOAT, Implementation.CLIP): with_clip,
+    (Kind.FLOAT, Implementation.SUM): as_sum,
+    (Kind.FLOAT, Implementation.PLAIN_LAYOUT): in_plain_layout,
+    (Kind.FLOAT, Implementation.FUSED): fused,
+    (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
+    (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
 }
 """Every way to write a node, by kind and implementation."""
 

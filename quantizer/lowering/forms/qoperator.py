@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ...numerics.affine import INT7, INT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Implementation, Kind, QuantPlan
 from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter, become, integer_type, new_value
@@ -211,34 +211,36 @@ def _sigmoid_of_tanh(task: Task) -> bool:
 
 
 WRITERS: Writers = {
-    (Kind.QUANTIZED, ""): qlinear,
-    (Kind.QUANTIZED, "integer"): direct,
-    (Kind.QUANTIZED, "folded"): partial(between_conversions, folded=True),
-    (Kind.QUANTIZED, "saturating"): partial(prelu, binary=qlinear_binary),
-    (Kind.PASS_THROUGH, ""): direct,
-    (Kind.PASS_THROUGH, "integer"): direct,
-    (Kind.PASS_THROUGH, "leaky-relu"): direct,
-    (Kind.PASS_THROUGH, "channels-last"): partial(channels_last, otherwise=direct),
-    (Kind.LOOKUP_TABLE, ""): qlinear,
-    (Kind.LOOKUP_TABLE, "runtime"): qlinear,
-    (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
-    (Kind.LOOKUP_TABLE, "portable"): lookup_table,
-    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, binary=qlinear_binary, otherwise=lookup_table),
-    (Kind.LOOKUP_TABLE, "fused"): fused,
-    (Kind.DYNAMIC, ""): dynamic_product,
-    (Kind.DYNAMIC, "runtime"): dynamic_lstm,
-    (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "folded"): partial(weight_only, folded=True),
-    (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
-    (Kind.WEIGHT_ONLY, "runtime"): packed_weight,
-    (Kind.WEIGHT_ONLY, "runtime-float"): packed_weight,
-    (Kind.FLOAT, ""): float_node,
-    (Kind.FLOAT, "clip"): with_clip,
-    (Kind.FLOAT, "sum"): as_sum,
-    (Kind.FLOAT, "plain-layout"): in_plain_layout,
-    (Kind.FLOAT, "fused"): fused,
-    (Kind.FLOAT, "exp-sum"): partial(softmax_written_out, largest=False),
-    (Kind.FLOAT, "exp-sum-max"): partial(softmax_written_out, largest=True),
+    (Kind.QUANTIZED, Implementation.USUAL): qlinear,
+    (Kind.QUANTIZED, Implementation.INTEGER): direct,
+    (Kind.QUANTIZED, Implementation.FOLDED): partial(between_conversions, folded=True),
+    (Kind.QUANTIZED, Implementation.SATURATING): partial(prelu, binary=qlinear_binary),
+    (Kind.PASS_THROUGH, Implementation.USUAL): direct,
+    (Kind.PASS_THROUGH, Implementation.INTEGER): direct,
+    (Kind.PASS_THROUGH, Implementation.LEAKY_RELU): direct,
+    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): partial(channels_last, otherwise=direct),
+    (Kind.LOOKUP_TABLE, Implementation.USUAL): qlinear,
+    (Kind.LOOKUP_TABLE, Implementation.RUNTIME): qlinear,
+    (Kind.LOOKUP_TABLE, Implementation.SIGMOID): _sigmoid_of_tanh,
+    (Kind.LOOKUP_TABLE, Implementation.PORTABLE): lookup_table,
+    (Kind.LOOKUP_TABLE, Implementation.SATURATING): partial(
+        hard_function, binary=qlinear_binary, otherwise=lookup_table
+    ),
+    (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
+    (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
+    (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,
+    (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
+    (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
+    (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
+    (Kind.WEIGHT_ONLY, Implementation.RUNTIME): packed_weight,
+    (Kind.WEIGHT_ONLY, Implementation.RUNTIME_FLOAT): packed_weight,
+    (Kind.FLOAT, Implementation.USUAL): float_node,
+    (Kind.FLOAT, Implementation.CLIP): with_clip,
+    (Kind.FLOAT, Implementation.SUM): as_sum,
+    (Kind.FLOAT, Implementation.PLAIN_LAYOUT): in_plain_layout,
+    (Kind.FLOAT, Implementation.FUSED): fused,
+    (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
+    (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
 }
 """Every way to write a node, by kind and implementation."""
 

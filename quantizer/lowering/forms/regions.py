@@ -21,7 +21,7 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 from ....profiles.base.errors import free_name
 from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
-from ...plan.plan import Kind, NodePlan, QuantPlan
+from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..emitter import Emitter, become, constant_shape, integer_type
 from ..lower import (
     WIDE_OPSET,
@@ -44,8 +44,8 @@ FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
 
 WRITERS: Writers = {
-    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")},
-    (Kind.PASS_THROUGH, "channels-last"): pass_through,
+    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, Implementation.RUNTIME)},
+    (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): pass_through,
 }
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
