@@ -204,7 +204,7 @@ class Code(StrEnum):
     )
 
     # The plan -------------------------------------------------------------------------------------------
-    UNFIT_NODE = "unfit-node", Severity.NOTE, "A node stays float since its quantized form was refused."
+    STAYS_FLOAT = "stays-float", Severity.NOTE, "A node stays float, for a reason of its own; see below."
     RANGES_ONLY = (
         "ranges-only",
         Severity.NOTE,

@@ -27,6 +27,7 @@ from ..operators.graph import Graph
 from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.provenance import profile_digest
+from ..plan.reasons import stays_float
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
@@ -190,6 +191,7 @@ class NodeExplanation(Presented):
         implementation: how it is written, as in `NodePlan`; "" for the usual way.
         reason: why it stays float, or a remark.
         inputs, outputs: its operands; None without a model.
+        findings: that it stays float, with the code and the figures of the reason.
     """
 
     node: str
@@ -199,6 +201,7 @@ class NodeExplanation(Presented):
     reason: str
     inputs: tuple[Operand, ...] | None
     outputs: tuple[Operand, ...] | None
+    findings: tuple[Finding, ...] = ()
 
     def headline(self) -> str:
         """Return the node and its kind."""
@@ -329,6 +332,7 @@ def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = N
         reason=entry.reason,
         inputs=None if node is None else tuple(inputs),
         outputs=None if node is None else tuple(outputs),
+        findings=(stays_float(name, entry.float_reason),) if entry.stays_float else (),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.findings import Code, Finding
 
 Detail = str | int | float
 """A name or a figure of a reason."""
@@ -238,6 +239,18 @@ def sentence(reason: FloatReason) -> str:
     """Return a reason in words."""
     text = _SENTENCES[reason.code].format(**reason.details)
     return f"{text} ({reason.price})" if reason.price else text
+
+
+def stays_float(node: str, reason: FloatReason) -> Finding:
+    """Return the finding that a node stays float, with the code of its reason among its figures."""
+    figures = {"reason": reason.code.value, **reason.details}
+    return Finding(Code.STAYS_FLOAT, f"node '{node}' stays float: {reason}", node, figures)
+
+
+def template(code: ReasonCode) -> str:
+    """Return the sentence of a code with the names of its details in braces, for its page."""
+    parts = string.Formatter().parse(_SENTENCES[code])
+    return "".join(f"{literal}{f'{{{name}}}' if name else ''}" for literal, name, _, _ in parts)
 
 
 def price_in_words(float_us: float, int8_us: float, conversions_us: float) -> str:

@@ -33,7 +33,7 @@ from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, match_nodes
 from ..plan.plan import Implementation
 from ..plan.provenance import profile_digest
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import RUNTIME_FORMS
@@ -247,10 +247,7 @@ class PlanningFacts:
 
     def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
         """Return the facts with more nodes that are unfit, and a finding on each."""
-        findings = (
-            Finding(Code.UNFIT_NODE, f"node '{name}' stays float: {reason}", name)
-            for name, reason in reasons.items()
-        )
+        findings = (stays_float(name, reason) for name, reason in reasons.items())
         more = replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
         return more.with_derived_of(self)
 
