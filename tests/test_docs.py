@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
@@ -21,8 +22,6 @@ from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.evaluation import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings, Run, measure
 from qprof_onnx.quantizer.search import speed_check, trial
-from qprof_onnx.quantizer.search.fixes import FixSearch, find_fixes
-from qprof_onnx.quantizer.search.proposals import Fix
 from qprof_onnx.quantizer.search.verdict import Verdict
 from qprof_onnx.quantizer.targets import target
 from qprof_onnx.quantizer.targets.cost_table import costs_of
@@ -64,9 +63,12 @@ def twice_as_fast(
     return measure(timed(run_float, 2e-3), timed(run_quantized, 1e-3), samples, settings, clock=lambda: now)
 
 
-def find_all_fixes(search: FixSearch, found: Verdict) -> tuple[str, tuple[Fix, ...]]:
+tried_fixes = from_samples._tried_fixes
+
+
+def find_all_fixes(task: Any, first: Any) -> Verdict:
     """Find what a machine finds that is not busy."""
-    return find_fixes(replace(search, seconds=600.0), found)
+    return tried_fixes(replace(task, options=replace(task.options, budget=600.0)), first)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patched.setattr(target, "costs_of", costs_of)
         for module in (evaluate, speed_check, trial):
             patched.setattr(module, "measure", twice_as_fast)
-        patched.setattr(from_samples, "find_fixes", find_all_fixes)
+        patched.setattr(from_samples, "_tried_fixes", find_all_fixes)
         patched.chdir(folder)
         patched.syspath_prepend(folder)
         for page in PAGES:

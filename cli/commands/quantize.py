@@ -35,9 +35,8 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.search.proposals import Fix
     from ...quantizer.search.speed_check import SpeedCheck
-    from ...quantizer.search.verdict import Judged
+    from ...quantizer.search.verdict import Fix, Judged
 
 
 @click.command(

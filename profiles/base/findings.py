@@ -427,7 +427,16 @@ class Code(StrEnum):
     )
 
     FIX_TRIED = "fix-tried", Severity.NOTE, "Other settings are tried, as --fix auto asked for."
-    FIX_UNDONE = "fix-undone", Severity.WARNING, "The fix brought nothing and was undone."
+    NO_FIX_TRIED = (
+        "no-fix-tried",
+        Severity.NOTE,
+        "A model that is not good, of which no other settings were tried, and the reason.",
+    )
+    NO_BETTER_PLAN = (
+        "no-better-plan",
+        Severity.NOTE,
+        "Other settings were tried, as their commands would make them, and none makes a better model.",
+    )
     FALLBACK_TAKEN = (
         "fallback-taken",
         Severity.WARNING,

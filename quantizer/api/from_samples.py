@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, DataError, ProfileError
+from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, gravest_first
-from ...profiles.base.improvement import improvement
+from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
@@ -42,22 +43,28 @@ from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import check_gate, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
-from ..evaluation.options import EvaluationOptions
+from ..evaluation.options import EvaluationOptions, LatencySettings
+from ..evaluation.runtimes import open_session
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
+from ..model.files import temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
-from ..noise.output_limits import NoiseLimits, noise_limits
+from ..noise.output_limits import noise_limits
 from ..plan.documents import read_profile
 from ..plan.plan import Kind
+from ..plan.provenance import plan_digest
+from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, profile_name
-from ..search.engine import with_settings
-from ..search.fixes import FixSearch, find_fixes
-from ..search.options import SpeedCheckOptions
-from ..search.proposals import Fix, best_fix
+from ..search.candidates import RankedNode
+from ..search.fixes import Failing, cause_of, cheap_fixes, fix_order, is_better, node_fixes
+from ..search.loop import Loop
+from ..search.options import SpeedCheckOptions, TuningData
+from ..search.ranking import RANKING_SAMPLES, ranked_nodes
+from ..search.tuning_data import read_samples
 from ..search.verdict import (
+    Fix,
     Judged,
     Verdict,
-    is_no_gain,
     no_verdict,
     verdict_of,
     with_cause_of_good_estimates,
@@ -65,8 +72,9 @@ from ..search.verdict import (
 )
 from ..search.worth import is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
-from ..targets.loading import load_recipe
+from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import saturation_alarm
+from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .held_out import SampleDigests, SampleSplit, has_rows, held_out_labels, read_digests, split_samples
@@ -81,6 +89,9 @@ CHOSEN_ON_HELD_OUT = Finding(
     remedy="others tell, with qprof evaluate",
 )
 """Remark on a verdict after a fix."""
+
+FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
+"""Of the latency of a fix that is tried: enough to tell 5 %."""
 
 TOO_LARGE_TO_TIME = (
     "speed was not measured: for that onnxruntime lays out the {:.1f} GB of float weights once more in "
@@ -147,17 +158,17 @@ class _Attempt:
     """A quantized model, and how it compares.
 
     Attributes:
-        limits: how much noise its outputs can bear.
         saturates: whether kernels saturate here, and not on the target.
-        seconds: that all this took.
+        seconds: that making and judging it took.
+        fix: the change of settings that made it; None for the model that was asked for.
     """
 
     result: QuantizeResult
     evaluation: Evaluation
     verdict: Verdict
-    limits: NoiseLimits
     saturates: bool
-    seconds: float
+    seconds: float = 0.0
+    fix: Fix | None = None
 
 
 def quantize_from_samples(
@@ -330,9 +341,7 @@ def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Mode
 
 
 def _findings(profile: Profile) -> Sequence[Finding]:
-    with improvement("findings about the profile"):
-        return profile.findings
-    return ()
+    return improved("findings about the profile", lambda: profile.findings, ())[0]
 
 
 def _own_profile(
@@ -406,36 +415,21 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
             reason = Finding(Code.NO_VERDICT, sentence, remedy=remedy)
             return _with_verdict(first, no_verdict(first.verdict, reason), task.profile)
 
-    # What costs most, and what to try; where pixels are not scaled no other settings are of any help.
-    cause, fixes = _cause_in_input(first.verdict, task.profile), tuple[Fix, ...]()
-    if not cause:
-        with improvement("search for fixes"):
-            cause, fixes = _find_fixes(task, first)
-    verdict = with_fixes(first.verdict, cause, fixes)
-
-    # The fix that is applied: what betters the model, else a check of speed.
-    fix: Fix | None = None
-    if options.fix == "auto":
-        if verdict.grade in ("fair", "poor"):
-            fix = best_fix(fixes, verdict.grade, verdict.sqnr)
-        fix = fix or next((other for other in fixes if other.check_speed), None)
-    if fix is None:
+    # Fixes that are tried; where pixels are not scaled no other settings are of any help.
+    cause, fixes, verdict = _cause_in_input(first.verdict, task.profile), tuple[Fix, ...](), first.verdict
+    if cause:
+        verdict = replace(verdict, cause=cause)
+    elif verdict.grade in ("fair", "poor") or verdict.speaks_against:
+        verdict, _ = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
+        fixes = verdict.fixes
+    if options.fix == "off" or not fixes:
         return _with_verdict(*_worth_writing(task, first, verdict), task.profile)
-    name = f"fix: {' '.join(fix.options)}"
-    task.note(Finding(Code.FIX_TRIED, name, " ".join(fix.options)))
-    fixed = None
-    with improvement(f"fix {' '.join(fix.options)}"):
-        fixed_recipe = with_settings(task.recipe, fix.settings, "fix")
-        fixed = _attempt(task, fixed_recipe, check_speed=check_speed or fix.check_speed)
-    if fixed is None or is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
-        why = "it cannot be made" if fixed is None else "it leaves nothing that is better than float"
-        task.note(Finding(Code.FIX_UNDONE, f"{name} is undone: {why}", " ".join(fix.options)))
-        again = _attempt(task, task.recipe, check_speed=check_speed)
-        others = [other for other in fixes if other.options != fix.options]
-        return _with_verdict(again, with_fixes(again.verdict, cause, others), task.profile)
+    fix = fixes[0]
+    words = " ".join(fix.options)
+    task.note(Finding(Code.FIX_TRIED, f"fix: {words}", words))
+    fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
     verdict = replace(fixed.verdict, applied=fix, cause=_cause_in_input(fixed.verdict, task.profile))
-    if fix.is_measured:
-        verdict = replace(verdict, findings=gravest_first([*verdict.findings, CHOSEN_ON_HELD_OUT]))
+    verdict = replace(verdict, findings=gravest_first([*verdict.findings, CHOSEN_ON_HELD_OUT]))
     return _with_verdict(fixed, verdict, task.profile)
 
 
@@ -445,23 +439,27 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
     config = task.recipe.config
     if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
         return first, verdict
-    with improvement("a model that is worth more than one that is not good and gains nothing"):
-        settings = {"mode": "weight-only", "weight_type": "int8"}
-        weights = _attempt(task, with_settings(task.recipe, settings, "weights"), check_speed=False)
-        chosen = taken(verdict, weights.verdict)
-        if chosen.model == "float":
-            floats = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
-            weights = _attempt(task, floats, check_speed=False)
-        instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
-        task.note(instead)
-        findings = gravest_first([instead, *weights.verdict.findings])
-        return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, findings=findings)
-    return _attempt(task, task.recipe, check_speed=False), verdict
+    settings = {"mode": "weight-only", "weight_type": "int8"}
+    weights = _attempt(task, with_settings(task.recipe, settings, "weights"))
+    chosen = taken(verdict, weights.verdict)
+    if chosen.model == "float":
+        weights = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
+    instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
+    task.note(instead)
+    findings = gravest_first([instead, *weights.verdict.findings])
+    return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, findings=findings)
 
 
-def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
-    """Plan and write a model, compare it with float on the held-out samples, and say what it is worth."""
-    start, options, samples = time.perf_counter(), task.options, task.samples
+def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> _Attempt:
+    """Return the model that a command with these settings writes, judged on the held-out samples."""
+    start = time.perf_counter()
+    attempt = _judged(task, recipe, _written(task, recipe, check_speed))
+    return replace(attempt, seconds=time.perf_counter() - start)
+
+
+def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
+    """Plan and write a model."""
+    options, samples = task.options, task.samples
     rounds = recipe.config.rounding in WITH_SAMPLES
     progress = task.stage("rounding" if rounds else "planning")
     speed: SpeedCheckOptions | None = None
@@ -469,7 +467,7 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         speed = options.speed or SpeedCheckOptions()
         if speed.data is None:
             speed = replace(speed, data=samples.profiled, threads=max(speed.threads, options.threads))
-    result = write_quantized(
+    return write_quantized(
         task.model,
         None if task.profile is None else task.profile.profile,
         task.output,
@@ -483,6 +481,11 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,
     )
+
+
+def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
+    """Compare a model with float on the held-out samples, and say how good it is."""
+    options, samples = task.options, task.samples
     assert result.model_path is not None
     written = file_of(result.model_path)
     facts = result.facts
@@ -502,7 +505,7 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         if float_bytes > MAX_COPIED_BYTES or speed_doubts(written):
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
-    config = task.recipe.config
+    config = recipe.config
     config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
     measured = (
         Profile(facts.prepared.identity, DataId(), {}) if task.profile is None else task.profile.profile
@@ -535,30 +538,91 @@ def _attempt(task: _Task, recipe: Recipe, *, check_speed: bool) -> _Attempt:
         predicted=result.predicted_speedup,
         saturation=saturation,
     )
-    return _Attempt(result, evaluation, verdict, limits, bool(saturation), time.perf_counter() - start)
+    return _Attempt(result, evaluation, verdict, bool(saturation))
 
 
-def _find_fixes(task: _Task, attempt: _Attempt) -> tuple[str, tuple[Fix, ...]]:
-    """Return what costs most in a model that is not good, is slow, or is not quantized, and what to try."""
-    result, budget, measuring = attempt.result, task.options.budget, task.measuring
-    if result.facts is None or not (
-        attempt.verdict.grade in ("fair", "poor") or attempt.verdict.speaks_against
-    ):
-        return "", ()
-    search = FixSearch(
-        model=task.model,
-        planned=result.planned,
-        facts=result.facts,
-        samples=task.samples.held_out,
-        labels=task.labels,
-        measuring=measuring if attempt.evaluation.latency else replace(measuring, latency=None),
-        limits=attempt.limits,
-        seconds=budget,
-        spent=attempt.seconds,
-        progress=task.stage("trying") if budget else None,
-        saturates=attempt.saturates,
-    )
-    return find_fixes(search, attempt.verdict)
+def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
+    """Return the verdict on a model with the fixes that were tried and make another and better one.
+
+    Each is made as its command makes it, and judged as that judges it, in as far as there is time.
+    """
+    verdict, result, budget = first.verdict, first.result, task.options.budget
+    facts = result.facts
+    assert facts is not None
+    config, start, tried = task.recipe.config, time.perf_counter(), list[float]()
+    progress = task.stage("trying") if budget else lambda done, of: None
+    left, began = "", start
+
+    def has_time() -> bool:
+        """Whether another trial is expected to be done in time."""
+        nonlocal left
+        longest = max(tried, default=first.seconds / 2.0)
+        goes_on = time.perf_counter() - start + longest <= budget
+        left = left if goes_on or tried else f"there was no time for one (--budget {budget:g})"
+        return goes_on
+
+    with temporary_folder() as folder:
+        measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
+        trial = replace(
+            task,
+            output=folder / "trial.onnx",
+            plan_file=None,
+            measuring=measuring if first.evaluation.latency else replace(measuring, latency=None),
+            options=replace(task.options, checkpoint=None),
+            stage=lambda name: lambda done, of: None,
+        )
+
+        def make(fix: Fix) -> QuantizeResult:
+            nonlocal began
+            began = time.perf_counter()
+            checked = fix.check_speed or task.options.speed is not None
+            return _written(trial, with_settings(task.recipe, fix.settings, "fix"), checked)
+
+        def judge(fix: Fix, made: QuantizeResult, best: _Attempt) -> _Attempt:
+            found = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
+            tried.append(time.perf_counter() - began)
+            progress(len(tried), None)
+            return replace(found, fix=fix.with_figures(found.verdict))
+
+        loop = Loop(make, lambda made: plan_digest(made.plan), judge, has_time)
+        loop.begin(result, first)
+        failing = Failing(
+            verdict,
+            config,
+            load_recipe(config.target if config.target in target_names() else None).config.calibrator,
+            first.saturates and "int7" in facts.target.weight_types,
+            task.samples.profiled is not None,
+            frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
+        )
+        ranking: tuple[RankedNode, ...] = ()
+
+        def of_nodes(_: _Attempt) -> Iterator[Fix]:
+            nonlocal ranking
+            if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and has_time():
+                ranking = _ranking(task, result.planned, has_time)
+                yield from node_fixes(failing, ranking)
+
+        with suppress(WritingError):  # no room for a trial is no reason to lose the model that is written
+            loop.best(
+                first,
+                (lambda _: cheap_fixes(failing), of_nodes),
+                keeps=lambda found, best: is_better(found.verdict, best.verdict),
+                ends=lambda best: first.saturates and best.verdict.grade == "good" != verdict.grade,
+            )
+    better = [one.fix for one in loop.trials if one.fix and is_better(one.verdict, verdict)]
+    sqnr_of = {one.fix.options: one.fix.sqnr for one in loop.trials if one.fix}
+    cause = cause_of(failing, ranking, lambda fix: sqnr_of.get(fix.options))
+    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(tried), left)
+
+
+def _ranking(task: _Task, planned: PlannedModel, goes_on: Callable[[], bool]) -> tuple[RankedNode, ...]:
+    """Return the noise that nodes of a plan add, measured on held-out samples."""
+    how = task.measuring
+    provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
+    path = task.model.path
+    session = open_session(str(path), path.name, provider=provider)
+    samples = read_samples(session, planned.model, TuningData(task.samples.held_out, limit=RANKING_SAMPLES))
+    return ranked_nodes(planned, samples, provider=provider, goes_on=goes_on)
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> str:

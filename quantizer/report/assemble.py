@@ -63,7 +63,7 @@ from .estimates import (
     tensor_records,
 )
 from .figures import decibel_text
-from .suggestions import FileNames, suggestions, tried_changes, with_commands
+from .suggestions import FileNames, tried_changes, with_commands
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
         times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
-        changes = section("what to try", lambda: _changes(analysis, worst, results, names)) or ()
+        changes = section("what to try", lambda: _changes(analysis, results, names)) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
     at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers)) or ()
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
@@ -206,20 +206,14 @@ def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[
     return (*most_different.values(), *others)
 
 
-def _changes(
-    analysis: Analysis, worst: NoiseBudget | None, results: Results, names: FileNames
-) -> tuple[WhatIf, ...]:
-    """Return what to try: what was tried on samples first, then what is estimated."""
-    estimated = suggestions(analysis, worst)
+def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[WhatIf, ...]:
+    """Return the changes that were tried and make a better model, with the commands that make them."""
     verdict = None if results.quantization is None else results.quantization.verdict
     if verdict is None:
-        return with_commands(analysis.plan, names, estimated)
-    tried = tuple(tried_changes(verdict))
-    tried_options = {frozenset(change.options) for change in tried}
+        return ()
     if verdict.applied is not None and names.command_line:
         names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
-    untried = (change for change in estimated if frozenset(change.options) not in tried_options)
-    return with_commands(analysis.plan, names, (*tried, *untried))
+    return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))
 
 
 def _size(analysis: Analysis | None, results: Results) -> Size | None:

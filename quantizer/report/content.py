@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,9 +15,6 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ..evaluation.excerpts import Excerpt
 from ..evaluation.latency import is_unclear
 from ..plan.plan import Kind
-
-SAME_DB = 0.05
-"""Difference in dB up to which two figures are the same."""
 
 SLOWER = 0.98
 """Speedup below which a model counts as slower than float."""
@@ -531,7 +528,7 @@ class GateResult:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change of the settings and what it brings.
+    """A change of the settings that was tried, with the figures of its model.
 
     Attributes:
         title: what changes, in a few words.
@@ -539,11 +536,8 @@ class WhatIf:
         output: whose SQNR is given.
         sqnr: in dB, after the change; None where that is not known.
         gained: dB that it gains; None as above.
-        speedup: over the float model; None where no times are known.
-        added_us: microseconds that it costs, predicted; None as above.
-        added_bytes: bytes that the file grows by, as constants are float; None where that is not known.
-        nodes: what stays float by it.
-        is_measured: whether it was tried on samples.
+        speedup: over the float model; None where it was not timed.
+        nodes: those that stay float by it.
         options: of `qprof quantize` that make it.
     """
 
@@ -553,38 +547,8 @@ class WhatIf:
     sqnr: float | None
     gained: float | None
     speedup: float | None
-    added_us: float | None
-    added_bytes: int | None
     nodes: tuple[str, ...] = ()
-    is_measured: bool = False
     options: tuple[str, ...] = ()
-
-
-def _output_of(change: WhatIf, outputs: Sequence[OutputQuality]) -> OutputQuality | None:
-    """Return the output that a change is about; the worst for a tensor that an output is made of."""
-    return next((o for o in outputs if o.name == change.output), outputs[0] if outputs else None)
-
-
-def reached_sqnr(change: WhatIf, outputs: Sequence[OutputQuality]) -> float | None:
-    """Return the SQNR in dB that a change leads to; None where its gain is added to an estimate, and the
-    output was measured: the sum would be neither."""
-    output = _output_of(change, outputs)
-    if change.is_measured or output is None or output.measured is None:
-        return change.sqnr
-    if change.sqnr is None or change.gained is None:
-        return None
-    return change.sqnr if abs(change.sqnr - change.gained - output.measured) <= SAME_DB else None
-
-
-def is_unsure(change: WhatIf, outputs: Sequence[OutputQuality]) -> bool:
-    """Whether a change is estimated where the output was measured outside of the band that was expected."""
-    output = _output_of(change, outputs)
-    if change.is_measured or output is None or output.measured is None:
-        return False
-    return not (
-        (output.low is None or output.low <= output.measured)
-        and (output.high is None or output.measured <= output.high)
-    )
 
 
 @dataclass(frozen=True)
@@ -675,7 +639,7 @@ class Report(Presented):
         outputs: how near they are to those of the float model.
         facts: other results, such as accuracy.
         gates: limits that were given.
-        what_ifs: changes that would bring something.
+        what_ifs: changes that were tried and make a better model.
         noise: where the noise of the outputs comes from, the output with the lowest SQNR first.
         tensor_noise: estimated and measured noise, in graph order.
         tensors: activations in graph order.

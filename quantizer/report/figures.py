@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-from ...profiles.base.presentation import size_text
-
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
@@ -49,11 +47,6 @@ def duration(microseconds: float | None) -> str:
     if microseconds < 999.5:
         return f"{number(microseconds, 2 if microseconds < 10.0 else 3)} \N{MICRO SIGN}s"
     return f"{number(microseconds / 1e3, 3)} ms"
-
-
-def signed_size(size: int) -> str:
-    """Return a difference in bytes with its sign."""
-    return f"{'+' if size >= 0 else MINUS}{size_text(abs(size))}"
 
 
 def count_text(count: float) -> str:

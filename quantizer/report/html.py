@@ -31,8 +31,6 @@ from .content import (
     TensorDriftRecord,
     TensorNoiseRecord,
     TensorRecord,
-    is_unsure,
-    reached_sqnr,
     score_figure,
 )
 from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
@@ -45,7 +43,6 @@ from .figures import (
     number,
     percent_text,
     plural,
-    signed_size,
     visible,
 )
 from .layer_tree import LayerRow, is_slower, layer_rows
@@ -162,10 +159,8 @@ def _environment() -> Environment:
         plain_decibels=decibels,
         plural=plural,
         score=score_figure,
-        reached_sqnr=reached_sqnr,
         shared_by_loss=shared_by_loss,
         sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
-        signed_size=signed_size,
         size=size_text,
         slowest_first=slowest_first,
         sort_value=lambda value: "-inf" if value is None else f"{value:.9g}",
@@ -176,7 +171,6 @@ def _environment() -> Environment:
         clipped=is_clipped,
         faster_than=is_slower,
         finite=lambda value: value is not None and math.isfinite(value),
-        unsure=is_unsure,
     )
     return environment
 

@@ -17,7 +17,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together, write_atomically
 from ...profiles.base.presentation import decibels, percent, size_change, size_text
-from .content import Report, file_name, is_unsure, reached_sqnr
+from .content import Report, file_name
 from .figures import percent_text, visible
 from .html import page
 
@@ -120,13 +120,12 @@ def _lines(report: Report) -> Iterator[str]:
     for change in helpful[:MAX_LISTED]:
         effects = []
         if change.gained is not None:
-            reached = reached_sqnr(change, report.outputs)
-            effects.append(f"{change.gained:+.1f} dB" + ("" if reached is None else f" to {reached:.1f}"))
+            effects.append(
+                f"{change.gained:+.1f} dB" + ("" if change.sqnr is None else f" to {change.sqnr:.1f}")
+            )
         if change.speedup is not None:
             effects.append(f"{change.speedup:.2f} times float")
-        how = "measured" if change.is_measured else "estimated"
-        how += ", unsure" if is_unsure(change, report.outputs) else ""
-        yield f"{change.title}: {', '.join(effects)} ({how})\n"
+        yield f"{change.title}: {', '.join(effects)} (measured)\n"
         yield f"    {' '.join(change.command.splitlines())}\n"
     yield "</details>"
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..evaluation.metrics.score import Score
+from ..targets.loading import Settings
 
 TIE = 0.05
 """Latencies that differ by less than this fraction count as equal."""
-
-
-Settings = Mapping[str, str | float | tuple[str, ...]]
-"""Fields of `QuantConfig` that differ from the recipe's, with their values; names of nodes are added to those
-that it has."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ...profiles.base.errors import ModelError, WritingError
 from ...profiles.base.improvement import leave_out
@@ -33,9 +33,9 @@ from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..prepare.prepare import PreparedModel
 from ..targets.config import DATA_FREE, with_limit
 from ..targets.conformance import check_conformity
-from ..targets.loading import check_config
+from ..targets.loading import with_settings
 from ..targets.target import Recipe
-from .candidates import Candidate, Settings
+from .candidates import Candidate
 from .fallback_nodes import plan_that_runs
 from .integer_share import int8_share, saved_bytes
 from .loop import CANDIDATE_ERRORS
@@ -50,19 +50,6 @@ OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 
 KEPT_PLANS = 12
 """Plans that are kept between forecast and attempt, the last ones."""
-
-
-def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
-    """Return a recipe with other settings; names of nodes are added to those that it has.
-
-    Raises:
-        ConfigError: they do not go together; `where` says whose they are.
-    """
-    changes: dict[str, Any] = dict(settings)
-    for name in ("keep_float", "keep_16bit"):
-        if name in changes:
-            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
-    return replace(recipe, config=check_config(replace(recipe.config, **changes), recipe.target, where))
 
 
 @dataclass(frozen=True, eq=False)

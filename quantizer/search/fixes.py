@@ -1,234 +1,166 @@
-"""What costs most in a model that is not good, and fixes that are tried on the held-out samples.
+"""Fixes of a model that is not good: settings that are proposed, in the order in which they are tried. Pure.
 
-Noise is measured for groups of nodes (`ranked_nodes`), fixes follow from that (`proposals`), and as
-many of them are made and measured as a budget of seconds allows. What they are, their order, and which is
-best depends on what was measured; the machine decides how many there is time for, and the last digit of the
-noise.
+Each is made as its command makes it, run on check samples, written, and judged on the held-out samples
+(`loop`); what makes no other plan, or no better model, is no fix and is not told. How many are tried is a
+question of a budget of seconds.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, log10
 
-from ...profiles.base.errors import WritingError
-from ...profiles.base.improvement import improvement
-from ...profiles.base.tool import Progress
-from ...profiles.runtime.providers import check_provider
-from ...profiles.samples.objects import DataLike
-from ..evaluation.evaluate import evaluate
-from ..evaluation.metrics.truth import Labels
-from ..evaluation.options import EvaluationOptions, LatencySettings
-from ..evaluation.runtimes import open_session
-from ..noise.estimator import decibels_of
-from ..noise.output_limits import NoiseLimits
-from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel
-from ..prepare.prepare import ModelFile
-from ..targets.config import DATA_FREE, WITH_SAMPLES
-from ..targets.loading import load_recipe
-from ..targets.packaged import target_names
-from .candidates import Base, Candidate, RankedNode
-from .engine import Engine
-from .grades import grade_of, output_grades
-from .options import TuningData
-from .proposals import MIN_GAIN_DB, Fix, QualityGap, fix_order, proposals, stricter_limit
-from .ranking import RANKING_SAMPLES, ranked_nodes
-from .tuning_data import read_samples
-from .verdict import Cost, Verdict, composition_of, is_no_gain
+from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
+from .candidates import RankedNode
+from .grades import ORDER
+from .verdict import Fix, Verdict, is_no_gain
+from .worth import is_in_vain
 
-MOST_LIMITS = 2
-"""Noise limits that are tried after one that did not reach what is needed."""
+MIN_GAIN_DB, MIN_GAIN_SHARE = 0.5, 0.25
+"""Least gain that makes a model better within a grade, in dB; and least gain of a node in float, as ranked,
+that is worth a trial, as a share of the dB that are lacking."""
 
-FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
-"""For a trial: enough to tell 5 %."""
+MOST_NODES = 12
+"""Nodes that are named one by one at most: more is a question of the noise budget."""
+
+HEADROOM_DB = 1.0
+"""By which a fix aims above the SQNR that is needed."""
+
+SMALL_BLOCK = 32
+"""Elements of a weight that share a scale where that is a fix."""
 
 
-def find_fixes(search: FixSearch, verdict: Verdict) -> tuple[str, tuple[Fix, ...]]:
-    """Return what costs most in a model, and what to try.
-
-    Args:
-        search: tries the fixes.
-        verdict: on the model.
-
-    Returns:
-        The cause, a sentence, "" where nothing stands out; and the fixes, what was measured first.
-    """
-    config = search.facts.config
-    can_be_planned = config.rounding not in WITH_SAMPLES and config.mode not in DATA_FREE
-    if not verdict.composition.uses_integers:
-        if can_be_planned:
-            search.try_fixes((Fix({"mode": "weight-only"}),))
-        return "", tuple(search.fixes.values())
-    faster = (Fix(check_speed=True),) if verdict.cost.is_slower else ()
-    if search.saturates and can_be_planned and "int7" in search.facts.target.weight_types:
-        search.try_fixes((Fix({"weight_type": "int7"}),))
-        exact = [fix for fix in search.fixes.values() if _is_better(fix, verdict.sqnr)]
-        if verdict.grade == "good" or any(fix.grade == "good" for fix in exact):
-            return "", (*exact, *faster)
-    gap = _quality_gap(search, verdict) if can_be_planned and verdict.grade in ("fair", "poor") else None
-    if gap is None:
-        return "", faster
-    search.try_fixes(proposals(gap, ()))
-    ranking: tuple[RankedNode, ...] = ()
-    with improvement("ranking of the nodes by their noise"):
-        ranking = search.ranking() if search.has_time() else ()
-    search.try_fixes(proposals(gap, ranking))
-    for _ in range(MOST_LIMITS):
-        stricter = stricter_limit(gap, search.fixes.values())
-        if stricter is None:
-            break
-        search.try_fixes((stricter,))
-    order = sorted(search.fixes.values(), key=lambda fix: (not fix.is_measured, *fix_order(fix)))
-    useful = [fix for fix in order if _is_better(fix, gap.sqnr)]
-    return _cause(ranking, gap, order), (*useful, *faster)
+def is_better(verdict: Verdict, than: Verdict) -> bool:
+    """Whether a model is better than another one: its grade, or within a grade its worst output by
+    `MIN_GAIN_DB`, or that it is no longer slower than float. One that gains nothing over float never is."""
+    if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
+        return False
+    if ORDER[verdict.grade] != ORDER[than.grade]:
+        return ORDER[verdict.grade] < ORDER[than.grade]
+    if than.cost.is_slower or not than.composition.uses_integers:
+        return True
+    before, after = (-inf if one.sqnr is None else one.sqnr for one in (than, verdict))
+    return after >= before + MIN_GAIN_DB
 
 
-def _is_better(fix: Fix, sqnr: float | None) -> bool:
-    """Whether a fix is worth mentioning: it was not tried, or makes the worst output better."""
-    return not fix.is_measured or sqnr is None or (fix.sqnr or 0.0) >= sqnr + MIN_GAIN_DB
+def fix_order(fix: Fix) -> tuple[object, ...]:
+    """Return the sort key of fixes, the best first: grade, then predicted time, then SQNR."""
+    return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options
 
 
-@dataclass(eq=False)
-class FixSearch:
-    """Fixes of one quantized model that are tried one after the other, as long as there is time.
+@dataclass(frozen=True)
+class Failing:
+    """A model that is not good, or not worth its arithmetic, and the settings that there are.
 
     Attributes:
-        model: file of the float model.
-        planned, facts: the plan of the quantized model, and what it was made from.
-        samples, labels: the held-out samples, and the labels of these.
-        measuring: how the quantized model was compared with float; a trial has fewer rounds of latency.
-        limits: how much noise the outputs can bear.
-        seconds: for all trials together.
-        spent: what making and comparing the model took: no trial begins that would not fit.
-        progress: called after each trial.
-        saturates: whether what is measured here suffers from kernels that saturate with 8-bit weights.
-        fixes: the fixes so far, those that there was no time for as they were proposed, by their options.
+        verdict: on it.
+        config: that it was made with.
+        usual_calibrator: that of its target.
+        saturates: whether kernels saturate here with 8-bit weights, and the target has 7-bit ones.
+        has_samples: whether samples were kept for calibration, with which weights can be rounded.
+        in_16_bits: nodes whose activations the target can have in 16 bits.
     """
 
-    model: ModelFile
-    planned: PlannedModel
-    facts: PlanningFacts
-    samples: DataLike
-    labels: Path | Labels | None
-    measuring: EvaluationOptions
-    limits: NoiseLimits
-    seconds: float
-    spent: float
-    progress: Progress | None = None
+    verdict: Verdict
+    config: QuantConfig
+    usual_calibrator: str
     saturates: bool = False
-    fixes: dict[tuple[str, ...], Fix] = field(default_factory=dict)
+    has_samples: bool = False
+    in_16_bits: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        facts = self.facts
-        self._engine = Engine(self.model.path, facts.prepared, facts.measured, facts.recipe, facts.unfit)
-        self._speed = self._engine.predicted(self.planned, "latency")
-        self._known: dict[str, Fix | None] = {}
-        self._vain: set[tuple[str, ...]] = set()
-        self._start = time.perf_counter()
-        self._longest = self.spent / 2.0  # which has more rounds of latency
-        self._done = 0
-
-    def has_time(self) -> bool:
-        """Whether another trial is expected to be done in time."""
-        return time.perf_counter() - self._start + self._longest <= self.seconds
-
-    def try_fixes(self, offered: Sequence[Fix]) -> None:
-        """Try fixes that were not tried before; keep the others as they are when the time is up.
-
-        What cannot be made, or brings nothing over float, is no fix.
-        """
-        for fix in offered:
-            known = self.fixes.get(fix.options)
-            if fix.options in self._vain or (known is not None and known.is_measured):
-                continue
-            if not self.has_time():
-                self.fixes.setdefault(fix.options, fix)
-                continue
-            before = time.perf_counter()
-            tried = self._tried(fix)
-            if tried is None:
-                self._vain.add(fix.options)
-                self.fixes.pop(fix.options, None)
-            else:
-                self.fixes[fix.options] = tried
-            spent = time.perf_counter() - before
-            self._longest = max(self._longest, spent) if self._done else spent
-            self._done += 1
-            if self.progress is not None:
-                self.progress(self._done, None)
-
-    def _tried(self, fix: Fix) -> Fix | None:
-        """Return a fix with what it brings as measured; None for one that cannot be made, or is none."""
-        candidate = Candidate(Base(" ".join(fix.options), fix.settings))
-        try:
-            (attempt,) = self._engine.attempts([candidate], self._measured, self._known)
-        except WritingError:  # no room for a trial is no reason to lose the model that is written
-            return None
-        return None if attempt.result is None else replace(attempt.result, settings=fix.settings)
-
-    def _measured(self, _: Candidate, planned: PlannedModel, path: Path) -> Fix | None:
-        """Return what a quantized model brings; None for nothing over float."""
-        measuring = replace(self.measuring, latency=self.measuring.latency and FEW_ROUNDS)
-        result = evaluate(
-            self.model, path, self.samples, labels=self.labels, measuring=measuring, limits=self.limits
-        )
-        composition = composition_of(planned.plan, planned.graph, self.facts.profile)
-        if is_no_gain(composition, Cost(result.float_bytes, result.quantized_bytes, result.latency)):
-            return None
-        outputs = output_grades(result.outputs, self.limits, result.shifts)
-        scored = result.score or result.accuracy
-        return Fix(
-            sqnr=outputs[0].sqnr if outputs else None,
-            speedup=None if result.latency is None else result.latency.speedup,
-            is_measured=True,
-            grade=grade_of(outputs, scored),
-            drop=None if scored is None else scored.drop,
-            drop_unit=Fix.drop_unit if result.score is None else result.score.drop_unit,
-            predicted=self._speed / max(self._engine.predicted(planned, "latency"), 1e-9),
-        )
-
-    def ranking(self) -> tuple[RankedNode, ...]:
-        """Return the noise that nodes add, measured for groups of them."""
-        how = self.measuring
-        provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
-        session = open_session(str(self.model), self.model.name, provider=provider)
-        samples = read_samples(session, self.planned.model, TuningData(self.samples, limit=RANKING_SAMPLES))
-        return ranked_nodes(self.planned, samples, provider=provider, goes_on=self.has_time)
+    @property
+    def is_noisy(self) -> bool:
+        """Whether an output is too far from float for its verdict, by decibels."""
+        return self.verdict.grade in ("fair", "poor") and self.verdict.sqnr is not None
 
 
-def _quality_gap(search: FixSearch, verdict: Verdict) -> QualityGap | None:
-    """Return what the worst output lacks; None where it could not be compared."""
-    worst, facts = verdict.worst, search.facts
-    if worst is None or worst.sqnr is None:
-        return None
-    target = facts.config.target if facts.config.target in target_names() else None
-    allowed = search.limits.allowed(worst.output)
-    nodes = search.planned.graph.nodes
-    return QualityGap(
-        sqnr=worst.sqnr,
-        needed=worst.needed,
-        calibrator=facts.config.calibrator,
-        usual_calibrator=load_recipe(target).config.calibrator,
-        limit=decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed,
-        in_16_bits=frozenset(n.name for n in nodes if facts.target.has_16bit_kernel(n.op_type)),
-    )
+def cheap_fixes(failing: Failing) -> Iterator[Fix]:
+    """Yield the changes that no ranking of nodes is needed for.
+
+    Weights alone where nothing else is quantized; 7 bits where kernels saturate; a check of speed where float
+    is faster; the target's own calibrator; an SQNR that outputs are held to. Of weights of few bits: GPTQ,
+    smaller blocks, and 8 bits.
+    """
+    config, verdict = failing.config, failing.verdict
+    if config.mode == "weight-only":
+        if failing.is_noisy and config.weight_type in FEW_BITS and not config.has_size:
+            if failing.has_samples and config.rounding not in WITH_SAMPLES:
+                yield Fix({"rounding": "gptq"})
+            if not 0 < config.block_size <= SMALL_BLOCK:
+                yield Fix({"block_size": SMALL_BLOCK})
+            yield Fix({"weight_type": "int8"})
+        return
+    if not verdict.composition.uses_integers:
+        yield Fix({"mode": "weight-only"})
+        return
+    if failing.saturates:
+        yield Fix({"weight_type": "int7"})
+    if verdict.cost.is_slower:
+        yield Fix(check_speed=True)
+    if failing.is_noisy and config.reads_profile:
+        if config.calibrator != failing.usual_calibrator:
+            yield Fix({"calibrator": failing.usual_calibrator})
+        worst = verdict.worst
+        assert worst is not None
+        yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
 
 
-def _cause(ranking: Sequence[RankedNode], gap: QualityGap, tried: Sequence[Fix]) -> str:
-    """Return what the worst node costs, as measured where it was kept float."""
+def node_fixes(failing: Failing, ranking: Sequence[RankedNode]) -> Iterator[Fix]:
+    """Yield the node that adds most noise in float, and in 16 bits; and as many nodes as reach the SQNR that
+    is needed, those first whose noise is worth most time.
+
+    Args:
+        failing: the model.
+        ranking: noise of its nodes, in any order.
+    """
+    verdict, total = failing.verdict, sum(one.noise for one in ranking)
+    if verdict.worst is None or verdict.sqnr is None or not 0.0 < total < inf:
+        return
+    needed = verdict.worst.needed
+    least = verdict.sqnr + max(MIN_GAIN_DB, MIN_GAIN_SHARE * (needed - verdict.sqnr))
+    worst = min(ranking, key=lambda one: (-one.noise, one.nodes))
+    sqnr = sqnr_without_noise(verdict.sqnr, total, worst.noise)
+    if sqnr is None or sqnr >= least:
+        yield Fix({"keep_float": worst.nodes})
+    if failing.in_16_bits.issuperset(worst.nodes):
+        yield Fix({"keep_16bit": worst.nodes})
+    names, noise = list[str](), 0.0
+    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.microseconds, 1e-3), one.nodes)):
+        names += one.nodes
+        noise += one.noise
+        after = sqnr_without_noise(verdict.sqnr, total, noise)
+        if len(names) > MOST_NODES or after is None:
+            return
+        if after >= needed + HEADROOM_DB:
+            yield Fix({"keep_float": tuple(names)})
+            return
+
+
+def sqnr_without_noise(sqnr: float, total: float, noise: float) -> float | None:
+    """Return the SQNR in dB without a part of the noise; None where hardly any would be left."""
+    rest = total - noise
+    return None if not 0.0 < rest < total else sqnr + 10.0 * log10(total / rest)
+
+
+def cause_of(failing: Failing, ranking: Sequence[RankedNode], sqnr_of: Callable[[Fix], float | None]) -> str:
+    """Return the share of the noise that the worst node adds, and its cost where it was kept float.
+
+    Args:
+        failing: the model.
+        ranking: noise of its nodes.
+        sqnr_of: dB of the model of a fix; None for one that was not tried.
+    """
     total = sum(one.noise for one in ranking)
-    if not ranking or not 0.0 < total < float("inf"):
+    if not 0.0 < total < inf or failing.verdict.sqnr is None:
         return ""
     worst = max(ranking, key=lambda one: (one.noise, one.nodes))
-    kept = next((fix for fix in tried if fix.settings == {"keep_float": worst.nodes}), None)
-    share = f"{100 * worst.noise / total:.0f} % of the noise"
-    if kept is None or not kept.is_measured or kept.sqnr is None:
+    share, before = f"{100 * worst.noise / total:.0f} % of the noise", failing.verdict.sqnr
+    without = sqnr_of(Fix({"keep_float": worst.nodes}))
+    if without is None:
         return f"{worst.nodes[-1]} adds {share}"
-    if kept.sqnr <= gap.sqnr:  # without it the model is no better
+    if without <= before:  # without it the model is no better
         return ""
-    if kept.sqnr < gap.sqnr + MIN_GAIN_DB:
+    if without < before + MIN_GAIN_DB:
         return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
-    return f"{worst.nodes[-1]} alone costs {kept.sqnr - gap.sqnr:.1f} dB ({share})"
+    return f"{worst.nodes[-1]} alone costs {without - before:.1f} dB ({share})"

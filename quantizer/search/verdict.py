@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
@@ -26,15 +26,13 @@ from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode
 from ..plan.wide_weights import wide_weights
+from ..targets.config import settings
+from ..targets.loading import Settings
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .integer_share import int8_share
-from .proposals import Fix
 
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
-
-KEEP_FLOAT = Finding(Code.KEEP_FLOAT, "keep the float model: int8 brings nothing here")
-"""What is left to say where nothing is quantized, or no plan is smaller or faster than float."""
 
 BEYOND_RANGE = 0.1
 """Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
@@ -260,6 +258,64 @@ class HeldOut:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s'[: number != 1]}"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change of settings, and the model that it makes, as measured on the held-out samples.
+
+    Attributes:
+        settings: fields of `QuantConfig` with their new values; names of nodes are added to those given.
+        check_speed: whether it is to measure speed, and keep float what is slower in int8.
+        sqnr: dB of the worst output then; None where nothing differs, and before it is tried.
+        speedup: times as fast as float then; None where it was not measured.
+        grade: of the model then.
+        drop: of the accuracy or metric then, in `drop_unit`; None without labels.
+        predicted: time over float's as predicted.
+        drop_unit: "percentage points", or that of the metric.
+    """
+
+    settings: Settings = field(default_factory=dict)
+    check_speed: bool = False
+    sqnr: float | None = None
+    speedup: float | None = None
+    grade: Grade = "none"
+    drop: float | None = None
+    predicted: float = 1.0
+    drop_unit: str = "percentage points"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return it as options of `qprof quantize`."""
+        words, known = ["--check-speed"] if self.check_speed else [], settings()
+        for name, value in self.settings.items():
+            for one in value if isinstance(value, tuple) else (value,):
+                words += known[name].given(f"{one:g}" if isinstance(one, float) else str(one))
+        return tuple(words)
+
+    @property
+    def brings(self) -> str:
+        """Return the figures of its model, in words."""
+        parts: list[str] = [self.grade] if self.sqnr is None else [f"{self.sqnr:.1f} dB"]
+        if self.drop is not None:
+            parts.append(f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}")
+        if self.speedup is not None:
+            parts.append(f"{self.speedup:.2f} times as fast as float")
+        return f"{', '.join(parts)} (measured)"
+
+    def with_figures(self, verdict: Verdict) -> Fix:
+        """Return it with the figures of the model that it makes."""
+        scored, predicted = verdict.score or verdict.accuracy, verdict.predicted
+        in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
+        return replace(
+            self,
+            sqnr=verdict.sqnr,
+            speedup=None if verdict.latency is None else verdict.latency.speedup,
+            grade=verdict.grade,
+            drop=None if scored is None else scored.drop,
+            drop_unit=Fix.drop_unit if verdict.score is None else verdict.score.drop_unit,
+            predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -495,11 +551,42 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
     return replace(verdict, grade="none", findings=findings, cause="", fixes=())
 
 
-def with_fixes(verdict: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
-    """Return a verdict with its cause and fixes; where nothing helps, it says to keep the float model."""
-    vain = not fixes and verdict.speaks_against and brings_nothing(verdict.composition, verdict.cost)
-    findings = gravest_first([*([KEEP_FLOAT] if vain else []), *verdict.findings])
-    return replace(verdict, cause=cause, fixes=tuple(fixes), findings=findings)
+def with_fixes(verdict: Verdict, cause: str, fixes: Sequence[Fix], tried: int = 0, left: str = "") -> Verdict:
+    """Return a verdict with its cause and fixes; where there is none, with the sentence about that.
+
+    Args:
+        verdict: on the model.
+        cause: of its noise.
+        fixes: that were tried and are better, the best first.
+        tried: how many other plans were made and judged.
+        left: why no more were tried; "" where nothing is left to try.
+    """
+    verdict = replace(verdict, cause=cause, fixes=tuple(fixes))
+    vain = verdict.speaks_against and brings_nothing(verdict.composition, verdict.cost)
+    if fixes or not (vain or verdict.grade in ("fair", "poor")):
+        return verdict
+    code = Code.NO_BETTER_PLAN
+    if left:
+        sentence, code = f"no other settings were tried: {left}", Code.NO_FIX_TRIED
+    else:
+        sentence = "no other settings make another plan"
+        if tried:
+            sentence = f"of {tried} other plan{'s'[: tried != 1]} that were tried none is better"
+        if vain or verdict.grade == "poor":
+            sentence, code = f"keep the float model ({_compared(verdict)}): {sentence}", Code.KEEP_FLOAT
+    return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))
+
+
+def _compared(verdict: Verdict) -> str:
+    """Return size, speed and quality of the float model and of the quantized one."""
+    figures = [f"{size_text(verdict.float_bytes)}, int8 {size_text(verdict.quantized_bytes)}"]
+    if verdict.latency is not None:
+        figures.append(f"{verdict.latency.speedup:.2f} times as fast")
+    elif verdict.predicted is not None:
+        figures.append(f"{verdict.predicted:.2f} times as fast as predicted")
+    if verdict.worst is not None:
+        figures.append(verdict.worst.text)
+    return ", ".join(figures)
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,11 @@ class ConfigFile:
     settings: Mapping[str, Any] | None = None
 
 
+Settings = Mapping[str, str | float | tuple[str, ...]]
+"""Fields of `QuantConfig` that differ from the recipe's, with their values; names of nodes are added to those
+that it has."""
+
+
 def load_recipe(
     source: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
@@ -487,3 +492,16 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
             problem = unknown_key("", key, known)
             raise ConfigError(f"--set: {problem}; {problem.advice}")
     return settings, runtime
+
+
+def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
+    """Return a recipe with other settings; names of nodes are added to those that it has.
+
+    Raises:
+        ConfigError: they do not go together; `where` says whose they are.
+    """
+    changes: dict[str, Any] = dict(settings)
+    for name in ("keep_float", "keep_16bit"):
+        if name in changes:
+            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
+    return replace(recipe, config=check_config(replace(recipe.config, **changes), recipe.target, where))

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.quantize import _without
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.search.proposals import Fix
+from qprof_onnx.quantizer.search.verdict import Fix
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
 

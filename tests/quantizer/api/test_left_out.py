@@ -135,9 +135,8 @@ def test_a_fault_in_measuring_noise_leaves_a_profile_without_it(lenient: Any, pa
 @pytest.mark.parametrize(
     ("place", "step"),
     {
-        "api.from_samples.find_fixes": "search for fixes",
-        "search.fixes.ranked_nodes": "ranking of the nodes by their noise",
-        "search.fixes.evaluate": "candidate '--",
+        "api.from_samples._tried_fixes": "search for fixes",
+        "api.from_samples.ranked_nodes": "search for fixes",
         "planning.plan_model.find_biases": ADJUSTMENTS,
     }.items(),
 )
@@ -156,7 +155,6 @@ REPORT = {
     "report.assemble.noise_budgets": "noise of the outputs",
     "report.assemble.node_records": "nodes",
     "report.assemble._predicted_speed": "predicted speed",
-    "report.assemble.suggestions": "what to try",
     "report.assemble.tensor_noise": "noise of tensors",
     "report.assemble.tensor_records": "tensors",
     "report.assemble.float_groups": "float nodes",

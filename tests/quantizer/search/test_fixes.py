@@ -1,27 +1,44 @@
-"""What to try, and which fix is applied."""
+"""Fixes that are proposed, and which of two models is the better one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from qprof_onnx.quantizer.search.candidates import RankedNode
-from qprof_onnx.quantizer.search.grades import Grade
-from qprof_onnx.quantizer.search.proposals import (
-    Fix,
-    QualityGap,
-    best_fix,
-    proposals,
+from qprof_onnx.quantizer.search.fixes import (
+    Failing,
+    cause_of,
+    cheap_fixes,
+    fix_order,
+    is_better,
+    node_fixes,
     sqnr_without_noise,
-    stricter_limit,
 )
+from qprof_onnx.quantizer.search.grades import Grade, OutputGrade
+from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, Verdict, with_fixes
+from qprof_onnx.quantizer.targets.config import QuantConfig
 
-GAP = QualityGap(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
-RANKING = [RankedNode(("a",), 0.9, 5.0), RankedNode(("b",), 0.05, 1.0), RankedNode(("c",), 0.05, 1.0)]
+RANKING = [RankedNode(("a",), 0.9, 10.0), RankedNode(("b",), 0.05, 1.0), RankedNode(("c",), 0.05, 1.0)]
 
 
-def measured(sqnr: float, grade: Grade, predicted: float = 1.0, **settings: str) -> Fix:
-    return Fix(settings, sqnr=sqnr, is_measured=True, grade=grade, predicted=predicted)
+def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None = 2.0) -> Verdict:
+    """Return one on a model of 100 bytes in float, with an output that needs 18 dB."""
+    output = OutputGrade("y", "a decision", sqnr, 18.0, None, grade)
+    held_out = HeldOut(40, 40, 160, seen=False, source="d")
+    parts = Composition(1.0, 1, ())
+    return Verdict(grade, (output,), (), None, "", None, held_out, 100, size, None, predicted, parts)
+
+
+def failing(sqnr: float = 12.0, usual: str = "mse", **settings: Any) -> Failing:
+    return Failing(verdict(sqnr, "fair"), QuantConfig(**settings), usual)
+
+
+def settings(fixes: Iterator[Fix]) -> list[dict[str, object]]:
+    return [dict(fix.settings) for fix in fixes]
 
 
 def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
@@ -35,75 +52,95 @@ def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
     assert fix.options == ("--set", "min_tensor_sqnr=15", "--keep-float", "a", "--keep-float", "b")
 
 
-def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:
-    (worst,) = [fix for fix in proposals(GAP, RANKING) if fix.settings.get("keep_float") == ("a",)]
-    assert worst.sqnr == pytest.approx(22.0)
-    assert worst.options == ("--keep-float", "a")
-    assert worst.brings == "22.0 dB (estimated)"
+def test_the_node_that_adds_most_noise_is_tried_in_float_first() -> None:
+    assert next(node_fixes(failing(), RANKING)).options == ("--keep-float", "a")
 
 
 def test_a_node_that_brings_little_is_not_tried() -> None:
     flat = [RankedNode((name,), 1.0, 1.0) for name in "abcdefghijklmnopqrstuvwxyz"]
-    assert not [fix for fix in proposals(GAP, flat) if "keep_float" in fix.settings]
+    assert not settings(node_fixes(failing(), flat))
 
 
-def test_as_many_nodes_as_reach_what_is_needed_are_tried_together() -> None:
+def test_as_many_nodes_as_reach_the_sqnr_that_is_needed_are_tried_together() -> None:
     even = [RankedNode((name,), 1.0, 1.0) for name in "abcdef"]
-    kept = [fix for fix in proposals(GAP, even) if "keep_float" in fix.settings]
-    assert ("a", "b", "c", "d", "e") in [fix.settings["keep_float"] for fix in kept]
+    assert {"keep_float": ("a", "b", "c", "d", "e")} in settings(node_fixes(failing(), even))
 
 
-def test_the_noise_limit_is_raised_by_what_is_lacking() -> None:
-    assert {"min_output_sqnr": 22.0} in [fix.settings for fix in proposals(GAP, ())]
-
-
-def test_another_calibrator_than_the_targets_own_is_undone_first() -> None:
-    gap = QualityGap(12.0, 18.0, "kl", "mse", 15.0)
-    assert proposals(gap, RANKING)[0].options == ("--calibrator", "mse")
-
-
-def test_the_best_grade_is_applied_and_of_these_the_fastest() -> None:
-    slow = measured(25.0, "good", 1.5, calibrator="slow")
-    fast = measured(19.0, "good", 1.1, calibrator="fast")
-    fair = measured(15.0, "fair", 1.0, calibrator="fair")
-    assert best_fix([slow, fair, fast], "poor", 8.0) is fast
-
-
-def test_what_was_not_measured_or_does_not_better_the_model_is_not_applied() -> None:
-    estimated = Fix({"keep_float": ("a",)}, sqnr=30.0)
-    worse = measured(7.0, "poor", calibrator="worse")
-    assert best_fix([estimated, worse], "poor", 8.0) is None
-
-
-def test_a_gain_within_the_same_grade_counts() -> None:
-    found = measured(11.0, "poor", calibrator="x")
-    assert best_fix([found], "poor", 8.0) is found
-    assert best_fix([found], "poor", 10.8) is None
-    assert best_fix([found], "poor", None) is found
-
-
-def test_an_estimate_without_end_is_not_made() -> None:
-    assert [fix.settings for fix in proposals(GAP, [RankedNode(("a",), math.inf, 1.0)])] == [
-        {"min_output_sqnr": 22.0}
-    ]
+def test_nodes_of_endless_noise_are_no_ranking() -> None:
+    assert not settings(node_fixes(failing(), [RankedNode(("a",), math.inf, 1.0)]))
 
 
 def test_16_bits_are_tried_where_the_target_has_them() -> None:
-    gap = QualityGap(12.0, 18.0, "mse", "mse", 15.0, frozenset("a"))
-    options = [fix.options for fix in proposals(gap, RANKING)]
-    assert ("--keep-16bit", "a") in options
-    assert ("--keep-16bit", "a") not in [fix.options for fix in proposals(GAP, RANKING)]
+    with_16_bits = replace(failing(), in_16_bits=frozenset("a"))
+    assert {"keep_16bit": ("a",)} in settings(node_fixes(with_16_bits, RANKING))
+    assert {"keep_16bit": ("a",)} not in settings(node_fixes(failing(), RANKING))
 
 
-def test_a_limit_that_did_not_reach_is_raised_further() -> None:
-    first = Fix({"min_output_sqnr": 22.0}, sqnr=13.0, is_measured=True, grade="fair")
-    second = stricter_limit(GAP, [first])
-    assert second is not None
-    assert second.settings == {"min_output_sqnr": 32.0}
-    assert stricter_limit(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) is None
-    assert stricter_limit(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) is None
+def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit() -> None:
+    assert settings(cheap_fixes(failing(calibrator="kl"))) == [
+        {"calibrator": "mse"},
+        {"min_output_sqnr": 19.0},
+    ]
+    assert settings(cheap_fixes(failing(calibrator="mse"))) == [{"min_output_sqnr": 19.0}]
 
 
-def test_what_a_fix_brings_is_in_the_unit_of_the_metric() -> None:
-    assert Fix(sqnr=20.0, is_measured=True, drop=1.5, drop_unit="dB").brings == "20.0 dB, -1.50 dB (measured)"
-    assert Fix(sqnr=20.0, is_measured=True, drop=1.5).brings == "20.0 dB, -1.50 points (measured)"
+def test_weights_of_few_bits_are_rounded_with_samples_and_then_have_smaller_blocks_and_more_bits() -> None:
+    few = failing(mode="weight-only", weight_type="int4", block_size=128)
+    blocks, bits = {"block_size": 32}, {"weight_type": "int8"}
+    assert settings(cheap_fixes(few)) == [blocks, bits]
+    assert settings(cheap_fixes(replace(few, has_samples=True))) == [{"rounding": "gptq"}, blocks, bits]
+    assert not settings(cheap_fixes(failing(mode="weight-only", weight_type="int8")))
+
+
+@pytest.mark.parametrize(
+    ("found", "is_so"),
+    [
+        (verdict(20.0, "good"), True),
+        (verdict(12.6, "fair"), True),
+        (verdict(12.4, "fair"), False),
+        (verdict(30.0, "poor"), False),
+        (verdict(30.0, "good", size=101), False),
+        (verdict(17.0, "fair", size=95, predicted=1.0), False),
+    ],
+)
+def test_a_better_model_has_a_better_grade_or_less_noise_and_gains_over_float(
+    found: Verdict, is_so: bool
+) -> None:
+    assert is_better(found, verdict(12.0, "fair")) is is_so
+
+
+def test_of_fixes_of_a_grade_the_fastest_is_the_best() -> None:
+    fair, slow, fast = (
+        Fix({"calibrator": name}, sqnr=sqnr, grade=grade, predicted=predicted)
+        for name, sqnr, grade, predicted in (
+            ("fair", 15.0, "fair", 0.5),
+            ("slow", 25.0, "good", 0.9),
+            ("fast", 19.0, "good", 0.6),
+        )
+    )
+    assert sorted([fair, slow, fast], key=fix_order) == [fast, slow, fair]
+
+
+def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
+    assert cause_of(failing(), RANKING, lambda fix: None) == "a adds 90 % of the noise"
+    assert cause_of(failing(), RANKING, lambda fix: 21.0) == "a alone costs 9.0 dB (90 % of the noise)"
+    assert cause_of(failing(), RANKING, lambda fix: 12.1).endswith("its neighbours round the same values")
+    assert cause_of(failing(), RANKING, lambda fix: 11.0) == ""
+
+
+def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
+    (found,) = with_fixes(verdict(5.0, "poor"), "", (), 3).findings
+    assert found.text.startswith(
+        "keep the float model (100 B, int8 25 B, 2.00 times as fast as predicted, output"
+    )
+    assert found.text.endswith("of 3 other plans that were tried none is better")
+
+
+def test_where_nothing_was_tried_the_reason_is_told() -> None:
+    (found,) = with_fixes(verdict(5.0, "poor"), "", (), 0, "there was no time").findings
+    assert found.text == "no other settings were tried: there was no time"
+
+
+def test_the_figures_of_a_fix_are_in_the_unit_of_the_metric() -> None:
+    assert Fix(sqnr=20.0, drop=1.5, drop_unit="dB").brings == "20.0 dB, -1.50 dB (measured)"
+    assert Fix(sqnr=20.0, drop=1.5).brings == "20.0 dB, -1.50 points (measured)"
