@@ -490,19 +490,6 @@ UNNOTICED_DB = tuned(
 """Variance of an output over the noise of all weights that are rounded without saving time."""
 
 
-TOO_GOOD_DB = tuned(
-    15.0,
-    figure=(
-        "weights of depthwise convolutions were estimated 12.4 dB below the noise of the "
-        "quantized nodes, and measured to equal it"
-    ),
-    chosen_on="a text recogniser",
-)
-"""By how much the estimate for a product may be too good: the error of a weight is the same at each place and
-in each sample, and means do not take it away as they do the rounding of activations. Recurrent cells are
-run with such errors; what is estimated of them is near."""
-
-
 def _with_int8_weights_in_budget(
     facts: PlanningFacts, plan: QuantPlan, estimator: NoiseEstimator, flow: NoiseFlow, allowed: Floats
 ) -> QuantPlan:
@@ -533,14 +520,11 @@ def _with_int8_weights_in_budget(
     none = np.zeros(len(varying))
     quantized = sum((share for name, share in noise.items() if name not in stored), none)
     limits = np.maximum(np.minimum(10.0 ** (-UNNOTICED_DB / 10.0) * varying, allowed - quantized), 0.0)
-    # Nodes whose noise was measured, or simulated (`recurrence`), need no margin.
-    trusted = plan.nodes.keys() if flow.weight_reach else flow.node_gains.recurrences.keys()
-    margins = {name: 1.0 if name in trusted else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
     float_weights: set[str] = set()
     while stored:
         # What leads to no output that is judged: nobody knows what its noise does.
         unknown = stored - noise.keys()
-        noisy = unknown or _noisiest({name: margins[name] * noise[name] for name in sorted(stored)}, limits)
+        noisy = unknown or _noisiest({name: noise[name] for name in sorted(stored)}, limits)
         if not noisy:
             break
         float_weights |= noisy
