@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
-    ("cli/options.py", "cli/schemas.py"),
+    ("cli/options.py", "cli/schemas.py", "cli/needs.py"),
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/api",),
     ("quantizer/search",),

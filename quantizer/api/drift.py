@@ -206,7 +206,7 @@ def compare_profiles(
     every = drift = compare(before, after, covers_of(before, config))
     if model_path is not None:
         prepared = open_prepared(model_path)
-        check_model(before.model, prepared.identity, names[0], True)
+        check_model(before.model, prepared.identity, names[0], same_weights=False)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
     if model_path is None:

@@ -87,7 +87,6 @@ def write_quantized(
     save_plan: str | os.PathLike[str] | None = None,
     recipe: Recipe | None = None,
     plan: PlanLike | None = None,
-    accept_retrained: bool = False,
     speed: SpeedCheckOptions | None = None,
     data: DataLike | None = None,
     check: DataLike | None = None,
@@ -104,7 +103,6 @@ def write_quantized(
         save_plan: where to write the plan; None for nowhere.
         recipe: settings and target; None for the default target's.
         plan: apply this plan, which a person may have edited, instead of making one.
-        accept_retrained: take a profile of the same graph with other weights.
         speed: measure the plan that is made against float, and leave float what is slower in int8.
         data: samples for rounding "gptq" or "gptaq".
         check: calibration samples on which the model is run before it is written: where an output is too
@@ -127,7 +125,7 @@ def write_quantized(
         if not check_outputs:
             planned = planned.with_findings([estimated_only("--check-outputs off")])
         elif profile is not None:
-            planned = _run_on_samples(planned, prepared, profile, path, accept_retrained)
+            planned = _run_on_samples(planned, prepared, profile, path)
         elif not planned.plan.origin.checks:
             planned = planned.with_findings([estimated_only("give the --profile that the plan is from")])
         return write(planned, recipe=recipe)
@@ -138,7 +136,7 @@ def write_quantized(
     own_samples = check is None
     samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
-        measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained)
+        measured = read_profile(profile, prepared.model, prepared.identity)
         if check is None and check_outputs:
             check, joined, not_run = _check_samples(measured, profile, prepared, config)
         findings = missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
@@ -287,10 +285,10 @@ def _specs_of_batches(
 
 
 def _run_on_samples(
-    planned: PlannedModel, prepared: PreparedModel, source: ProfileLike, model: Path, accept_retrained: bool
+    planned: PlannedModel, prepared: PreparedModel, source: ProfileLike, model: Path
 ) -> PlannedModel:
     """Return a plan that was read, with what the check samples of a profile show of it."""
-    profile = read_profile(source, prepared.model, prepared.identity, accept_retrained)
+    profile = read_profile(source, prepared.model, prepared.identity)
     check, joined, not_run = _check_samples(profile, source, prepared, planned.plan.config)
     if check is None:
         return planned.with_findings([estimated_only(not_run)])

@@ -246,7 +246,7 @@ def quantize_from_samples(
             )
         kept: KeptProfile | None = None
         if profile is not None:
-            loaded = read_profile(profile, prepared.model, prepared.identity, options.accept_retrained)
+            loaded = read_profile(profile, prepared.model, prepared.identity)
             if options.gate.has_limit:
                 check_data_not_random(loaded.data, profile_name(profile), "a limit")
             file = None if isinstance(profile, Profile) else Path(profile_name(profile))
@@ -473,7 +473,6 @@ def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
         task.output,
         save_plan=task.plan_file,
         recipe=recipe,
-        accept_retrained=options.accept_retrained,
         speed=speed,
         data=samples.profiled if rounds else None,
         check=samples.plan_check,

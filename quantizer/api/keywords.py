@@ -139,7 +139,6 @@ class QuantizeKeywords(Settings, LayerKeywords, total=False):
     keep_samples: int
     checkpoint: PathLike | None
     save_plan: PathLike | None
-    accept_retrained: bool
     speed: SpeedCheckOptions | None
     stage: Stage | None
     note: Callable[[Finding], None] | None

@@ -294,7 +294,6 @@ class QuantizeOptions(EvaluationOptions):
         str | os.PathLike[str] | None,
         option("Files", "Write the plan: every decision.", metavar="PLAN.yaml", takes="new file"),
     ] = None
-    accept_retrained: Annotated[bool, option("Files", "Accept a profile of other weights.")] = False
     transform: Transform | None = None
     gate: Gate = field(default_factory=Gate)
     speed: SpeedCheckOptions | None = None

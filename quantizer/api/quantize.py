@@ -195,7 +195,6 @@ def _quantize_as(
                 save_plan=how.save_plan,
                 recipe=recipe,
                 plan=plan,
-                accept_retrained=how.accept_retrained,
                 speed=how.speed,
                 check=timed,
                 check_outputs=how.check_outputs == "auto",

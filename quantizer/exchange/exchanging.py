@@ -159,7 +159,7 @@ def export(
         if isinstance(document, Profile):
             document = read_profile(document, prepared.model, prepared.identity)
         else:
-            check_model(document.model, prepared.identity, where, False)
+            check_model(document.model, prepared.identity, where)
         content = file_content(document, prepared.model, format)
         for sentence in losses(entry, document, prepared.model):
             note(Finding(Code.EXPORT_LOSES, f"{format}: {sentence}", format))

@@ -52,26 +52,26 @@ def model_id(model: ir.Model, file: str) -> ModelId:
     )
 
 
-def check_model(expected: ModelId, actual: ModelId, what: str, accept_retrained: bool) -> None:
+def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: bool = True) -> None:
     """Raise when a profile or plan was made for another model.
 
     Args:
         expected: the model that `what` was made for.
         actual: the model at hand.
         what: what is being applied, such as "profile.yaml": the message begins with it.
-        accept_retrained: whether a model with the same structure and other weights is accepted.
+        same_weights: whether the weights have to be the same, and not the graph alone.
 
     Raises:
-        ProfileError: the graph differs, or only the weights do and that was not accepted.
+        ProfileError: the graph differs, or the weights do.
     """
     pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
     if expected.opset != actual.opset or expected.structure != actual.structure:
         why = "another graph" if expected.opset == actual.opset else f"a graph of opset {expected.opset}"
         raise ProfileError(f"{what}: made for {why} ({pair}); profile this model with `qprof dump-profile`")
-    if expected.weights != actual.weights and not accept_retrained:
+    if expected.weights != actual.weights and same_weights:
         raise ProfileError(
-            f"{what}: the graph is the same, but its weights changed ({pair}); profile the model again, or "
-            "give `--accept-retrained` when training only went on and the ranges still hold"
+            f"{what}: the graph is the same, but its weights changed ({pair}); profile this model with "
+            "`qprof dump-profile`"
         )
 
 

@@ -82,9 +82,7 @@ def read_at(path: str | os.PathLike[str]) -> Profile:
     return profile_in(read_bytes(path, ProfileError), os.fspath(path))
 
 
-def read_profile(
-    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
-) -> Profile:
+def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Profile:
     """Return a profile, which may be in a file, bound to a prepared model.
 
     Raises:
@@ -95,7 +93,7 @@ def read_profile(
     if not is_bound(profile):
         profile = READING.load(where).bind(profile, model, identity, where)
     else:
-        check_model(profile.model, identity, where, accept_retrained)
+        check_model(profile.model, identity, where)
     return profile
 
 

@@ -167,7 +167,7 @@ def analyse(
     file, read, where = file_of(model), read_plan(plan), plan_name(plan)
     planned = open_plan(file.prepared, read, where)
     prepared = file.prepared
-    measured = read_profile(profile, prepared.model, prepared.identity, accept_retrained=True)
+    measured = read_profile(profile, prepared.model, prepared.identity)
     return Analysis(file, prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
 
 

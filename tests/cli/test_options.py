@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from qprof_onnx.cli import needs
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.targets.config import settings
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
@@ -47,14 +49,26 @@ def test_a_command_with_files_compares_what_it_writes_with_what_it_reads(name: s
     assert not files or isinstance(main.get_command(click.Context(main), name), FileCommand)
 
 
+def test_every_option_and_every_setting_without_one_has_a_sentence_that_says_when_a_person_needs_it() -> None:
+    options = {
+        max(parameter.opts, key=len)
+        for name in COMMANDS
+        for parameter in parameters(name)
+        if isinstance(parameter, click.Option)
+    }
+    assert options == needs.OPTIONS.keys(), "write its sentence; if nobody can, the option goes"
+    assert {name for name, setting in settings().items() if not setting.flag} == needs.SETTINGS.keys()
+    assert all(text.endswith((".", ")")) for text in (*needs.OPTIONS.values(), *needs.SETTINGS.values()))
+
+
 def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
     """An option that is not given is not handed on: the record alone has the default, and help tells it."""
-    settings = {field.name: field.default for field in fields(RunSettings)}
-    options = [p for p in parameters("dump-profile") if p.name in settings and isinstance(p, click.Option)]
+    defaults = {field.name: field.default for field in fields(RunSettings)}
+    options = [p for p in parameters("dump-profile") if p.name in defaults and isinstance(p, click.Option)]
     assert all(not option.to_info_dict()["default"] for option in options)
     told = {o.name: o.help or "" for o in options}
     assert told["keep_samples"].endswith("[default: 16]")
-    numbers = {name: default for name, default in settings.items() if isinstance(default, float)}
+    numbers = {name: default for name, default in defaults.items() if isinstance(default, float)}
     assert all(told[name].endswith(f"[default: {default}]") for name, default in numbers.items())
 
 

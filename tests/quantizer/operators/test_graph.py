@@ -245,25 +245,23 @@ A = ModelId("a" * 64, "b" * 64, 17, "old.onnx")
 
 
 def test_the_same_model_passes():
-    check_model(A, ModelId(A.structure, A.weights, 17, "renamed.onnx"), "p.yaml", accept_retrained=False)
+    check_model(A, ModelId(A.structure, A.weights, 17, "renamed.onnx"), "p.yaml")
 
 
-def test_another_graph_is_refused_whatever_was_accepted():
+def test_another_graph_is_refused_whatever_its_weights():
     with pytest.raises(
         ProfileError, match=r"^p.yaml: made for another graph .*old.onnx.*new.onnx.*dump-profile"
     ):
-        check_model(A, ModelId("c" * 64, A.weights, 17, "new.onnx"), "p.yaml", accept_retrained=True)
+        check_model(A, ModelId("c" * 64, A.weights, 17, "new.onnx"), "p.yaml", same_weights=False)
 
 
 def test_another_opset_is_named():
     with pytest.raises(ProfileError, match="made for a graph of opset 17"):
-        check_model(A, ModelId("c" * 64, A.weights, 13), "p.yaml", accept_retrained=False)
+        check_model(A, ModelId("c" * 64, A.weights, 13), "p.yaml")
 
 
-def test_a_retrained_model_is_refused_with_the_option_that_accepts_it():
+def test_other_weights_are_refused_where_they_have_to_be_the_same():
     retrained = ModelId(A.structure, "c" * 64, 17)
-    with pytest.raises(
-        ProfileError, match=r"the graph is the same, but its weights changed .*--accept-retrained"
-    ):
-        check_model(A, retrained, "p.yaml", accept_retrained=False)
-    check_model(A, retrained, "p.yaml", accept_retrained=True)
+    with pytest.raises(ProfileError, match=r"the graph is the same, but its weights changed .*dump-profile"):
+        check_model(A, retrained, "p.yaml")
+    check_model(A, retrained, "p.yaml", same_weights=False)
