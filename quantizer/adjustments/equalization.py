@@ -31,6 +31,7 @@ from ..numerics.calibrators import Range, calibrate
 from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, equalized, signal_power
 from ..numerics.quantization_noise import decibels, weight_error
 from ..numerics.schemas import SCHEMAS, channel_params, choose_params, dynamic_params
+from ..numerics.tuned import tuned
 from ..operators.graph import Graph, Node, index
 from ..operators.table import ChannelScaling, channel_layout, product_layout, weight_axes
 from ..operators.weight_layout import Array
@@ -57,13 +58,22 @@ EXPONENTS = (
 MAX_SCALE_RATIO = 2.0**12
 """Largest ratio of two scales: channels that are smaller still have no share in the result."""
 
-FREE_GAIN_DB, INSERTED_GAIN_DB = 0.5, 2.0
-"""Least expected gain at the readers for which scales are taken: for nothing, or at the price of a pass.
+FREE_GAIN_DB = tuned(0.5, figure="none", chosen_on="by hand")
+"""Least expected gain at the readers for which scales are taken that constants can take."""
 
-A Mul before QuantizeLinear takes onnxruntime 1.31 14 microseconds for 96 x 2 x 384 values; the 16 of a
-sentence encoder take 1 % of its time. QuantizeLinear with a scale for each channel would do without, in 1,557
-microseconds. Gains are estimated at the readers: at the outputs, `noise_flow` has it, only scales of its
-later half matter, where the earlier half gains more when measured (1.7 dB against 0.6).
+INSERTED_GAIN_DB = tuned(
+    2.0,
+    figure=(
+        "a Mul before QuantizeLinear takes 14 us for 96 x 2 x 384 values, 16 of them 1 % of the time "
+        "(DECISIONS.md, 10)"
+    ),
+    chosen_on="a sentence encoder",
+)
+"""Least expected gain at the readers for which a Mul is added.
+
+QuantizeLinear with a scale for each channel would do without, in 1,557 microseconds. Gains are estimated at
+the readers: at the outputs, `noise_flow` has it, only scales of an encoder's later half matter, where the
+earlier half gains more when measured (1.7 dB against 0.6).
 """
 
 

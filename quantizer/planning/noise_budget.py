@@ -391,18 +391,26 @@ def left_over(roundings: Iterable[Rounding], quantized: Collection[str]) -> floa
 # First layers ---------------------------------------------------------------------------------------------
 
 
-LOW_NOISE_DB = 36.0
-"""Variance of an output over its noise, as estimated, from which nothing is gained by less noise. nudenet,
-whose scores are few and decided at rare places, has 28 to 31 with all its layers in int8 and loses 1.9
-points, and 0.3 with its first layer in float, at the same speed (tuning split)."""
+LOW_NOISE_DB = tuned(
+    36.0,
+    figure=(
+        "28 to 31 dB with all layers in int8 lose 1.9 points, 0.3 with the first one in float "
+        "(DECISIONS.md, 9)"
+    ),
+    chosen_on="a detector",
+)
+"""Variance of an output over its noise, as estimated, from which nothing is gained by less noise."""
 
 
-MIN_NOISE_TO_COST = 2.0
-"""Least ratio of a node's part of the noise to its part of the multiplications. At 4 one of two profiles of
-nudenet left its first layer in int8; at 2 no other model changed (tuning splits)."""
+MIN_NOISE_TO_COST = tuned(
+    2.0,
+    figure="at 4 one of two profiles left the first layer in int8; at 2 no other model changed",
+    chosen_on="a detector",
+)
+"""Least ratio of a node's part of the noise to its part of the multiplications."""
 
 
-MAX_FLOAT_PRODUCTS = 0.05
+MAX_FLOAT_PRODUCTS = tuned(0.05, figure="none", chosen_on="by hand")
 """Part of all quantized multiplications that may go back to float in all."""
 
 
