@@ -8,14 +8,14 @@ from ...profiles.base.errors import PlanError
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataSource
-from ..model.files import ModelLike
-from ..plan.documents import read_profile
+from ..model.files import ModelLike, temporary_folder
+from ..model.folders import quantized_name
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.plan_model import check_without_samples, model_facts, open_plan
+from ..planning.plan_model import check_without_samples, open_plan
 from ..prepare.prepare import ProfileLike, opened
-from ..search.fallback_nodes import plan_that_runs
 from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
+from .from_profile import write_quantized
 from .keywords import SensitivityKeywords, TargetLike, checked_keywords, recipe_of, take_settings
 from .sources import samples_of
 
@@ -29,7 +29,9 @@ def sensitivity(
     target: TargetLike | None = None,
     **options: Unpack[SensitivityKeywords],
 ) -> Sensitivities:
-    """Measure how sensitive the outputs are to each quantized node, and rank the nodes.
+    """Measure how sensitive the outputs are to each quantized node, and rank the nodes, those of bodies too.
+
+    With a profile the plan is the very one that `quantize` writes, run on the profile's check samples.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -52,10 +54,11 @@ def sensitivity(
         if plan is not None:
             planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         elif profile is not None:
-            measured = read_profile(profile, prepared.model, prepared.identity)
             recipe = recipe or load_recipe()
             check_without_samples(recipe.config)
-            planned = plan_that_runs(model_facts(prepared, measured, recipe), path.path)[0]
+            with temporary_folder() as folder:  # the very plan that quantize writes, run on check samples
+                written = folder / quantized_name(path.path.name)
+                planned = write_quantized(path, profile, written, recipe=recipe).planned
         else:
             raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
         samples = model_samples(source, prepared.model, others.get("limit", DEFAULT_SAMPLES))

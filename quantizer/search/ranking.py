@@ -26,7 +26,6 @@ from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..model.graph import name_of
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..planning.plan_model import PlannedModel
@@ -69,8 +68,9 @@ def ranked_nodes(
     """
     source = splittable_model(planned.model)
     nodes = source.nodes
-    places = {name_of(node): index for index, node in enumerate(nodes)}
-    units = [tuple(name_of(nodes[i]) for i in unit) for unit in node_groups(nodes, planned.plan)]
+    found = node_groups(nodes, planned.plan)
+    units = [group.names for group in found]
+    spans = {group.names: group.places for group in found}
     few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
     axes, outputs = class_axes(planned.model), tuple(few.float_outputs[0])
 
@@ -87,7 +87,7 @@ def ranked_nodes(
 
     def measure(groups: Sequence[Group]) -> dict[Group, float]:
         walk = SampleWalk(source, few.samples, None, provider=provider, dequantized=dequantized)
-        indices = {group: tuple(sorted(places[name] for unit in group for name in unit)) for group in groups}
+        indices = {group: tuple(sorted(place for unit in group for place in spans[unit])) for group in groups}
         in_order = sorted(groups, key=lambda group: indices[group])
         ends = segment_ends([indices[group] for group in in_order], len(nodes))
         noises = {

@@ -215,17 +215,17 @@ def sensitivity_of(
     # Both variants of each node.
     nodes: list[NodeSensitivity] = []
     groups = node_groups(source.nodes, plan)
-    for group, end in zip(groups, segment_ends(groups, count), strict=True):
-        members = [source.nodes[i] for i in group]
-        names = [name_of(node) for node in members]
-        alone = in_float.outputs(min(group), end, only_quantized(plan, names), compared)
-        without = in_integers.outputs(min(group), end, left_float(plan, names), compared)
+    ends = segment_ends([group.places for group in groups], count)
+    for group, end in zip(groups, ends, strict=True):
+        members, names = group.nodes, group.names
+        alone = in_float.outputs(group.first, end, only_quantized(plan, names), compared)
+        without = in_integers.outputs(group.first, end, left_float(plan, names), compared)
         this_left_float = effect_of(_results(axes, float_outputs, without, rows_of))
         nodes.append(
             NodeSensitivity(
                 node=names[-1],
                 op_type=", ".join(node.op_type for node in members),
-                group=tuple(names),
+                group=names,
                 kind=plan.nodes[names[-1]].kind.value,
                 output=output_name(members[-1]),
                 only_quantized=effect_of(_results(axes, float_outputs, alone, rows_of)),

@@ -93,9 +93,8 @@ def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> Splittable
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
     """Yield what a node reads, its subgraphs included."""
-    inner = [n for g in graph_attributes(node) for n in g.all_nodes()]
     outer = [v for g in graph_attributes(node) for v in g.outputs]
-    for reader in (node, *inner):
+    for reader in (node, *_inner_nodes(node)):
         yield from (value for value in reader.inputs if value is not None)
     yield from outer
 
@@ -110,21 +109,54 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
     return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
 
 
-def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[tuple[int, ...]]:
-    """Return the indices of the quantized nodes that are measured together, by the first of them.
+@dataclass(frozen=True, eq=False)
+class NodeGroup:
+    """Quantized nodes that are measured together.
 
-    The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
-    group of its own.
+    Attributes:
+        nodes: the nodes of one look-up table, the one that makes the result last; else one node.
+        first, last: indices of the nodes of the main graph that they are, or that run them (If, Loop, Scan).
     """
-    places = {node: index for index, node in enumerate(nodes)}
-    tables = planned_chains(nodes, plan)
-    groups = [
-        tuple(places[part] for part in tables.get(name_of(node), (node,)))
-        for node in nodes
-        if plan.nodes[name_of(node)].kind is not Kind.FLOAT
-        and not plan.is_part(name_of(node), output_name(node))
-    ]
-    return sorted(groups, key=min)
+
+    nodes: tuple[ir.Node, ...]
+    first: int
+    last: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(map(name_of, self.nodes))
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """First and last index, as `segment_ends` takes them."""
+        return self.first, self.last
+
+
+def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[NodeGroup]:
+    """Return the quantized nodes that are measured together, those of subgraphs too, by the first of them.
+
+    Args:
+        nodes: of the main graph, in order.
+        plan: of the model.
+    """
+    every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
+    places, tables = dict(every), planned_chains((node for node, _ in every), plan)
+    groups = []
+    for node, _ in every:
+        entry = plan.nodes.get(name_of(node))
+        if entry is None or entry.kind is Kind.FLOAT or plan.is_part(name_of(node), output_name(node)):
+            continue
+        parts = tables.get(name_of(node), (node,))
+        own = [places[part] for part in parts]
+        groups.append(NodeGroup(tuple(parts), min(own), max(own)))
+    return sorted(groups, key=lambda group: group.first)
+
+
+def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield the nodes of the subgraphs that a node runs, of those within these too."""
+    for graph in graph_attributes(node):
+        yield from graph.all_nodes()
 
 
 def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
@@ -135,7 +167,7 @@ def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
     sum is smallest at sqrt(n).
 
     Args:
-        groups: by their first nodes, as of `node_groups`.
+        groups: indices of the nodes of each, by the first, as of `node_groups`.
         count: number of nodes.
     """
     size = max(1, math.isqrt(len(groups)))
