@@ -138,6 +138,7 @@ class Workbench:
     def __init__(self, name: str, work: Path, parts: Collection[str] = PARTS, *, again: bool = False) -> None:
         self.model, self.work, self.folder = models.load(name), work, work / name
         self.parts, self.again = parts, again
+        self.stale: set[str] = set()  # variants that were built by other code, and are as if not built
         os.environ[WORK] = str(work)
         self.data = make_data(self.model, work)
         self.path = self.model.path(self.folder)
@@ -166,6 +167,8 @@ class Workbench:
         """Return what is known of a variant that was built, or tried; {} of any other."""
         if label == FLOAT:
             return {"error": None, "file": digest_of(self.path), "size": self.path.stat().st_size}
+        if label in self.stale:
+            return {}
         return read_json(self.folder / "built" / f"{label}.json")
 
     def works(self, label: str) -> bool:
@@ -180,8 +183,11 @@ class Workbench:
         """
         kept, known = self.folder / "built" / f"{variant.label}.json", self.record(variant.label)
         digest = self._digest(variant)
-        if variant.part not in self.parts or known.get("digest") == digest:
+        if known.get("digest") == digest:
             return known
+        if variant.part not in self.parts:
+            self.stale.add(variant.label)
+            return {}
         out = self.file(variant.label, variant.suffix)
         out.parent.mkdir(parents=True, exist_ok=True)
         record: Record = {}
