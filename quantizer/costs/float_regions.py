@@ -382,16 +382,8 @@ MIN_SAVED_US = tuned(
 """Microseconds that a plan has to save."""
 
 
-def unprofitable_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> FloatReasons:
-    """Return the quantized nodes whose regions save too little time, each with the figures of its region.
-
-    Args:
-        graph: what the plan is of.
-        plan: a plan; nodes that are float in it stay float.
-        profile: of the activations of `graph`.
-        costs: microseconds, as `CostModel.costs` makes them.
-    """
-    prices = find_prices(graph, plan, profile, costs)
+def unprofitable_nodes(prices: Prices) -> FloatReasons:
+    """Return the quantized nodes whose regions save too little time, each with the figures of its region."""
     regions = _float_regions(prices, profitable(prices))
     slower = [region for region in regions if region.gain_ms > 0.0]
     barely_faster = [region for region in regions if region.gain_ms <= 0.0]

@@ -44,7 +44,6 @@ from .planner import (
     Decision,
     FloatRule,
     decide,
-    prices_of,
     rounded_outputs,
     unprofitable,
 )
@@ -166,7 +165,7 @@ class NoiseRules:
         """Return the nodes without whose noise the tensor that is farthest above its limit is within it."""
         if not self.judged:
             return NO_FLOATS
-        facts, plan, limits = self._facts, decision.plan, self._facts.noise_limits
+        plan, limits = decision.plan, self._facts.noise_limits
         flow, noise = self.noise_of(plan)
         total = sum(noise.values(), np.zeros(len(self.judged)))
         if (total <= self.allowed).all() and (self._quieter < 1.0).any():
@@ -179,7 +178,7 @@ class NoiseRules:
                 continue
             tensor, limit = flow.outputs[place], float(self.allowed[place])
             rounded = tuple(roundings(self._estimator, plan, flow, place, limit))
-            chosen = cheapest_floats(_prices(facts, plan), rounded)
+            chosen = cheapest_floats(_prices(decision), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
             of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"
             reasons: dict[str, FloatReason] = {}
@@ -211,10 +210,11 @@ class NoiseRules:
         return cheap_nodes(facts.graph, facts.profile, flow, plan, noise)
 
 
-def _prices(facts: PlanningFacts, plan: QuantPlan) -> Prices:
+def _prices(decision: Decision) -> Prices:
     """Return the prices of nodes with too much noise: time, or bytes where their weights get 8 bits for 4."""
+    facts, plan = decision.facts, decision.plan
     if not facts.config.has_few_bits:
-        return prices_of(facts, plan)
+        return decision.prices
     added = dict.fromkeys(plan.nodes, 0.0)
     for node in facts.graph.nodes:
         for weight in () if node.rule is None else node.rule.constants:

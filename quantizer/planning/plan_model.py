@@ -46,6 +46,7 @@ from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
+from ..costs.predicted import CostModel
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
@@ -79,12 +80,14 @@ class PlannedModel:
         graph: its index.
         facts: what the plan was made from, of the model with its corrected biases; None for one that was
             read.
+        cost_model: predicts the times of the model's nodes; None without measured times.
     """
 
     plan: QuantPlan
     model: ir.Model
     graph: Graph
     facts: PlanningFacts | None = None
+    cost_model: CostModel | None = None
 
     @property
     def source_facts(self) -> PlanningFacts:
@@ -119,6 +122,11 @@ def model_facts(
     return with_chains(facts)
 
 
+NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"
+ADJUSTMENTS = "all adjustments of the model"
+"""Steps that a fault of qprof leaves out, as a finding names them."""
+
+
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
@@ -151,10 +159,6 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         first = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
     verify_plan(first.plan, facts.graph, facts.identity)
     return first.with_findings([left_out])
-
-
-NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"
-ADJUSTMENTS = "all adjustments of the model"
 
 
 def _check_weight_type(facts: PlanningFacts) -> None:
@@ -207,7 +211,7 @@ def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the plan of a model without adjustments, within the noise budget."""
     plan = plan_with_chains(facts, floats, make_plan)
-    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
+    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts, facts.cost_model)
     return planned.with_findings(_without_channels(facts))
 
 
@@ -220,18 +224,19 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
         planned: the plan, without adjustments but for recurrent nodes.
         facts, floats: those of `first_plan`.
     """
-    costs, file_costs, config = facts.cost_model, facts.file_costs, facts.config
-    if costs is None or file_costs is None or facts.timed or config.mode in DATA_FREE or not facts.profile:
+    costs, prepared_costs, file_costs = planned.cost_model, facts.cost_model, facts.file_costs
+    if costs is None or prepared_costs is None or file_costs is None:
+        return planned
+    config = facts.config
+    if facts.timed or config.mode in DATA_FREE or not facts.profile:
         return planned
     if config.keep_16bit or TYPES[config.activation_type].bits == 16:
         return planned
-    planned_costs = replace(planned.source_facts.cost_model or costs, graph=planned.graph)
-    plan = with_padding(planned.plan, planned_costs)
-    predicted = predicted_time(file_costs, planned_costs, plan)
+    plan = with_padding(planned.plan, costs)
+    predicted = predicted_time(file_costs, costs, plan)
     if min(predicted.float_us, predicted.planned_us) <= 0.0:
         return planned
-    prepared_costs = replace(costs, graph=facts.prepared.graph, profile=facts.measured)
-    reason = saves_too_little(prepared_costs, planned_costs, plan, predicted)
+    reason = saves_too_little(prepared_costs, costs, plan, predicted)
     if reason is None:
         return planned
     in_int8 = [name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized]
@@ -317,7 +322,7 @@ def _with_scales(
     adjustments = planned.plan.adjustments
     adjustments = replace(adjustments, equalization={**adjustments.equalization, **scales})
     plan = replace(planned.plan, adjustments=adjustments)
-    scaled = PlannedModel(plan, model, scaled_facts.graph, scaled_facts)
+    scaled = PlannedModel(plan, model, scaled_facts.graph, scaled_facts, scaled_facts.cost_model)
     return scaled, dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
 
 
@@ -366,8 +371,8 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     """Return the plan with channels padded where that is predicted to be faster, its reasons priced, and the
     time that is predicted of it; with a finding where it has no integers for its time."""
     facts = planned.source_facts
-    if facts.cost_model is not None:
-        costs = replace(facts.cost_model, graph=planned.graph)
+    costs = planned.cost_model
+    if costs is not None:
         plan = with_prices(with_padding(planned.plan, costs), costs)
         time: PredictedTime | None = None
         if len(facts.profile):

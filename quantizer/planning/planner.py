@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import tool_name
@@ -62,6 +63,11 @@ class Decision:
     plan: QuantPlan
     groups: tuple[ScaleGroup, ...]
     activations: Mapping[str, QuantParams]
+
+    @cached_property
+    def prices(self) -> Prices:
+        """The times of the plan's quantized nodes and conversions, in int8 and in float."""
+        return prices_of(self.facts, self.plan)
 
 
 FloatRule = Callable[[Decision], FloatReasons]
@@ -298,10 +304,7 @@ ELEMENT_US = 0.5e-3
 
 def unprofitable(decision: Decision) -> FloatReasons:
     """Return the quantized nodes that save too little in int8, as predicted; none without measured times."""
-    facts, plan, model = decision.facts, decision.plan, decision.facts.cost_model
-    if model is None:
-        return NO_FLOATS
-    return unprofitable_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+    return NO_FLOATS if decision.facts.cost_model is None else unprofitable_nodes(decision.prices)
 
 
 def rounded_outputs(decision: Decision) -> FloatReasons:
@@ -315,7 +318,7 @@ def rounded_outputs(decision: Decision) -> FloatReasons:
     facts, plan = decision.facts, decision.plan
     if not facts.config.regards_time or not facts.target.float_elementwise:
         return NO_FLOATS
-    prices = prices_of(facts, plan)
+    prices = decision.prices
     whole = sum(prices.floating.values())
     reasons: dict[str, FloatReason] = {}
     for node in facts.graph.nodes:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from qprof_onnx.quantizer.costs.float_regions import Crossing, Prices, profitable, unprofitable_nodes
+from qprof_onnx.quantizer.costs.float_regions import (
+    Crossing,
+    Prices,
+    find_prices,
+    profitable,
+    unprofitable_nodes,
+)
 from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 
@@ -20,7 +26,7 @@ def net() -> Network:
 
 def test_a_node_that_costs_more_in_int8_is_named_with_both_times(net: Network) -> None:
     costs = Costs({"Conv_a": 10.0, "Conv_c": 90.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 1.0}, ())
-    found = unprofitable_nodes(net.graph, net.plan(), net.profile, costs)
+    found = unprofitable_nodes(find_prices(net.graph, net.plan(), net.profile, costs))
     assert list(found) == ["Conv_c"]
     assert found["Conv_c"].code is ReasonCode.PREDICTED_SLOWER
     assert found["Conv_c"].details["int8_ms"] > found["Conv_c"].details["float_ms"]  # type: ignore[operator]
@@ -28,12 +34,12 @@ def test_a_node_that_costs_more_in_int8_is_named_with_both_times(net: Network) -
 
 def test_no_node_is_named_where_int8_is_faster_everywhere(net: Network) -> None:
     costs = Costs({"Conv_a": 10.0, "Conv_c": 10.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 1.0}, ())
-    assert unprofitable_nodes(net.graph, net.plan(), net.profile, costs) == {}
+    assert unprofitable_nodes(find_prices(net.graph, net.plan(), net.profile, costs)) == {}
 
 
 def test_a_region_that_saves_next_to_nothing_stays_float(net: Network) -> None:
     costs = Costs({"Conv_a": 48.0, "Conv_c": 45.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 1.0}, ())
-    found = unprofitable_nodes(net.graph, net.plan(), net.profile, costs)
+    found = unprofitable_nodes(find_prices(net.graph, net.plan(), net.profile, costs))
     assert {reason.code for reason in found.values()} == {ReasonCode.SAVES_TOO_LITTLE}
     assert set(found) == {"Conv_a", "Relu_b", "Conv_c"}
 
