@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.options import options_of
+from ...profiles.base.findings import Severity, listed, of_severity
 from ...quantizer.api.options import DriftLimits
 from ...quantizer.targets.config import QuantConfig
 from ..console import REPORTER, document, echo, save_report, table
@@ -86,7 +85,7 @@ def drift_text(report: DriftReport, worst: int) -> str:
     lines = [
         f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
         f"{report.old_samples}, calibrator {report.calibrator}",
-        *(finding.line for finding in report.findings),
+        *(one.line for one in of_severity(report.findings, Severity.WARNING, Severity.NOTE)),
     ]
 
     # the table; without the baseline where it is 0 for all
@@ -133,14 +132,8 @@ def drift_text(report: DriftReport, worst: int) -> str:
     # a line for each limit that is not met, or not proven
     if report.gated:
         lines += ["", *([] if report.failures else ["gate       passed"])]
-    failures = groupby(report.failures, lambda f: (f.demand, f.limit, f.result))
-    for (demand, limit, result), group in failures:
-        first, *others = group
-        value = first.reason if first.measured is None else f"{first.measured:.4g}"
-        many = f"{1 + len(others)} tensors, the worst " if others else "tensor "
-        where = f"{many}'{first.where}': " if first.where else ""
-        flag = options_of(DriftLimits)[demand].flag
-        lines.append(f"{result.upper():10} {flag} {limit:g}: {where}{value}")
+    alarms = of_severity(report.findings, Severity.ALARM)
+    lines += [f"{label:10} {text}" for label, text in listed(alarms)]
     return "\n".join(lines)
 
 

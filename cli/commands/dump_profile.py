@@ -116,6 +116,7 @@ def command(
         profile = dump_profile(
             model, data, output, format=format, stage=stage, note=findings.append, **given_options(options)
         )
+    failure = gate_failure(profile, max_non_finite)
     is_kept = bool(profile.held_samples) and samples_file(output).is_file()
     if as_json:
         record = {
@@ -127,15 +128,15 @@ def command(
             "outliers": profile.outliers(),
             "check_samples": len(profile.check_samples),
             "samples_file": str(samples_file(output)) if is_kept else None,
-            "findings": gravest_first((*findings, *profile.findings)),
+            "findings": gravest_first((*findings, *([failure] if failure else []), *profile.findings)),
         }
         echo(document("profiling", 1, record))
     else:
         print_profiling(profile, output, findings)
         if format == "qprof":
             echo(check_samples_line(len(profile.check_samples) if is_kept else 0, output))
-    if (failure := gate_failure(profile, max_non_finite)) is not None:
-        tell(f"gate failed: {failure}")
+    if failure is not None:
+        tell(failure.line)
         raise click.exceptions.Exit(1)
 
 

@@ -42,7 +42,6 @@ from ..options import (
 if TYPE_CHECKING:
     from ...quantizer.evaluation.compare import OutputResult
     from ...quantizer.evaluation.evaluate import Evaluation
-    from ...quantizer.evaluation.gates import GateFailure
 
 
 comparing_options = option_list(
@@ -180,7 +179,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
         elsewhere = f", {result.runtime} with {result.provider}"
     pair = f"{result.quantized_model} against {result.float_model}"
     lines.append(f"compared   {pair} on {result.samples} samples{elsewhere}")
-    lines += [f"{failure.result.upper():10} {failure_line(failure)}" for failure in result.failures]
+    lines += [f"{label:10} {text}" for label, text in listed(of_severity(result.findings, Severity.ALARM))]
     lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]
     notes = of_severity(result.findings, Severity.NOTE)
     others = *of_severity(result.findings, Severity.WARNING), *(notes if verbose else notes[:1])
@@ -248,10 +247,3 @@ def _output_remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
         for group in channels.groups:
             d = group.difference
             yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
-
-
-def failure_line(failure: GateFailure) -> str:
-    """Return the option of a limit that was not met, and how far off the model is."""
-    from ...quantizer.evaluation.gates import failure_text
-
-    return f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"

@@ -250,8 +250,6 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
-    from .evaluate import failure_line
-
     now = speed.after
     times = f"float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms"
     made_up = ", on made-up samples" if speed.options.data is None else ""
@@ -270,16 +268,12 @@ def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> I
         yield "", speed.left_float
     if speed.slower:
         yield "ALARM", f"float is faster: {'; '.join(speed.reasons)}"
-    for failure in speed.failures:
-        yield failure.result.upper(), failure_line(failure)
 
 
 def _lines_of_judged(
     result: QuantizeResult, judged: Judged, arguments: Sequence[str], verbose: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the verdict: the task first, then size, speed, share of int8, one cause, one thing to try."""
-    from .evaluate import failure_line
-
     verdict, evaluation = judged.verdict, judged.evaluation
     yield "verdict", verdict.sentence
     if verbose:
@@ -295,7 +289,7 @@ def _lines_of_judged(
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
-    yield from ((failure.result.upper(), failure_line(failure)) for failure in evaluation.failures)
+    yield from listed(of_severity(evaluation.findings, Severity.ALARM))
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"

@@ -195,6 +195,15 @@ class Code(StrEnum):
         "A model in 16-bit floats computes in float32 where it is not quantized.",
     )
 
+    # Gates ----------------------------------------------------------------------------------------------
+    GATE_FAILED = "gate-failed", Severity.ALARM, "A limit that was given is not kept, as measured."
+    GATE_NOT_PROVEN = (
+        "gate-not-proven",
+        Severity.ALARM,
+        "A limit that was given is not shown to be kept: too few rows, a truth that does not fit, or no "
+        "figure.",
+    )
+
     # The result -----------------------------------------------------------------------------------------
     OUTPUT_DESTROYED = (
         "output-destroyed",
@@ -494,7 +503,9 @@ class Finding:
 
     @property
     def label(self) -> str:
-        """The severity as people read it: an alarm in capitals."""
+        """The severity as people read it: an alarm in capitals, that of a gate as its result."""
+        if self.code in _RESULTS:
+            return _RESULTS[self.code]
         return self.severity.upper() if self.severity is Severity.ALARM else self.severity.value
 
     @property
@@ -504,6 +515,9 @@ class Finding:
 
     def __str__(self) -> str:
         return self.text
+
+
+_RESULTS: Mapping[Code, str] = {Code.GATE_FAILED: "FAILED", Code.GATE_NOT_PROVEN: "NOT PROVEN"}
 
 
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -41,15 +41,18 @@ def non_finite_finding(profile: Profile) -> Finding | None:
     return Finding(Code.NON_FINITE, sentence, names[0], figures)
 
 
-def gate_failure(profile: Profile, limit: float) -> str | None:
-    """Return why a profile fails whose tensors may hold NaN and Inf up to a share; None where it does not."""
+def gate_failure(profile: Profile, limit: float) -> Finding | None:
+    """Return the alarm of a profile of which a tensor holds more NaN and Inf than a share; else None."""
     name, share = _worst_tensor(profile)
     if share <= limit:
         return None
-    return (
-        f"tensor '{name}': {100 * share:.3g} % of its elements are NaN or Inf, more than "
-        f"{100 * limit:.3g} %; repair the samples or the model, or raise --max-non-finite"
+    sentence = (
+        f"--max-non-finite {limit:g}: tensor '{name}': {100 * share:.3g} % of its elements are NaN or Inf, "
+        f"more than {100 * limit:.3g} %"
     )
+    figures: dict[str, Figure] = {"gate": "max_non_finite", "limit": limit, "measured": share}
+    remedy = "repair the samples or the model, or raise --max-non-finite"
+    return Finding(Code.GATE_FAILED, sentence, name, figures, remedy)
 
 
 def _worst_tensor(profile: Profile) -> tuple[str, float]:

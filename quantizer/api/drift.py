@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import Any, Unpack
 
 from ...profiles.base.errors import ConfigError, check_finite
@@ -19,7 +20,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ..evaluation.gates import GateFailure, limit_failures
+from ..evaluation.gates import GateFailure, gate_finding, limit_failures
 from ..model.files import ModelLike
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
@@ -65,7 +66,8 @@ class DriftReport(Presented):
             plan can need, which no limit applies to. Without: those that look like shape arithmetic (see
             `is_shape_arithmetic`) and exceed no limit.
         model: name of the model file; None without a model.
-        findings: what is to be known of the pair: other weights, tensors of one of them, NaN and Inf of NEW.
+        findings: what is to be known of the pair, the gravest first: limits that are not kept; other
+            weights, tensors of one of them, NaN and Inf of NEW.
     """
 
     old_profile: str
@@ -225,8 +227,20 @@ def compare_profiles(
         failures=failures,
         left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
-        findings=gravest_first([*of_pair, *_of_tensors(drift)]),
+        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(drift)]),
     )
+
+
+def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
+    """Yield an alarm for each limit that is not kept, or not proven, with its worst tensor."""
+    for (_, limit, _), group in groupby(failures, lambda f: (f.demand, f.limit, f.result)):
+        first, *others = group
+        value = first.reason if first.measured is None else f"{first.measured:.4g}"
+        many = f"{1 + len(others)} tensors, the worst " if others else "tensor "
+        where = f"{many}'{first.where}': " if first.where else ""
+        alarm = gate_finding(first)
+        sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
+        yield replace(alarm, sentence=sentence, figures={**alarm.figures, "tensors": 1 + len(others)})
 
 
 def _of_tensors(drift: Drift) -> Iterator[Finding]:

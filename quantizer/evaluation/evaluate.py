@@ -46,7 +46,7 @@ from .compare import (
 )
 from .doubts import check_not_instrumented, doubts, other_graph, speed_doubts
 from .excerpts import Excerpt, excerpt_of
-from .gates import GateFailure, check_gate, failures_of, truth_doubts
+from .gates import GateFailure, check_gate, failures_of, gate_finding, truth_doubts
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
@@ -94,9 +94,9 @@ class Evaluation(Presented):
         latency: None when it was not measured.
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
-        findings: what else to know of the figures, the gravest first: doubts, which are signs that the models
-            are not a float one and its quantized form (`doubts`) and fail a gate with a limit; a truth that
-            does not seem to be the model's, an estimate that was too good.
+        findings: what to know of the figures, the gravest first: an alarm for each of the failures; doubts,
+            which are signs that the models are not a float one and its quantized form (`doubts`) and fail a
+            gate with a limit; a truth that does not seem to be the model's, an estimate that was too good.
         provenance: where the quantized model says that it comes from; None for one of another tool.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
         metric: the metric that was asked for, such as "map50"; "" without one.
@@ -195,9 +195,6 @@ class Evaluation(Presented):
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))
         if self.score_shift is not None:
             facts.append(("scores", self.score_shift.text))
-        for failure in self.failures:
-            words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
-            facts.append((failure.result, ": ".join(filter(None, words))))
         facts += listed(self.findings)
         rows = tuple(
             (
@@ -498,7 +495,10 @@ def evaluate(
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"
     assumed = () if metric is None else metric.assumed
+    size = quantized.bytes
+    failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size)
     findings = [
+        *map(gate_finding, failures),
         *doubts(floats, quantized),
         *truth_doubts(accuracy, score, counts_rows=counts_rows),
         *other_graph(floats, quantized),
@@ -526,7 +526,7 @@ def evaluate(
         quantized_bytes=quantized.bytes,
         latency=latency,
         gate=gate,
-        failures=failures_of(gate, outputs, accuracy, latency, samples, score=score, size=quantized.bytes),
+        failures=failures,
         findings=gravest_first(findings),
         provenance=provenance,
         estimates=estimates,

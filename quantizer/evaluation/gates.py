@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
-from ...profiles.base.findings import Code, Finding
+from ...profiles.base.findings import Code, Figure, Finding
 from .accuracy import Accuracy
 from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
@@ -102,6 +102,16 @@ def failure_text(failure: GateFailure) -> str:
         return f"{where}{failure.reason or 'nothing could be compared'}"
     figure, missing = (f"{value:{digits}} {unit}".rstrip() for value in (measured, failure.missing))
     return f"{where}{figure}, {missing} off{f' ({failure.reason})' if failure.reason else ''}"
+
+
+def gate_finding(failure: GateFailure) -> Finding:
+    """Return the alarm of a limit that is not kept, or not proven, as its option says it."""
+    code = Code.GATE_FAILED if failure.result == "failed" else Code.GATE_NOT_PROVEN
+    sentence = f"--{failure.demand.replace('_', '-')} {failure.limit:g}: {failure_text(failure)}"
+    figures: dict[str, Figure] = {"gate": failure.demand, "limit": failure.limit}
+    if failure.measured is not None:
+        figures |= {"measured": failure.measured, "missing": failure.missing}
+    return Finding(code, sentence, failure.where, figures)
 
 
 def limit_failures(

@@ -91,7 +91,9 @@ def test_more_non_finite_values_than_allowed_fail_with_the_profile_written(half_
     output = half_bad / "p.yaml"
     result = dump_profile(MODEL, "--data", half_bad, "-o", output, "--max-non-finite", "0.5")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith("gate failed: tensor 'image': 66.7 % of its elements")
+    assert result.stderr.splitlines()[-1].startswith(
+        "FAILED: --max-non-finite 0.5: tensor 'image': 66.7 % of its elements"
+    )
     assert load_profile(output).data.samples == 3
 
 

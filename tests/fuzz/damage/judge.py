@@ -21,7 +21,7 @@ ADVICE = re.compile(r";\s+\S+.{3,}|\?$|^error: No such option", re.DOTALL)
 EXCEPTION = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception|Warning|Interrupt)|BadZipFile|StopIteration)\b")
 PYTHON = ("Traceback", "<class", "object at 0x", "pybind", "allow_pickle", "NoneType", "__init__", "PyArray")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f\u2028\u2029]")
-LINES = re.compile(r"^(error: |note: |warning: |doubt: |ALARM: |gate failed: )")
+LINES = re.compile(r"^(error: |note: |warning: |doubt: |ALARM: |FAILED: |NOT PROVEN: )")
 DIGITS = re.compile(r"[\w.-]+")
 
 
