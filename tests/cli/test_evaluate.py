@@ -219,6 +219,7 @@ def test_a_metric_that_there_is_not_is_refused_with_the_names(files) -> None:
 
 
 def test_models_run_in_openvino(files) -> None:
+    pytest.importorskip("openvino", reason="of the extra openvino")
     result = run("evaluate", files, "--no-latency", "--runtime", "openvino")
     assert result.exit_code == 0, result.output
     assert "on 1 samples, openvino with CPU" in result.stdout

@@ -62,5 +62,6 @@ def test_resampling_needs_the_extra_audio(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("module", ["fsspec.core", "tenacity"])
 def test_a_url_needs_the_extra_remote(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    pytest.importorskip("tenacity", reason="of the extra remote")
     monkeypatch.setitem(sys.modules, module, None)
     assert says(refusal("memory://x", [IDS]), module.partition(".")[0], "remote")

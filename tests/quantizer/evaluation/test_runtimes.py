@@ -30,6 +30,7 @@ def test_the_names_are_those_of_the_table() -> None:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_runtime_runs_a_model_as_onnxruntime_describes_it(model: str, name: str) -> None:
+    pytest.importorskip(name, reason="of the extra openvino")
     session = place_of(name, "cpu").open(model, "m.onnx", 1)
     assert [(v.name, v.type) for v in session.get_inputs()] == [
         ("x", "tensor(float)"),
@@ -47,6 +48,7 @@ def test_every_runtime_runs_a_model_as_onnxruntime_describes_it(model: str, name
 
 @pytest.mark.parametrize(("name", "title"), [("onnxruntime", "onnxruntime"), ("openvino", "OpenVINO")])
 def test_a_runtime_that_refuses_a_model_or_a_sample_is_named(tmp_path, model, name, title) -> None:
+    pytest.importorskip(name, reason="of the extra openvino")
     odd = MODEL.replace('"": 17', '"": 17, "a.b": 1').replace("Exp (x)", "a.b.Odd (x)")
     onnx.save(onnx.parser.parse_model(odd), tmp_path / "odd.onnx")
     with pytest.raises(ModelError, match=f"odd.onnx: {title}"):
@@ -61,6 +63,10 @@ def test_what_is_not_there_is_refused_with_what_is() -> None:
         place_of("tensorrt", "cpu")
     with pytest.raises(ConfigError, match=r"provider 'cuda'.* it has .*CPUExecutionProvider"):
         place_of("onnxruntime", "cuda")
+
+
+def test_a_device_that_openvino_has_not_is_refused_with_those_that_it_has() -> None:
+    pytest.importorskip("openvino", reason="of the extra openvino")
     with pytest.raises(ConfigError, match=r"provider 'npu7': OpenVINO has no such device here; it has .*CPU"):
         place_of("openvino", "npu7")
 
@@ -87,6 +93,7 @@ def test_a_session_that_runs_elsewhere_is_refused(model: str, monkeypatch: pytes
 
 
 def test_a_signal_after_two_models_ran_in_openvino_is_no_crash(model: str) -> None:
+    pytest.importorskip("openvino", reason="of the extra openvino")
     script = (
         "import signal\n"
         "from qprof_onnx.quantizer.evaluation.runtimes import place_of\n"
