@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, str] = {
     "--set": "One setting or one fact of a runtime is otherwise, for which there is no option.",
     "--custom-ops": "The model has operators of a library that onnxruntime has to load.",
     "--checkpoint": "The run takes hours, and may be killed.",
-    "--every": "A sample takes minutes: less than 30 seconds of work may be lost.",
+    "--every": "Progress is kept on slow or metered storage, where a write each 30 seconds is too many.",
     "--state": "A tuning takes long, and may be killed.",
     "--format": "The file is for another tool, or for a page.",
     "--json": "A script reads the result.",
