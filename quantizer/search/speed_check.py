@@ -16,6 +16,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 import onnxruntime as ort
@@ -36,9 +37,11 @@ from ..lowering.lower import lower
 from ..lowering.lowered import WrittenNames
 from ..model.saving import save_model
 from ..plan.plan import Kind, QuantPlan
+from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
+from .loop import Loop
 from .node_costs import RuntimeOverride, TimedNodes, find_costs, find_runtime_overrides, relative_size
 from .options import SpeedCheckOptions
 from .synthetic_samples import synthetic_samples
@@ -124,26 +127,33 @@ def check_speed(
         bench = _Bench(float_path, facts, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(facts.prepared.model, prepared)
-        state = _Fastest(planned, bench.written(planned, "plan-0"))
+        state = _Timed(planned, bench.written(planned, "plan-0"))
         before = bench.compared(float_path, state.path)
-        tried: set[tuple[frozenset[str], frozenset[str]]] = set()
+        loop: Loop[tuple[Change, ...], PlannedModel, _Timed] = Loop(
+            bench.planned,
+            digest=lambda made: plan_digest(made.plan),
+            judge=bench.timed,
+            goes_on=lambda: len(loop.trials) <= MAX_TRIALS,
+        )
+        loop.begin(planned, state)
+        proposed: set[tuple[frozenset[str], frozenset[str]]] = set()
         overrides: tuple[RuntimeOverride, ...] | None = None
         while True:
             costs, now = bench.costs(state.planned, prepared, state.path)
             findings = Findings(state.planned, costs, now)
             if overrides is None:
                 overrides = tuple(one for one in now if findings.loses(one.node))
-            better = _better(bench, state, findings, tried)
-            if better is None:
+            faster = loop.best(state, (_Changes(findings, proposed),), _is_faster, _has_changed(state))
+            if faster is state:
                 break
-            state = better
+            state = faster
         after = bench.compared(float_path, state.path) if state.changes else before
         check = SpeedCheck(
             options,
             before,
             after,
             fallback=tuple(region for change in state.changes for region in change.regions),
-            trials=len(tried),
+            trials=len(loop.trials) - 1,
             reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
             unfused=costs.unfused,
             undone=tuple(str(one) for one in overrides if one.node not in costs.unfused),
@@ -195,6 +205,22 @@ class _Bench:
     feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def planned(self, changes: tuple[Change, ...]) -> PlannedModel:
+        """Return the plan with some changes."""
+        floats = {name: reason for change in changes for name, reason in change.floats.items()}
+        regions = [region for change in changes for region in change.regions]
+        floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
+        usual = frozenset(name for change in changes for name in change.usual)
+        timed = any(change.timed for change in changes)
+        facts = replace(self.facts, usual=usual, timed=timed).with_derived_of(self.facts)
+        return plan_from(facts, floats)
+
+    def timed(self, changes: tuple[Change, ...], planned: PlannedModel, fastest: _Timed) -> _Timed:
+        """Return a plan that was written and timed against the fastest one."""
+        path = self.written(planned, f"plan-{next(self.numbers)}")
+        return _Timed(planned, path, changes, self.compared(fastest.path, path))
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
@@ -280,38 +306,50 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class _Fastest:
-    """The fastest plan so far: what it is, its file, and the changes that made it."""
+class _Timed:
+    """A plan that was written and timed.
+
+    Attributes:
+        planned: the plan.
+        path: file of its model.
+        changes: that made it from the first one.
+        latency: of the fastest plan before it (as float) and it (as quantized); None for the first.
+    """
 
     planned: PlannedModel
     path: Path
     changes: tuple[Change, ...] = ()
-
-    def changed(self, facts: PlanningFacts, change: Change) -> PlannedModel:
-        """Return the plan with one more change."""
-        changes = (*self.changes, change)
-        floats = {name: reason for c in changes for name, reason in c.floats.items()}
-        regions = [region for c in changes for region in c.regions]
-        floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
-        usual = frozenset(name for c in changes for name in c.usual)
-        timed = any(c.timed for c in changes)
-        return plan_from(replace(facts, usual=usual, timed=timed).with_derived_of(facts), floats)
+    latency: Latency | None = None
 
 
-def _better(
-    bench: _Bench, state: _Fastest, findings: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
-) -> _Fastest | None:
-    """Return the first change that makes the plan faster; None where there is none, or no trial left."""
-    for change in (change for alternative in ALTERNATIVES for change in alternative(findings)):
-        if len(tried) >= MAX_TRIALS:
-            return None
-        if change.key not in tried:
-            tried.add(change.key)
-            planned = state.changed(bench.facts, change)
-            path = bench.written(planned, f"plan-{len(tried)}")
-            if bench.compared(state.path, path).speedup_low > 1.0:
-                return _Fastest(planned, path, (*state.changes, change))
-    return None
+def _is_faster(plan: _Timed, _: _Timed) -> bool:
+    """Whether a plan is faster than the fastest before it in three of four rounds."""
+    return plan.latency is not None and plan.latency.speedup_low > 1.0
+
+
+def _has_changed(before: _Timed) -> Callable[[_Timed], bool]:
+    """Return the end of a round: with the first faster plan, whose nodes are timed anew."""
+    return lambda plan: plan is not before
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Proposes the fastest plan with one more change, each change once.
+
+    Attributes:
+        findings: of the fastest plan.
+        proposed: keys of the changes so far.
+    """
+
+    findings: Findings
+    proposed: set[tuple[frozenset[str], frozenset[str]]]
+
+    def __call__(self, fastest: _Timed) -> Iterator[tuple[Change, ...]]:
+        """Yield all changes of a plan."""
+        for change in (change for alternative in ALTERNATIVES for change in alternative(self.findings)):
+            if change.key not in self.proposed:
+                self.proposed.add(change.key)
+                yield (*fastest.changes, change)
 
 
 def predicted_to_save_too_little(findings: Findings) -> Iterator[Change]:
