@@ -12,9 +12,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import TypeVar
 
 from .errors import is_internal
@@ -28,8 +26,6 @@ STRICT = "QPROF_STRICT"
 """Environment variable: a fault in a step that improves ends everything, as any other fault does."""
 
 _PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
-
-_COLLECTED: ContextVar[list[Finding] | None] = ContextVar("left_out_steps", default=None)
 
 
 def improved(
@@ -52,39 +48,8 @@ def improved(
         return otherwise, (leave_out(step, error, *also),)
 
 
-@contextmanager
-def left_out_steps() -> Iterator[list[Finding]]:
-    """Collect a finding for each step that is left out while this lasts, in this thread, each once.
-
-    Of two that enclose each other the inner one collects: its findings are those of what is made inside.
-    """
-    findings: list[Finding] = []
-    token = _COLLECTED.set(findings)
-    try:
-        yield findings
-    finally:
-        _COLLECTED.reset(token)
-
-
-@contextmanager
-def improvement(step: str, *also: type[Exception]) -> Iterator[None]:
-    """Leave out what is done inside where it fails by a fault of qprof.
-
-    Args:
-        step: what is left out then, as a user knows it.
-        also: errors that would be the user's elsewhere and are qprof's here.
-
-    Raises:
-        Exception: see `leave_out`.
-    """
-    try:
-        yield
-    except Exception as error:
-        leave_out(step, error, *also)
-
-
 def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
-    """Log and collect that a step is left out, and return the finding that says so.
+    """Log that a step is left out, and return the finding that says so.
 
     The sentence names the kind of error and the function, and is the same in each run: messages of errors
     may hold addresses and names of temporary files. The traceback is logged for `qprof --debug`.
@@ -106,9 +71,6 @@ def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
     )
     remedy = "run again as 'qprof --debug ...' and please report what it prints"
     finding = Finding(Code.STEP_LEFT_OUT, sentence, step, remedy=remedy)
-    collected = _COLLECTED.get()
-    if collected is not None and finding not in collected:
-        collected.append(finding)
     LOGGER.error("%s", finding, extra={"finding": finding})
     LOGGER.debug("%s", step, exc_info=error)
     return finding

@@ -250,7 +250,7 @@ def quantize_from_samples(
             if options.gate.has_limit:
                 check_data_not_random(loaded.data, profile_name(profile), "a limit")
             file = None if isinstance(profile, Profile) else Path(profile_name(profile))
-            kept = KeptProfile(loaded, file, True, _findings(loaded))
+            kept = KeptProfile(loaded, file, True, loaded.findings)
 
         # The samples are read once, and split.
         assert not isinstance(data, ChosenSamples)
@@ -340,10 +340,6 @@ def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Mode
         note(Finding(Code.LABELS_AT_HAND, sentence, folder, {"classes": folders}, remedy))
 
 
-def _findings(profile: Profile) -> Sequence[Finding]:
-    return improved("findings about the profile", lambda: profile.findings, ())[0]
-
-
 def _own_profile(
     model: ModelFile,
     samples: SampleSplit,
@@ -397,7 +393,7 @@ def _own_profile(
         sentence = f"{kept}: {count} of the samples as they are, to run models on"
         remedy = "do not publish the file (--keep-samples 0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
-    findings = _findings(profile)
+    findings = profile.findings
     for finding in findings:
         tell(finding)
     return KeptProfile(profile, file, is_reused, findings)
@@ -417,13 +413,15 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
 
     # Fixes that are tried; where pixels are not scaled no other settings are of any help.
     cause, fixes, verdict = _cause_in_input(first.verdict, task.profile), tuple[Fix, ...](), first.verdict
+    left_out: tuple[Finding, ...] = ()
     if cause:
         verdict = replace(verdict, cause=cause)
     elif verdict.grade in ("fair", "poor") or verdict.speaks_against:
-        verdict, _ = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
+        verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
         fixes = verdict.fixes
     if options.fix == "off" or not fixes:
-        return _with_verdict(*_worth_writing(task, first, verdict), task.profile)
+        result = _with_verdict(*_worth_writing(task, first, verdict), task.profile)
+        return replace(result, findings=gravest_first([*result.findings, *left_out]))
     fix = fixes[0]
     words = " ".join(fix.options)
     task.note(Finding(Code.FIX_TRIED, f"fix: {words}", words))

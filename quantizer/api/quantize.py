@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Unpack, cast, overload
 
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.findings import gravest_first
-from ...profiles.base.improvement import left_out_steps
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
@@ -179,7 +177,6 @@ def _quantize_as(
     check_outputs([output, how.save_plan, how.checkpoint], read)
     with (
         notes_once(),
-        left_out_steps() as left_out,
         opened(model) as path,
         _output_file(output, path.name) as written,
     ):
@@ -204,8 +201,7 @@ def _quantize_as(
     if output is None:
         judged = None if result.judged is None else replace(result.judged, profile="")
         result = replace(result, model_path=None, judged=judged)
-    findings = gravest_first([*result.findings, *left_out])
-    return replace(result, read=read, findings=findings)
+    return replace(result, read=read)
 
 
 @contextmanager

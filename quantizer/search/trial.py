@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.improvement import improvement
+from ...profiles.base.improvement import improved
 from ...profiles.runtime.providers import CPU, check_provider
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.latency import measure
@@ -102,7 +103,7 @@ class TuningRun:
         return forecasts
 
     def _forecast(self, candidate: Candidate) -> Forecast:
-        with improvement(f"forecast of '{candidate.base.name}'"), suppress(*CANDIDATE_ERRORS):
+        with suppress(*CANDIDATE_ERRORS):
             planned = self.engine.planned(candidate)
             return Forecast(plan_digest(planned.plan), self._predicted(planned))
         return Forecast("", 0.0)
@@ -180,12 +181,12 @@ class TuningRun:
             return remembered
         self._check_time()
         planned = self.plan_of_trial(candidate)
-        with improvement("ranking of the nodes by their noise"):
-            ranking = ranked_nodes(planned, self.split.tuning, provider=self.provider)
+        ranked = partial(ranked_nodes, planned, self.split.tuning, provider=self.provider)
+        ranking, left_out = improved("ranking of the nodes by their noise", ranked, ())
+        if not left_out:  # what was left out is not to be remembered
             self.state.rankings.append((candidate, ranking))
             self._save()
-            return ranking
-        return ()  # not to be remembered
+        return ranking
 
     def measured_objective(self, candidate: Candidate) -> float:
         """Return how many times as fast as the float model a candidate's model is, measured in turns, with

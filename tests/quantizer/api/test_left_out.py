@@ -13,7 +13,7 @@ import pytest
 import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.profiles.base.improvement import STRICT, improvement, left_out_steps
+from qprof_onnx.profiles.base.improvement import STRICT, improved
 from qprof_onnx.quantizer.planning import plan_model
 from qprof_onnx.quantizer.targets import cost_table, target
 
@@ -29,6 +29,15 @@ BROKEN: dict[str, Any] = {"calibrator": "percentile:90", "min_output_sqnr": 0.0,
 def fails(*_: object, **__: object) -> Any:
     """A fault, whose message is another in each run."""
     raise KeyError(str(object()))
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    """Return a step that ends with an error."""
+
+    def step() -> Any:
+        raise error
+
+    return step
 
 
 @pytest.fixture
@@ -211,40 +220,38 @@ def test_what_is_no_fault_of_qprof_is_never_left_out(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(STRICT)
-    with left_out_steps() as left_out, pytest.raises(type(error)), improvement("a step"):
-        raise error
-    assert not left_out
+    with pytest.raises(type(error)):
+        improved("a step", raising(error), None)
 
 
 def test_an_interruption_that_became_another_error_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STRICT)
     error = ImportError("numpy")
     error.__context__ = KeyboardInterrupt()
-    with pytest.raises(ImportError), improvement("a step"):
-        raise error
+    with pytest.raises(ImportError):
+        improved("a step", raising(error), None)
 
 
 def test_in_tests_nothing_is_left_out() -> None:
-    with pytest.raises(ZeroDivisionError), improvement("a step"):
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        improved("a step", raising(ZeroDivisionError()), None)
 
 
-def test_notes_are_those_of_what_is_made_inside(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_a_step_that_fails_returns_what_stands_without_it_and_one_finding(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
     monkeypatch.delenv(STRICT)
-    with left_out_steps() as outer, left_out_steps() as inner:
-        for _ in range(2):
-            with improvement("a step"):
-                raise ZeroDivisionError
-    assert not outer
-    assert len(inner) == 1
-    assert {record.levelno for record in caplog.records} == {logging.ERROR}
+    made, left_out = improved("a step", raising(ZeroDivisionError()), "without it")
+    assert made == "without it"
+    assert [one.subject for one in left_out] == ["a step"]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert improved("a step", lambda: "made", "without it") == ("made", ())
 
 
 @pytest.mark.parametrize(
     ("place", "step"),
     {
         "search.trial.screen_model": "candidate 'default'",
-        "search.trial.plan_digest": "forecast of 'default'",
         "search.trial.ranked_nodes": "ranking of the nodes by their noise",
     }.items(),
 )
