@@ -21,15 +21,18 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, options_of
-from ..quantizer.api.options import PRECISION_NAMES, precision_named, settings_with
+from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
 from .console import REPORTER, current_run, echo, tell_findings
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from ..quantizer.targets.target import Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", bound="DataclassInstance")
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 """The headings, in the order of help; options without one are listed under Options, after them."""
@@ -481,6 +484,13 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
+def record_of(record: R, options: Mapping[str, Any]) -> R:
+    """Return a record of options with those that the user gave."""
+    from ..quantizer.api.keywords import with_keywords
+
+    return with_keywords("options", record, given_options(options))
+
+
 def take_limits(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of `Gate` out of `options`, and return the given ones by the names of its fields."""
     return given_options({name: options.pop(f"gate_{name}", None) for name in options_of(Gate)})
@@ -510,14 +520,7 @@ custom_ops_option = option(
 model_argument = option_list(custom_ops_option, click.argument("model", type=MODEL, metavar="MODEL.onnx"))
 """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
 
-preprocess_option = option(
-    "--preprocess",
-    group="Basic",
-    type=RECIPE,
-    metavar="RECIPE",
-    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json, "
-    "tokenizer.json).",
-)
+preprocess_option = record_options(Judge, "preprocess")
 data_option = option_list(
     option(
         "--data",
@@ -533,14 +536,7 @@ data_option = option_list(
 )
 """Add --data, --preprocess and --limit."""
 
-labels_option = option(
-    "--labels",
-    group="Quality",
-    type=TRUTH,
-    metavar="FILE",
-    help="Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
-    "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its classes.txt).",
-)
+labels_option = record_options(Judge, "labels")
 no_latency_option = option(
     "--no-latency",
     "latency",
@@ -613,7 +609,9 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
     if precision is not None:
         max_bytes = options.get("gate_max_size")
         size = settings.get("fit_size") if max_bytes is None else f"{max_bytes / 1000:.3f}kB"
-        settings = settings_with(precision_named(precision, size, "--as"), settings, f"--as {precision}")
+        settings = settings_with(
+            settings_of(precision_named(precision, size, "--as")), settings, f"--as {precision}"
+        )
     if config_file is not None and "target" in settings:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"

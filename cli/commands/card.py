@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ...profiles.base.output_files import write_atomically
+from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import current_run, document, echo, progress
 from ..options import (
@@ -15,10 +17,10 @@ from ..options import (
     NEW,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
+    record_of,
     record_options,
     report_option,
     take_limits,
@@ -85,9 +87,10 @@ def command(
     from ...quantizer.prepare.prepare import file_of
 
     files = file_of(model), file_of(quantized)
-    gate, asked = Gate(**take_limits(options)), given_options(options)
+    names = {name: options.pop(name) or "" for name in ("task", "base_model")}
+    judge = Judge(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
-        result = card(*files, data, gate=gate, progress=shown, **asked)
+        result = card(*files, data, record_of(replace(judge, progress=shown), options), **names)
     write_atomically(output, document("card", 1, result.to_dict()) + "\n")
     if markdown is not None:
         write_atomically(markdown, result.to_markdown())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import listed
+from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions
 from ..console import decibel_text, document, echo, progress, table
 from ..options import (
@@ -18,10 +19,10 @@ from ..options import (
     MODEL,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
+    record_of,
     record_options,
 )
 
@@ -66,8 +67,10 @@ def command(
     """
     from ...quantizer.api.evaluate import compare_layers
 
+    plan = options.pop("plan")
     with progress("comparing") as shown:
-        result = compare_layers(model, quantized, data, progress=shown, **given_options(options))
+        judge = record_of(Judge(progress=shown), options)
+        result = compare_layers(model, quantized, data, plan=plan, judge=judge)
     layers = result.layers if worst is None else result.worst(worst)
     if as_json:
         echo(document("layers", 1, replace(result, layers=tuple(layers))))

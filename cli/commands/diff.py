@@ -17,9 +17,9 @@ from ..options import (
     EXISTING,
     MODEL,
     GroupedCommand,
-    given_options,
     json_option,
     option,
+    record_of,
     record_options,
     report_option,
     take_recipe,
@@ -66,8 +66,8 @@ def command(
     """
     from ...quantizer.api.drift import diff
 
-    recipe = take_recipe(options)
-    result = diff(old, new, target=recipe, **given_options(options))
+    recipe, known = take_recipe(options), {name: options.pop(name) for name in ("model", "allow_different")}
+    result = diff(old, new, config=recipe, limits=record_of(DriftLimits(), options), **known)
     if report is not None:
         save_report(REPORTER.load().drift_report(result), report)
     if as_json:

@@ -16,10 +16,10 @@ from ..options import (
     FiniteNumber,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
+    record_of,
     record_options,
 )
 
@@ -105,16 +105,20 @@ def command(
     from ...profiles.observers import channel_counter, histogram_counter
     from ...profiles.records.check_samples import samples_file
     from ...profiles.records.non_finite import gate_failure
-    from ...quantizer.api.profiling import dump_profile
+    from ...quantizer.api.profiling import profile_model
+    from ...quantizer.api.sources import samples_of
+    from ...quantizer.prepare.prepare import file_of
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         sentence = "the observers count in numpy, five times slower: the compiled kernels were not built"
         remedy = "install qprof-onnx where a C compiler is present"
         tell_findings([Finding(Code.NUMPY_OBSERVERS, sentence, remedy=remedy)])
+    samples = samples_of(data, None, options.pop("preprocess"))
+    settings = record_of(RunSettings(), options)
     findings: list[Finding] = []
     with Stages() as stage:
-        profile = dump_profile(
-            model, data, output, format=format, stage=stage, note=findings.append, **given_options(options)
+        profile = profile_model(
+            file_of(model), samples, output, settings, format=format, stage=stage, note=findings.append
         )
     failure = gate_failure(profile, max_non_finite)
     is_kept = bool(profile.held_samples) and samples_file(output).is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from ...profiles.base.findings import Severity, listed, of_severity
 from ...profiles.base.presentation import size_change, size_text
+from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
     REPORTER,
@@ -28,12 +30,12 @@ from ..options import (
     MODEL,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     labels_option,
     model_argument,
     no_latency_option,
     option_list,
+    record_of,
     record_options,
     report_option,
     take_limits,
@@ -94,9 +96,9 @@ def command(
     from ...quantizer.prepare.prepare import file_of
 
     files = file_of(model), file_of(quantized)
-    gate, asked = Gate(**take_limits(options)), given_options(options)
+    judge = Judge(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
-        result = evaluate(*files, data, gate=gate, progress=shown, **asked)
+        result = evaluate(*files, data, record_of(replace(judge, progress=shown), options))
     if report is not None:
         write_report(result, *files, report)
     echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))

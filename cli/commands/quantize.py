@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ..options import (
     model_argument,
     no_latency_option,
     option,
+    record_of,
     record_options,
     report_option,
     setting_options,
@@ -124,11 +126,11 @@ def command(
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
     if check_speed:
         asked["speed"] = speed
-    file = file_of(model)
+    file, how = file_of(model), record_of(QuantizeOptions(), asked)
     with Stages() as stage:
         if is_judged:
-            asked |= {"stage": stage, "note": stage.note}
-        result = quantize(file, profile, output, target=recipe, plan=plan, data=data, **asked)
+            how = replace(how, stage=stage, note=stage.note)
+        result = quantize(file, profile, output, config=recipe, plan=plan, data=data, options=how)
     if report is not None:
         make_report = REPORTER.load().quantization_report
         page = make_report(result, file, profile, recipe, command_line=shown_arguments())

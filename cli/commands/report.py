@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ...quantizer.api.options import ReportOptions
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import echo, progress, save_report
 from ..options import (
@@ -15,10 +17,10 @@ from ..options import (
     MODEL,
     REPORT,
     GroupedCommand,
-    given_options,
     model_argument,
     option,
     preprocess_option,
+    record_of,
     record_options,
     take_limits,
 )
@@ -40,12 +42,7 @@ from .evaluate import comparing_options
 @option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized.")
 @record_options(EvaluationOptions, "limit")
 @comparing_options
-@option(
-    "--measure-layers",
-    is_flag=True,
-    group="Speed",
-    help="Time each layer in float and int8 too, by onnxruntime's profiler.",
-)
+@record_options(ReportOptions, "measure_layers")
 @option(
     "--history",
     group="Quality",
@@ -82,9 +79,11 @@ def command(
     """
     from ...quantizer.report.report import report
 
-    gate, asked = Gate(**take_limits(options)), given_options(options)
+    measured = {name: options.pop(name) for name in ("quantized", "data")}
+    how = ReportOptions(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
-        result = report(model, plan, profile, gate=gate, target=config, progress=shown, **asked)
+        how = record_of(replace(how, progress=shown), options)
+        result = report(model, plan, profile, **measured, config=config, options=how)
     save_report(result, report_folder)
     echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
     for held in result.gates:

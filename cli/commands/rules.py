@@ -29,10 +29,9 @@ def command(target: str | None, form: str, as_json: bool) -> None:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
-    from ...quantizer.api.targets import operator_reference
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
-    from ...quantizer.targets.operator_page import markdown_reference
+    from ...quantizer.targets.operator_page import markdown_reference, reference_of
     from ...quantizer.targets.packaged import target_names
     from ..schemas import Operators
 
@@ -41,7 +40,7 @@ def command(target: str | None, form: str, as_json: bool) -> None:
         echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
         return
     recipe = load_recipe(target or QuantConfig.target)
-    rows, name = operator_reference(recipe), recipe.target.name
+    rows, name = reference_of(recipe.target), recipe.target.name
     if as_json:
         echo(document("operators", 1, Operators(name, rows)))
         return

@@ -88,7 +88,7 @@ def command(
         raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")
     recipe = take_recipe(options)
     with progress("measuring") as shown:
-        result = sensitivity(model, profile, data, target=recipe, progress=shown, **given_options(options))
+        result = sensitivity(model, profile, data, config=recipe, progress=shown, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
     if as_json:

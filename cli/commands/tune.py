@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
-from ...quantizer.evaluation.options import EvaluationOptions
-from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget, TuneFiles, TuningData
+from ...quantizer.api.tune_options import TuneOptions
+from ...quantizer.search.options import OBJECTIVES, Objective, QualityTarget
 from ..console import REPORTER, current_run, document, echo, progress, save_report, tell
 from ..options import (
     EXISTING,
     NEW,
     GroupedCommand,
     data_option,
-    given_options,
     json_option,
     model_argument,
     option,
+    record_of,
     record_options,
     report_option,
     setting_options,
@@ -52,10 +51,7 @@ if TYPE_CHECKING:
     metavar="PROFILE.yaml",
     help="The model's profile.",
 )
-@record_options(TuningData, "labels")
-@record_options(EvaluationOptions, "scored_output", "class_axis", "metric")
-@record_options(TuningData, "holdout_data", "holdout_labels")
-@record_options(QualityTarget)
+@record_options(TuneOptions, without=("preprocess", "limit", "runtime"))
 @option(
     "-o",
     "--output",
@@ -64,8 +60,6 @@ if TYPE_CHECKING:
     metavar="OUT.onnx",
     help="Quantized model to write.",
 )
-@record_options(TuneFiles)
-@record_options(EvaluationOptions, "provider")
 @setting_options
 @json_option
 @report_option
@@ -98,18 +92,19 @@ def command(
     from ...quantizer.api.tune import tune
     from ...quantizer.prepare.prepare import file_of
 
-    target = QualityTarget(**given_options({name: options[name] for name in options_of(QualityTarget)}))
-    recipe, asked, file = take_recipe(options), given_options(options), file_of(model)
+    recipe, file = take_recipe(options), file_of(model)
+    how = record_of(TuneOptions(), options)
     with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any, resumed: bool) -> None:
             if current_run().verbose:
-                tell(trial_text(number, trial, resumed, target))
+                tell(trial_text(number, trial, resumed, how))
             counted(number, None)
 
-        result = tune(file, profile, data, output, target=recipe, on_trial=tell_trial, **asked)
+        how = replace(how, on_trial=tell_trial)
+        result = tune(file, profile, data, output, config=recipe, options=how)
     if report is not None:
-        plan = None if options["save_plan"] is None else result.plan
+        plan = None if how.save_plan is None else result.plan
         save_report(REPORTER.load().tuning_report(result, file, profile, plan), report)
     if as_json:
         from ...quantizer.search import tune as search

@@ -82,7 +82,7 @@ def calibrate(
     settings = settings or RunSettings(channels="off")
     if settings.scheduler is not None:
         raise ConfigError(
-            "scheduler: its workers open the samples themselves; call dump_profile with a folder or "
+            "scheduler: its workers open the samples themselves; call profile with a folder or "
             "module:function"
         )
     if settings.limit is not None:

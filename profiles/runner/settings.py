@@ -26,7 +26,7 @@ class RunSettings:
     """How a model is profiled. Only the first eight settings can change a byte of the profile.
 
     `checked` refuses what is not allowed. "needed" and "weighted-layers" depend on the operators of the
-    model: `dump_profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
+    model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
 
     Attributes:
         tensors: or names of tensors.
@@ -134,7 +134,7 @@ class RunSettings:
             return frozenset(self.tensors)
         if self.tensors == "all":
             return None
-        raise ConfigError(f"tensors '{self.tensors}': works with dump_profile only; give names of tensors")
+        raise ConfigError(f"tensors '{self.tensors}': works with profile only; give names of tensors")
 
     @property
     def axes(self) -> Mapping[str, int]:
@@ -148,7 +148,7 @@ class RunSettings:
         if self.channels == "off":
             return {}
         raise ConfigError(
-            f"channels '{self.channels}': works with dump_profile only; give axes of tensors, or 'off'"
+            f"channels '{self.channels}': works with profile only; give axes of tensors, or 'off'"
         )
 
     @property

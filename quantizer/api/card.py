@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, cast
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.samples.objects import DataSource, source_name
@@ -15,7 +16,7 @@ from ..evaluation.card import Asked, Card, files_of, load_card, make_card, metri
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import Gate, Slack
+from ..evaluation.options import Slack
 from ..evaluation.regression import checks_of_newer
 from ..evaluation.verification import (
     Check,
@@ -32,22 +33,25 @@ from ..model.files import ModelLike
 from ..model.identity import model_id
 from ..plan.provenance import model_fingerprint, read_provenance
 from ..prepare.prepare import ModelFile, opened
-from .evaluate import evaluate
-from .keywords import CardKeywords, VerifyKeywords, checked_keywords
+from .evaluate import OF_LAYERS, evaluate
+from .keywords import with_keywords
+from .options import Judge
 from .results import QuantizedLike, quantized_file
-from .setting_keywords import MetricName
 from .sources import LabelsLike, samples_of
+
+if TYPE_CHECKING:
+    from ..evaluation.options import RuntimeName
 
 
 def card(
     model: ModelLike,
     quantized: QuantizedLike,
     data: DataSource,
+    judge: Judge | None = None,
     *,
-    labels: LabelsLike | None = None,
-    metric: MetricName | str | MetricFunction | None = None,
-    gate: Gate | None = None,
-    **options: Unpack[CardKeywords],
+    task: str = "",
+    base_model: str = "",
+    **keywords: Any,
 ) -> Card:
     """Compare a quantized model with the float one, and return a record of it that others can verify.
 
@@ -57,28 +61,27 @@ def card(
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
         data: samples, as in `profile`.
-        labels: as in `evaluate`.
-        metric: as in `evaluate`.
-        gate: limits that the quantized model is held against; those that are missed stand on the card.
-        options: those of `evaluate`, and `task` and `base_model`: what a model hub calls the task and the
-            float model.
+        judge: as in `evaluate`; limits that are missed stand on the card.
+        task: what a model hub calls the task.
+        base_model: what a model hub calls the float model.
+        keywords: fields of `Judge`.
 
     Raises:
         ModelError, DataError, ConfigError: as in `evaluate`.
     """
-    keywords = checked_keywords("card", options, CardKeywords)
-    task, base_model = keywords.pop("task", ""), keywords.pop("base_model", "")
+    besides = ("task", "base_model")
+    judge = with_keywords("card", judge or Judge(), keywords, besides=besides)
     with opened(model) as file, quantized_file(quantized) as other:
-        evaluation = evaluate(file, other, data, labels=labels, metric=metric, gate=gate, **keywords)
-        recipe = keywords.get("preprocess")
+        evaluation = evaluate(file, other, data, judge)
+        recipe, labels = judge.preprocess, judge.labels
         asked = Asked(
             data=_shown(data),
             preprocess="" if recipe is None else Path(recipe).name,
-            limit=keywords.get("limit"),
+            limit=judge.limit,
             labels="" if labels is None else _shown(labels),
-            scored_output=keywords.get("scored_output"),
-            class_axis=keywords.get("class_axis"),
-            threads=keywords.get("threads", 1),
+            scored_output=judge.scored_output,
+            class_axis=judge.class_axis,
+            threads=judge.threads,
         )
         evaluation = _without_folder(evaluation)
         return make_card(file.path, other.path, evaluation, asked, task=task, base_model=base_model)
@@ -102,6 +105,10 @@ def _without_folder(evaluation: Evaluation) -> Evaluation:
     )
 
 
+OF_VERIFICATION = OF_LAYERS | {"runtime", "latency"}
+"""Fields of `Judge` that say how both models are run, where that is to be otherwise than on the card."""
+
+
 def verify(
     card: Card | str | os.PathLike[str],
     quantized: QuantizedLike | Card,
@@ -109,8 +116,9 @@ def verify(
     model: ModelLike | None = None,
     data: DataSource | None = None,
     labels: LabelsLike | None = None,
-    metric: MetricName | str | MetricFunction | None = None,
-    **options: Unpack[VerifyKeywords],
+    metric: str | MetricFunction | None = None,
+    slack: Slack | Mapping[str, float] | None = None,
+    **keywords: Any,
 ) -> Verification:
     """Hold a card against a quantized model, or against a newer card.
 
@@ -129,16 +137,17 @@ def verify(
             them are drawn, are read from the card.
         labels: their truth; scores are not checked without it where the card has it.
         metric: where it is a function of one's own: a card names it, but no code is run because of a card.
-        options: `preprocess`, `transform`, `threads`, `provider`, `runtime` and `latency` as in `evaluate`,
-            and `slack`.
+        slack: how much a score, an SQNR, a size and a speed-up may differ.
+        keywords: how both models are run, fields of `Judge`: `preprocess`, `transform`, `limit`, `threads`,
+            `provider`, `runtime`, `latency`, `progress`; what is not given is as on the card.
 
     Raises:
         ConfigError: a card is none, or of another float model, other samples or truth than the newer one;
             samples without the float model, or beside a newer card.
         ModelError, DataError: the float model or the samples are unusable.
     """
-    keywords = checked_keywords("verify", options, VerifyKeywords)
-    slack = Slack(**keywords.pop("slack", {}))
+    run = with_keywords("verify", Judge(), keywords, only=OF_VERIFICATION, besides=("slack",))
+    slack = slack if isinstance(slack, Slack) else Slack(**(slack or {}))
     record, unread = (card, {}) if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
     if (card_and_name := _newer_card(quantized)) is not None:
@@ -169,34 +178,31 @@ def verify(
                 return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
             unscored = _why_unscored(record, labels, metric)
             then, asked = record.evaluation, record.asked
-            how: dict[str, Any] = {
-                "limit": asked.limit,
-                "scored_output": asked.scored_output,
-                "class_axis": asked.class_axis,
-                "threads": asked.threads,
-                "runtime": then.runtime,
-                "provider": then.provider,
-                "latency": then.latency is not None,
-            }
-            if asked.preprocess.partition(":")[0] in BUILT_IN:
-                how["preprocess"] = asked.preprocess
+            is_built_in = asked.preprocess.partition(":")[0] in BUILT_IN
+            as_then = replace(
+                run,
+                limit=asked.limit,
+                scored_output=asked.scored_output,
+                class_axis=asked.class_axis,
+                threads=asked.threads,
+                runtime=cast("RuntimeName", then.runtime),
+                provider=then.provider,
+                latency=None if then.latency is None else run.latency,
+                preprocess=asked.preprocess if is_built_in else None,
+                labels=None if unscored else labels,
+                metric=None if unscored else metric or metric_of(record),
+                gate=repeatable_gate(then.gate, scored=not unscored),
+            )
+            judge = with_keywords("verify", as_then, keywords, only=OF_VERIFICATION)
             try:
-                now = evaluate(
-                    floats,
-                    path,
-                    data,
-                    labels=None if unscored else labels,
-                    metric=None if unscored else metric or metric_of(record),
-                    gate=repeatable_gate(then.gate, scored=not unscored),
-                    **{**how, **keywords},
-                )
+                now = evaluate(floats, path, data, judge)
             except ModelError as problem:
                 if is_its_file:
                     raise
                 said = record.headline()
                 checks.append(Check("figures", "differs", said, "", f"cannot be measured: {problem}"))
                 return Verification(name, path.name, tuple(checks))
-            recipe = keywords.get("preprocess")
+            recipe = judge.preprocess
             found = make_card(
                 floats.path,
                 path.path,
@@ -205,8 +211,8 @@ def verify(
                     asked,
                     data=_shown(data),
                     labels=_shown(labels) if asked.labels and labels is not None else "",
-                    preprocess=how.get("preprocess", "") if recipe is None else Path(recipe).name,
-                    threads=keywords.get("threads", asked.threads),
+                    preprocess="" if recipe is None else Path(recipe).name,
+                    threads=judge.threads,
                 ),
                 task="",
                 base_model="",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
-from typing import Any, Unpack
+from typing import Any
 
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.findings import Code, Finding, gravest_first, listed
@@ -32,7 +32,7 @@ from ..prepare.prepare import ProfileLike, open_prepared, opened, profile_name
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .keywords import DiffKeywords, TargetLike, checked_keywords, recipe_of, take_settings
+from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from .options import DriftLimits
 
 MEASURES = {
@@ -139,8 +139,10 @@ def diff(
     new: ProfileLike,
     *,
     model: ModelLike | None = None,
-    target: TargetLike | None = None,
-    **options: Unpack[DiffKeywords],
+    config: ConfigLike | None = None,
+    limits: DriftLimits | None = None,
+    allow_different: bool = False,
+    **keywords: Any,
 ) -> DriftReport:
     """Compare new data with the data that a model was quantized for: which tensors drifted, and how far.
 
@@ -148,22 +150,24 @@ def diff(
         old: the profile that a model was quantized with: path or object.
         new: a profile of newer data.
         model: the float model: leaves out tensors that no plan needs.
-        target: as in `quantize`: with the settings it chooses the parameters that `old` led to.
-        options: settings as in `quantize`, and the limits of `DriftLimits`, and `allow_different`.
+        config: as in `quantize`: it chooses the parameters that `old` led to.
+        limits: for every tensor.
+        allow_different: compare tensors of the same name in models of different structure.
+        keywords: settings as in `quantize`, and fields of `DriftLimits`.
 
     Raises:
         ProfileError: a profile cannot be read, or the two cannot be compared.
         ConfigError: a keyword or its value is not allowed.
     """
-    limits = checked_keywords("diff", options, DiffKeywords)
-    settings = take_settings(limits)
-    allow_different = limits.pop("allow_different", False)
+    settings, others = split_settings(keywords)
+    besides = SETTINGS | {"allow_different"}
+    limits = with_keywords("diff", limits or DriftLimits(), others, besides=besides)
     with nullcontext() if model is None else opened(model) as file:
         return compare_profiles(
             old,
             new,
-            limits=DriftLimits(**limits),
-            recipe=recipe_of(target, settings),
+            limits=limits,
+            recipe=recipe_of(config, settings),
             model_path=file,
             allow_different=allow_different,
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,33 +16,25 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
-from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import EvaluationOptions, Gate, LatencySettings
+from ..evaluation.options import EvaluationOptions
 from ..model.files import ModelLike
 from ..plan.store import PlanLike
 from ..prepare.prepare import ModelFile, opened
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
-from .keywords import (
-    EvaluateKeywords,
-    LayerKeywords,
-    checked_keywords,
-)
+from .keywords import with_keywords
+from .options import Judge
 from .results import QuantizedLike, QuantizedResult, quantized_file
-from .setting_keywords import MetricName
-from .sources import LabelsLike, labels_file, samples_of
+from .sources import labels_file, samples_of
 
 
 def evaluate(
     model: ModelLike,
     quantized: QuantizedLike,
     data: DataSource,
-    *,
-    labels: LabelsLike | None = None,
-    metric: MetricName | str | MetricFunction | None = None,
-    gate: Gate | None = None,
-    **options: Unpack[EvaluateKeywords],
+    judge: Judge | None = None,
+    **keywords: Any,
 ) -> Evaluation:
     """Compare a quantized model with the float one on samples: SQNR, accuracy, size and latency.
 
@@ -51,34 +42,35 @@ def evaluate(
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
         data: samples, as in `profile`.
-        labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
-            of each row: a file, or integers.
-        metric: a name of the table of metrics (see `qprof evaluate --help`), with options as in
+        judge: truth, metric, limits, and how both models are run.
+        keywords: fields of `Judge`, such as `labels`, `metric`, `gate=Gate(min_sqnr=30)`, `latency=False`.
+            The metric is a name of the table of metrics (see `qprof evaluate --help`), with options as in
             "map50:nms=0.6"; or a function, or "module:function": called with the outputs of a model (a dict
             from output name to array for each sample) and the indices of the samples; returns a score from 0
             to 100 for each. The outputs of both models are then in memory.
-        gate: what the quantized model must keep.
-        options: those of `EvaluationOptions`.
 
     Raises:
         ModelError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known, the gate asks for what is not measured, or there is no such
             metric, runtime or provider.
     """
-    others = checked_keywords("evaluate", options, EvaluateKeywords)
-    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
-    progress = stages(asked_for(others.pop("progress", None)))("evaluating")
-    measuring = replace(evaluation_options(others), metric=metric)
-    classes = not reads_truth(metric)
+    judge = with_keywords("evaluate", judge or Judge(), keywords)
+    samples = samples_of(data, judge.transform, judge.preprocess)
     with (
         opened(model) as path,
         quantized_file(quantized) as other,
-        labels_file(labels, classes=classes) as truth,
+        labels_file(judge.labels, classes=not reads_truth(judge.metric)) as truth,
     ):
         evaluation = evaluate_files(
-            path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
+            path,
+            other,
+            samples,
+            labels=truth,
+            gate=judge.gate,
+            measuring=judge,
+            progress=stages(asked_for(judge.progress))("evaluating"),
         )
-        if saturation := _saturation(evaluation, other, measuring):
+        if saturation := _saturation(evaluation, other, judge):
             known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
             evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
     return evaluation
@@ -109,12 +101,8 @@ def _saturation(
     return ()
 
 
-def evaluation_options(options: Mapping[str, Any]) -> EvaluationOptions:
-    """Return the record of those keywords that are its fields; `latency` may be False."""
-    of_record = {f.name: options[f.name] for f in fields(EvaluationOptions) if f.name in options}
-    if "latency" in of_record:
-        of_record["latency"] = LatencySettings() if of_record["latency"] else None
-    return EvaluationOptions(**of_record)
+OF_LAYERS = frozenset({"limit", "threads", "provider", "transform", "preprocess", "progress"})
+"""Fields of `Judge` that say how a model is run."""
 
 
 def compare_layers(
@@ -123,7 +111,8 @@ def compare_layers(
     data: DataSource,
     *,
     plan: PlanLike | None = None,
-    **options: Unpack[LayerKeywords],
+    judge: Judge | None = None,
+    **keywords: Any,
 ) -> LayerReport:
     """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
 
@@ -133,18 +122,17 @@ def compare_layers(
         data: samples, as in `profile`.
         plan: path or object: names the kinds of nodes, and finds more quantized tensors; that of a result
             when None.
-        options: `limit`, `threads`, `provider` and others, see `EvaluationOptions`.
+        judge: how samples are read and both models run; labels, metric and limits are for `evaluate`.
+        keywords: fields of `Judge`: `limit`, `threads`, `provider`, `transform`, `preprocess`, `progress`.
 
     Raises:
         ModelError, DataError, PlanError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known.
     """
-    others = checked_keywords("compare_layers", options, LayerKeywords)
-    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
-    progress = stages(asked_for(others.pop("progress", None)))("comparing")
+    judge = with_keywords("compare_layers", judge or Judge(), keywords, only=OF_LAYERS)
+    samples = samples_of(data, judge.transform, judge.preprocess)
+    progress = stages(asked_for(judge.progress))("comparing")
     if plan is None and isinstance(quantized, QuantizedResult):
         plan = quantized.plan
     with opened(model) as path, quantized_file(quantized) as other:
-        return layers.compare_layers(
-            path, other, samples, plan=plan, measuring=evaluation_options(others), progress=progress
-        )
+        return layers.compare_layers(path, other, samples, plan=plan, measuring=judge, progress=progress)

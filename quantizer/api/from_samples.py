@@ -281,15 +281,7 @@ def quantize_from_samples(
                 tell=tell,
             )
 
-        measuring = EvaluationOptions(
-            scored_output=options.scored_output,
-            class_axis=options.class_axis,
-            threads=options.threads,
-            latency=options.latency,
-            metric=options.metric,
-            runtime=options.runtime,
-            provider=options.provider,
-        )
+        measuring = replace(options, limit=None)  # of what was read
         files = output, plan_file
         task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
         return replace(_judge_and_fix(task), read=read)

@@ -1,21 +1,21 @@
-"""What a person can ask of `quantize` and `diff`: records whose fields are the options of the commands too.
+"""The records of options that the functions take, whose fields are the options of the commands too.
 
-What becomes of the model in one word, `Precision`, which stands for settings of `QuantConfig` and brings none
-of its own; what `quantize` takes besides, `QuantizeOptions`; and the limits of `diff`, `DriftLimits`.
+Each verb has one: `Judge` (`evaluate`, `card`, `compare_layers`, `sensitivity`), `QuantizeOptions`,
+`ReportOptions`, `TuneOptions` of `tune_options`, `DriftLimits` (`diff`), `RunSettings` of
+`profiles.runner.settings` (`profile`). What becomes of a model is a `QuantConfig`, or in one word a
+`Precision`, which stands for settings of it and brings none of its own.
 
-    qprof.quantize(model, data, config=WeightOnly(bits=4))
-    qprof quantize model.onnx --data samples/ --as weight-only-4 -o model.int4.onnx
+    qprof.quantize(model, data, config=WeightOnly(bits=4), options=QuantizeOptions(limit=100))
+    qprof quantize model.onnx --data samples/ --as weight-only-4 --limit 100 -o model.int4.onnx
 
-The other verbs have theirs where they work: `targets.config.QuantConfig` (settings), `RunSettings` of
-`profiles.runner.settings`, `EvaluationOptions` and `Gate` of `evaluation.options`. Imports are quick, for
-`--help` is made of these records.
+Imports are quick, for `--help` is made of these records.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
@@ -23,11 +23,13 @@ from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
-from .setting_keywords import SchemaName
+from ..numerics.schemas import SchemaName
+from ..targets.config import QuantConfig
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
     from ...profiles.samples.objects import DataSource
+    from ..prepare.prepare import ProfileLike
     from ..search.options import SpeedCheckOptions
     from .sources import LabelsLike, Transform
 
@@ -158,21 +160,30 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
     return PRECISIONS[name]
 
 
-def settings_with(precision: Precision, given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return settings with those that a precision stands for; `target` is among them where it has one.
+def settings_of(config: Precision | QuantConfig) -> dict[str, Any]:
+    """Return the settings that a precision stands for, or those of a record that are not the default, with
+    `target` among them where it has one."""
+    if isinstance(config, QuantConfig):
+        own = {field.name: (getattr(config, field.name), field.default) for field in fields(config)}
+        return {name: value for name, (value, default) in own.items() if value != default}
+    meant = {**config.settings, "target": config.target, "keep_float": tuple(config.keep_float) or None}
+    return {key: value for key, value in meant.items() if value is not None}
+
+
+def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return settings with those of a configuration; names of nodes that stay float are added.
 
     Args:
-        precision: the record.
+        meant: settings of the configuration.
         given: settings that were given beside it.
-        name: of the precision, for messages.
+        name: of the configuration, for messages.
 
     Raises:
         ConfigError: one was given otherwise.
     """
-    meant = {**precision.settings, "target": precision.target}
-    meant = {key: value for key, value in meant.items() if value is not None}
-    if precision.keep_float:
-        meant["keep_float"] = (*given.get("keep_float", ()), *precision.keep_float)
+    meant = dict(meant)
+    if "keep_float" in meant:
+        meant["keep_float"] = (*given.get("keep_float", ()), *meant["keep_float"])
     for key, value in meant.items():
         if key != "keep_float" and given.get(key, value) != value:
             raise ConfigError(f"{name}: means {key} {value}, and {key} {given[key]} was given; leave one out")
@@ -180,7 +191,65 @@ def settings_with(precision: Precision, given: Mapping[str, Any], name: str) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizeOptions(EvaluationOptions):
+class Judge(EvaluationOptions):
+    """What a quantized model is judged by: samples, truth, metric, limits, and how both models are run.
+
+    Attributes:
+        labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
+            of each row: a file, or integers.
+        transform: makes a sample of an item of the data.
+        preprocess: how samples are made of files; see `profile`.
+        gate: limits that the quantized model must keep.
+        latency: how speed is measured; None leaves it out.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
+
+    Raises:
+        ConfigError: a number that makes no sense.
+    """
+
+    labels: Annotated[
+        LabelsLike | None,
+        option(
+            "Quality",
+            "Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
+            "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its "
+            "classes.txt).",
+            metavar="FILE",
+            takes="truth",
+        ),
+    ] = None
+    preprocess: Annotated[
+        str | os.PathLike[str] | None,
+        option(
+            "Basic",
+            "How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, "
+            "preprocessor_config.json, tokenizer.json).",
+            metavar="RECIPE",
+            takes="recipe",
+        ),
+    ] = None
+    transform: Transform | None = None
+    gate: Gate = field(default_factory=Gate)
+    progress: Shown = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Judge):
+    """What `report` takes besides models, plan, profile and samples.
+
+    Attributes:
+        measure_layers: whether the layers of both models are timed too.
+        history: profiles of newer data, the oldest first: how they drift.
+    """
+
+    measure_layers: Annotated[
+        bool, option("Speed", "Time each layer in float and int8 too, by onnxruntime's profiler.")
+    ] = False
+    history: Collection[ProfileLike] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeOptions(Judge):
     """What `quantize` takes besides model, profile, samples, and the settings of `QuantConfig`.
 
     Attributes:
@@ -221,17 +290,6 @@ class QuantizeOptions(EvaluationOptions):
             least=1,
         ),
     ] = 1
-    labels: Annotated[
-        LabelsLike | None,
-        option(
-            "Quality",
-            "Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
-            "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its "
-            "classes.txt).",
-            metavar="FILE",
-            takes="truth",
-        ),
-    ] = None
     holdout_data: Annotated[
         DataSource | None,
         option(
@@ -239,16 +297,6 @@ class QuantizeOptions(EvaluationOptions):
             "Samples to judge the result on.  [default: a quarter of --data, drawn by content]",
             metavar="DATA",
             takes="data",
-        ),
-    ] = None
-    preprocess: Annotated[
-        str | os.PathLike[str] | None,
-        option(
-            "Basic",
-            "How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, "
-            "preprocessor_config.json, tokenizer.json).",
-            metavar="RECIPE",
-            takes="recipe",
         ),
     ] = None
     fix: Annotated[
@@ -294,10 +342,7 @@ class QuantizeOptions(EvaluationOptions):
         str | os.PathLike[str] | None,
         option("Files", "Write the plan: every decision.", metavar="PLAN.yaml", takes="new file"),
     ] = None
-    transform: Transform | None = None
-    gate: Gate = field(default_factory=Gate)
     speed: SpeedCheckOptions | None = None
-    progress: Shown = None
     stage: Stage | None = None
     note: Callable[[Finding], None] | None = None
 

@@ -1,4 +1,4 @@
-"""`profile`, `dump_profile`, `merge` and `instrument`: from a float model and samples to a profile.
+"""`profile`, `merge` and `instrument`: from a float model and samples to a profile.
 
 `profile_model` is the order of the steps: the samples are counted, and then it is measured on a few of them
 how noise travels through the model.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import onnx_ir as ir
 
@@ -49,7 +49,7 @@ from ..plan.documents import WRITING, read_at
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared, opened
-from .keywords import RunOptions, checked_keywords
+from .keywords import with_keywords
 from .sources import Transform, samples_of
 
 CLUSTER = OptionalModule("the runner on a cluster", "profiles.runner.cluster")
@@ -60,11 +60,12 @@ def profile(
     model: ModelLike,
     data: DataSource,
     output: str | os.PathLike[str] | None = None,
+    run: RunSettings | None = None,
     *,
     transform: Transform | None = None,
     preprocess: str | os.PathLike[str] | None = None,
     progress: Shown = None,
-    **run: Unpack[RunOptions],
+    **keywords: Any,
 ) -> Profile:
     """Run a float model on samples and record statistics of its activations.
 
@@ -76,12 +77,13 @@ def profile(
             whatever numpy can read: a numpy array, or anything with `__array__` or `__dlpack__`, such as a
             tensor of torch.
         output: where to write the profile; None for nowhere.
+        run: which activations and samples, threads, memory, and what is recorded.
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
         preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample with
             how many are done and, where known, how many there are.
-        run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
+        keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
     Returns:
         The profile: a mapping from tensor name to `TensorProfile`; its `findings` tell of NaN and Inf that
@@ -91,41 +93,11 @@ def profile(
         ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
         ConfigError: a keyword or its value is not allowed.
     """
-    settings = RunSettings(**checked_keywords("profile", run, RunOptions))
+    settings = with_keywords("profile", run or RunSettings(), keywords)
     samples = samples_of(data, transform, preprocess)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with opened(model) as file:
         return profile_model(file, samples, output, settings, **_shown(progress))
-
-
-def dump_profile(
-    model: ModelLike,
-    data: DataSource,
-    output: str | os.PathLike[str],
-    *,
-    transform: Transform | None = None,
-    preprocess: str | os.PathLike[str] | None = None,
-    progress: Shown = None,
-    format: str = "qprof",
-    stage: Stage | None = None,
-    note: Callable[[Finding], None] | None = None,
-    **run: Unpack[RunOptions],
-) -> Profile:
-    """Write the profile of a model to a file, as the command does; see `profile`.
-
-    Args:
-        model, data, transform, preprocess, progress, run: as in `profile`.
-        output: where to write the profile.
-        format: "qprof", or "glow" for Glow's YAML.
-        stage: in place of `progress`: called when a pass begins, with its name.
-        note: called with findings: which tensors cannot be profiled, why noise is not measured.
-    """
-    settings = RunSettings(**checked_keywords("dump_profile", run, RunOptions))
-    samples = samples_of(data, transform, preprocess)
-    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
-    with opened(model) as file:
-        shown = _shown(progress) if stage is None else {"stage": stage}
-        return profile_model(file, samples, output, settings, format=format, note=note, **shown)
 
 
 def _shown(progress: Shown) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast, overload
+from typing import Any, cast, overload
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource
-from ..evaluation.options import QUICK
 from ..model.files import ModelLike, temporary_folder
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
@@ -27,8 +26,8 @@ from ..prepare.prepare import ProfileLike, opened
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .from_samples import quantize_from_samples
-from .keywords import PathLike, QuantizeKeywords, TargetLike, checked_keywords, recipe_of, take_settings
-from .options import OF_JUDGING, Precision, QuantizeOptions, precision_named, settings_with
+from .keywords import SETTINGS, ConfigLike, PathLike, given_fields, recipe_of, split_settings, with_keywords
+from .options import OF_JUDGING, QuantizeOptions
 from .results import QuantizeResult
 from .sources import are_samples, samples_of
 
@@ -39,11 +38,11 @@ def quantize(
     profile: ProfileLike | DataSource | None = None,
     output: PathLike | None = None,
     *,
-    target: TargetLike | None = None,
-    config: Precision | str | None = None,
+    config: ConfigLike | None = None,
     plan: PlanLike | None = None,
     data: DataSource | None = None,
-    **options: Unpack[QuantizeKeywords],
+    options: QuantizeOptions | None = None,
+    **keywords: Any,
 ) -> QuantizeResult: ...
 
 
@@ -53,11 +52,11 @@ def quantize(
     profile: ProfileLike | DataSource | None = None,
     output: PathLike | None = None,
     *,
-    target: TargetLike | None = None,
-    config: Mapping[str, Precision | str],
+    config: Mapping[str, ConfigLike],
     plan: PlanLike | None = None,
     data: DataSource | None = None,
-    **options: Unpack[QuantizeKeywords],
+    options: QuantizeOptions | None = None,
+    **keywords: Any,
 ) -> dict[str, QuantizeResult]: ...
 
 
@@ -66,11 +65,11 @@ def quantize(
     profile: ProfileLike | DataSource | None = None,
     output: PathLike | None = None,
     *,
-    target: TargetLike | None = None,
-    config: Precision | str | Mapping[str, Precision | str] | None = None,
+    config: ConfigLike | Mapping[str, ConfigLike] | None = None,
     plan: PlanLike | None = None,
     data: DataSource | None = None,
-    **options: Unpack[QuantizeKeywords],
+    options: QuantizeOptions | None = None,
+    **keywords: Any,
 ) -> QuantizeResult | dict[str, QuantizeResult]:
     """Quantize a float model with samples, with its profile, or with a plan.
 
@@ -79,15 +78,15 @@ def quantize(
         profile: path or object; not needed with samples or a plan, nor where no activation is calibrated. In
             its place samples may stand: an object, a folder, a function, a URL; a file is a profile.
         output: where to write the quantized model; None for nowhere. With several configurations a folder.
-        target: the runtime that the model is for (`target_names`), a configuration file, or a `Recipe`.
-        config: `Int8()` (the default), `Int8Dynamic()`, `WeightOnly(bits=4)` or `Mixed(max_size="900MB")`, or
-            a word of the command line, such as "weight-only-4". A mapping of names to them makes a model of
-            each, from one profile.
+        config: `Int8()` (the default), `Int8Dynamic()`, `WeightOnly(bits=4)`, `Mixed(max_size="900MB")` or a
+            `QuantConfig`; a word of the command line, such as "weight-only-4"; or the YAML file of settings
+            or of a target. A mapping of names to them makes a model of each, from one profile.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
             these; with a profile, which decides the ranges, it is judged on all of them. `rounding="gptq"` or
             `"gptaq"` reads those that are not held out.
-        options: fields of `QuantConfig`, such as `calibrator="mse"`, `schema="symmetric"`,
+        options: on what the model is judged, and what follows.
+        keywords: fields of `QuantConfig`, such as `target="onnxruntime-arm"`, `calibrator="mse"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.
 
     Returns:
@@ -102,21 +101,19 @@ def quantize(
         if data is not None:
             raise ConfigError("data: samples were given twice; leave out those in the place of the profile")
         data, profile = cast("DataSource", profile), None
-    others = checked_keywords("quantize", options, QuantizeKeywords)
-    settings = take_settings(others)
-    if "latency" in others:
-        others["latency"] = QUICK if others["latency"] else None
-    how = QuantizeOptions(**others)
+    settings, others = split_settings(keywords)
+    how = with_keywords("quantize", options or QuantizeOptions(), others, besides=SETTINGS)
+    asked = others.keys() | given_fields(how)
     how = replace(how, stage=how.stage or stages(asked_for(how.progress)))
     samples = None if data is None else samples_of(data, how.transform, how.preprocess)
-    if (samples is None or plan is not None) and (unused := OF_JUDGING & others.keys()):
+    if (samples is None or plan is not None) and (unused := OF_JUDGING & asked):
         raise ConfigError(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
             "it out and call evaluate"
         )
-    call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, target)
+    call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, settings.get("target"))
     if not isinstance(config, Mapping):
-        return _quantize_as(call, _recipe(settings, target, config), output)
+        return _quantize_as(call, recipe_of(config, settings), output)
     for name, value in (("save_plan", how.save_plan), ("checkpoint", how.checkpoint), ("plan", plan)):
         if value is not None:
             raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
@@ -128,7 +125,7 @@ def quantize(
         for name, one in config.items():
             file = Path(folder) / (name if name.endswith(".onnx") else f"{name}.onnx")
             written, kept = None if output is None else file, Path(folder) / "profile.yaml"
-            results[name] = _quantize_as(call, _recipe(settings, target, one), written, kept)
+            results[name] = _quantize_as(call, recipe_of(one, settings), written, kept)
     return results
 
 
@@ -141,27 +138,7 @@ class _Call:
     plan: PlanLike | None
     samples: DataLike | None
     how: QuantizeOptions
-    target: TargetLike | None
-
-
-def _recipe(
-    settings: Mapping[str, Any], target: TargetLike | None, config: Precision | str | None
-) -> Recipe | None:
-    """Return settings and target of a call; None where none were given."""
-    if config is None:
-        return recipe_of(target, settings)
-    if isinstance(config, str):
-        config = precision_named(config, settings.get("fit_size"), "config")
-    elif not isinstance(config, Precision):
-        raise ConfigError(
-            f"config: is a {type(config).__name__}; give Int8(), Int8Dynamic(), WeightOnly(bits=4) or "
-            'Mixed(max_size="900MB")'
-        )
-    settings = settings_with(config, settings, type(config).__name__)
-    own = settings.pop("target", None)
-    if own is not None and target is not None:
-        raise ConfigError(f"target: {own} stands in the configuration too; leave one out")
-    return recipe_of(target if own is None else own, settings)
+    target: PathLike | None
 
 
 def _quantize_as(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.progress import asked_for, stages
@@ -15,8 +15,10 @@ from ..planning.plan_model import check_without_samples, open_plan
 from ..prepare.prepare import ProfileLike, opened
 from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
+from .evaluate import OF_LAYERS
 from .from_profile import write_quantized
-from .keywords import SensitivityKeywords, TargetLike, checked_keywords, recipe_of, take_settings
+from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
+from .options import Judge
 from .sources import samples_of
 
 
@@ -26,8 +28,9 @@ def sensitivity(
     data: DataSource,
     *,
     plan: PlanLike | None = None,
-    target: TargetLike | None = None,
-    **options: Unpack[SensitivityKeywords],
+    config: ConfigLike | None = None,
+    judge: Judge | None = None,
+    **keywords: Any,
 ) -> Sensitivities:
     """Measure how sensitive the outputs are to each quantized node, and rank the nodes, those of bodies too.
 
@@ -38,18 +41,22 @@ def sensitivity(
         profile: path or object; not needed with a plan.
         data: samples, as in `profile`; by default 8, drawn from all of them, which are held in memory.
         plan: path or object: the plan to measure instead of the one that the settings give.
-        target: as in `quantize`.
-        options: settings as in `quantize`, and `limit`, `threads`, `provider`, `class_axis`.
+        config: as in `quantize`.
+        judge: how samples are read and the model is run; labels, metric and limits are for `evaluate`.
+        keywords: settings as in `quantize`, and of `Judge` `limit`, `threads` (by default one for each core),
+            `provider`, `class_axis`, `transform`, `preprocess`, `progress`.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    others = checked_keywords("sensitivity", options, SensitivityKeywords)
-    settings = take_settings(others)
+    settings, others = split_settings(keywords)
+    threads = others.pop("threads", 0) if judge is None else judge.threads
+    judge = judge or Judge(limit=DEFAULT_SAMPLES)
+    judge = with_keywords("sensitivity", judge, others, only=OF_LAYERS | {"class_axis"}, besides=SETTINGS)
     with opened(model) as path:
-        source = samples_of(data, others.get("transform"), others.get("preprocess"))
-        recipe = recipe_of(target, settings)
+        source = samples_of(data, judge.transform, judge.preprocess)
+        recipe = recipe_of(config, settings)
         prepared = path.prepared
         if plan is not None:
             planned = open_plan(prepared, read_plan(plan), plan_name(plan))
@@ -61,13 +68,13 @@ def sensitivity(
                 planned = write_quantized(path, profile, written, recipe=recipe).planned
         else:
             raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
-        samples = model_samples(source, prepared.model, others.get("limit", DEFAULT_SAMPLES))
+        samples = model_samples(source, prepared.model, judge.limit)
         return sensitivity_of(
             planned.model,
             planned.plan,
             list(samples),
-            threads=others.get("threads", 0),
-            class_axis=others.get("class_axis"),
-            provider=others.get("provider", "cpu"),
-            progress=stages(asked_for(others.get("progress")))("measuring"),
+            threads=threads,
+            class_axis=judge.class_axis,
+            provider=judge.provider,
+            progress=stages(asked_for(judge.progress))("measuring"),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import onnx_ir as ir
 
@@ -28,8 +28,9 @@ from ..prepare.prepare import ProfileLike, opened
 from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
-from .keywords import TargetLike, TuneKeywords, checked_keywords, recipe_of, take_settings
+from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from .sources import labels_file, samples_of
+from .tune_options import TuneOptions
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,9 +87,9 @@ def tune(
     data: DataSource,
     output: str | os.PathLike[str] | None = None,
     *,
-    max_drop: float = 0.5,
-    target: TargetLike | None = None,
-    **options: Unpack[TuneKeywords],
+    config: ConfigLike | None = None,
+    options: TuneOptions | None = None,
+    **keywords: Any,
 ) -> TuneResult:
     """Find the best plan that meets a quality target, and verify it on held-out samples.
 
@@ -97,12 +98,12 @@ def tune(
         profile: path or object.
         data: samples, as in `profile`; all are held in memory.
         output: where to write the model, if the target is met; None for nowhere.
-        max_drop: how much worse the score may be than the float model's, in percentage points (dB, or percent
-            of it, for metrics that are counted so). The score is that of `metric`, top-1 accuracy with
-            `labels` alone, else agreement with the float model, or for outputs that are no classes the
-            correlation with its outputs.
-        target: as in `quantize`.
-        options: settings as in `quantize`, and the fields of `QualityTarget` and `TuningData`.
+        config: as in `quantize`.
+        options: the quality that the model has to keep, and how it is searched for.
+        keywords: settings as in `quantize`, and fields of `TuneOptions`. `max_drop` is how much worse the
+            score may be than the float model's, in percentage points (dB, or percent of it, for metrics that
+            are counted so). The score is that of `metric`, top-1 accuracy with `labels` alone, else agreement
+            with the float model, or for outputs that are no classes the correlation with its outputs.
 
     Returns:
         The result: `quantized` (an `onnx_ir.Model`, None where the target is missed), `plan`, all trials.
@@ -111,52 +112,49 @@ def tune(
         ModelError, ProfileError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
-    others = checked_keywords("tune", options, TuneKeywords)
-    settings = take_settings(others)
-    names = {entry.name for entry in fields(QualityTarget)}
-    limits = {name: others.pop(name) for name in names & others.keys()}
-    recipe, quality = recipe_of(target, settings), QualityTarget(max_drop, **limits)
-    labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
+    settings, others = split_settings(keywords)
+    how = with_keywords("tune", options or TuneOptions(), others, besides=SETTINGS)
+    recipe = recipe_of(config, settings)
+    target = QualityTarget(**{entry.name: getattr(how, entry.name) for entry in fields(QualityTarget)})
+    holdout = how.holdout_data
     read = FilesRead(
         (model,),
-        (profile, target, labels, holdout_labels, recipe_file(others.get("preprocess"))),
-        (data, others.get("holdout_data"), others.get("metric")),
+        (profile, config, how.labels, how.holdout_labels, recipe_file(how.preprocess)),
+        (data, holdout, how.metric),
     )
-    save_plan, state = others.get("save_plan"), others.get("state")
-    check_outputs([output, save_plan, state], read)
-    item_reading, holdout = (others.get("transform"), others.get("preprocess")), others.get("holdout_data")
-    show_progress, on_trial = stages(asked_for(others.get("progress")))("tuning"), others.get("on_trial")
+    check_outputs([output, how.save_plan, how.state], read)
+    show_progress = stages(asked_for(how.progress))("tuning")
 
     def after_trial(number: int, trial: Trial, resumed: bool) -> None:
         show_progress(number, None)
-        if on_trial is not None:
-            on_trial(number, trial, resumed)
+        if how.on_trial is not None:
+            how.on_trial(number, trial, resumed)
 
-    classes = not reads_truth(others.get("metric"))
+    classes = not reads_truth(how.metric)
     with (
         opened(model) as path,
         temporary_folder() as folder,
-        labels_file(labels, classes=classes) as labels_path,
-        labels_file(holdout_labels, classes=classes) as holdout_path,
+        labels_file(how.labels, classes=classes) as labels_path,
+        labels_file(how.holdout_labels, classes=classes) as holdout_path,
     ):
         written = folder / quantized_name(path.name) if output is None else Path(output)
-        plan_file = folder / "plan.yaml" if save_plan is None else Path(save_plan)
+        plan_file = folder / "plan.yaml" if how.save_plan is None else Path(how.save_plan)
         result = search.tune(
             path,
             profile,
             TuningData(
-                samples_of(data, *item_reading),
+                samples_of(data, how.transform, how.preprocess),
                 labels=labels_path,
-                output=others.get("scored_output"),
-                class_axis=others.get("class_axis"),
-                metric=others.get("metric"),
-                holdout_data=None if holdout is None else samples_of(holdout, *item_reading),
+                output=how.scored_output,
+                class_axis=how.class_axis,
+                metric=how.metric,
+                holdout_data=None if holdout is None else samples_of(holdout, how.transform, how.preprocess),
                 holdout_labels=holdout_path,
-                limit=others.get("limit"),
+                limit=how.limit,
             ),
-            quality,
+            target,
             recipe=recipe,
-            files=TuneFiles(written, plan_file, None if state is None else Path(state)),
+            files=TuneFiles(written, plan_file, None if how.state is None else Path(how.state)),
             on_trial=after_trial,
         )
         plan = load_plan(plan_file) if result.best is not None else None

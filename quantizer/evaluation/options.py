@@ -7,7 +7,7 @@ The fields of these records are the options of `qprof evaluate` and of the comma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from ...profiles.base.errors import ConfigError, check_finite
@@ -57,7 +57,7 @@ class EvaluationOptions:
         limit: number of samples used, drawn from all of them; None for all.
         scored_output: the output that labels, metric and `class_axis` belong to; None for the first.
         class_axis: None for what the output's operator says (`class_axes`).
-        latency: how latency is measured, on as many threads; None leaves it out.
+        latency: how latency is measured, on as many threads; None leaves it out, and so does False.
         metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
             None for top-1 accuracy where there are labels.
         provider: as in "cpu".
@@ -88,7 +88,7 @@ class EvaluationOptions:
     threads: Annotated[
         int, option("Speed", "Threads of the runtime, for both models.", metavar="N", least=1)
     ] = 1
-    latency: LatencySettings | None = field(default_factory=LatencySettings)
+    latency: LatencySettings | None = LatencySettings()
     metric: Annotated[
         str | Callable[[Sequence[Any], Sequence[int]], object] | None,
         option(
@@ -106,6 +106,9 @@ class EvaluationOptions:
     ] = "cpu"
 
     def __post_init__(self) -> None:
+        latency: object = self.latency
+        if isinstance(latency, bool):
+            object.__setattr__(self, "latency", type(self).latency if latency else None)
         if self.threads < 1:
             raise ConfigError(
                 f"threads: {self.threads} is below 1; models are compared on a stated number of threads"

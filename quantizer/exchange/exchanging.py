@@ -13,7 +13,6 @@ from ...profiles.base.output_files import read_bytes, write_atomically
 from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
-from ..api.setting_keywords import FormName
 from ..model.files import ModelLike
 from ..model.identity import check_model
 from ..model.output_paths import FilesRead, check_outputs
@@ -22,6 +21,7 @@ from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, save_plan
 from ..planning.needed_tensors import missing_tensors
 from ..prepare.prepare import ProfileLike, opened
+from ..targets.forms import FormName
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from . import join as joining

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...profiles.base.tool import Progress
-from ..api.keywords import PathLike, TargetLike, recipe_of
+from ..api.keywords import ConfigLike, PathLike, recipe_of
 from ..model.output_paths import FilesRead, check_outputs
 from ..targets.cost_table import CostTable, save_table
 from ..targets.loading import load_recipe
@@ -13,7 +13,7 @@ from .kernel_times import measured_costs
 
 
 def measure_target(
-    target: TargetLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
+    target: ConfigLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
 ) -> CostTable:
     """Measure what the kernels of a target cost on this machine, and write the table.
 

@@ -60,6 +60,9 @@ class Schema:
     power_of_two: bool = False
 
 
+SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+"""The keys of `SCHEMAS`: no type checker takes them from the table."""
+
 SCHEMAS: Mapping[str, Schema] = {
     "asymmetric": Schema(),
     "symmetric": Schema(symmetric=True),
@@ -67,13 +70,6 @@ SCHEMAS: Mapping[str, Schema] = {
     "symmetric-power2": Schema(symmetric=True, power_of_two=True),
 }
 """The schemas by the names that options and files use."""
-
-if TYPE_CHECKING:  # no type checker takes the words from the table: they are printed from it
-    from ..api import setting_keywords
-
-    SchemaName = setting_keywords.SchemaName
-else:
-    SchemaName = Literal[tuple(SCHEMAS)]
 
 
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:

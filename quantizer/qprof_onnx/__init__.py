@@ -8,19 +8,21 @@
     result.save("model.int8.onnx")
 
 Functions:
-    profile, dump_profile: run a model on samples and record statistics of its activations
+    profile: run a model on samples and record statistics of its activations
     quantize: choose parameters; a model, a plan and a summary come back
     evaluate, compare_layers, sensitivity: what quantization costs, at the outputs and in each layer
     tune: the best plan that meets a quality target
+    card, verify, report: records and pages about a quantized model
     merge, diff: profiles of shards become one; new data against the old
     join, split: a model of several files, joined to be profiled and planned, and split into quantized files
     explain, instrument: why a tensor has its parameters; a model with profiling nodes
-    load_profile, save_profile, load_plan, save_plan, read_document, load_recipe, target_names
-    operator_reference, measure_target: what a target does with each operator; the times of its kernels here
+    import_profile, import_plan, export: files of other tools
+    load_profile, load_plan, target_names, load_custom_operators
 
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`, and an object is only read. Samples are a
 folder, "module:function", or an iterable, such as a list, a generator or a data loader. Profiles and plans
-are paths or objects. Settings are keywords. Every result has `to_dict()`, `to_markdown()`, `save(path)` and a
+are paths or objects. Settings and options are records (`Int8`, `QuantConfig`, `QuantizeOptions`, `Judge`),
+and at a prompt their fields are keywords. Every result has `to_dict()`, `to_markdown()`, `save(path)` and a
 table for notebooks. Errors are children of `QprofError`.
 
 This file is `qprof_onnx/__init__.py` once installed (`package-dir` in pyproject.toml); its names are in the

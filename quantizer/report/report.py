@@ -6,7 +6,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.findings import Code, Finding
@@ -16,17 +16,17 @@ from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
-from ..api.evaluate import evaluation_options
-from ..api.keywords import ReportKeywords, checked_keywords, recipe_of
+from ..api.keywords import ConfigLike, recipe_of, with_keywords
+from ..api.options import ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
-from ..api.sources import LabelsLike, labels_file, samples_of
+from ..api.sources import labels_file, samples_of
 from ..api.tune import TuneResult
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.latency import Latency
 from ..evaluation.layers import compare_layers
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
-from ..evaluation.options import QUICK, EvaluationOptions, Gate
+from ..evaluation.options import QUICK, EvaluationOptions
 from ..lowering.lower import lower
 from ..model.files import ModelLike
 from ..model.saving import save_model
@@ -55,8 +55,9 @@ def report(
     *,
     quantized: QuantizedLike | None = None,
     data: DataSource | None = None,
-    labels: LabelsLike | None = None,
-    **options: Unpack[ReportKeywords],
+    config: ConfigLike | None = None,
+    options: ReportOptions | None = None,
+    **keywords: Any,
 ) -> Report:
     """Return the report of a quantized model: noise, tensors, graph, prices, and what to try.
 
@@ -67,10 +68,9 @@ def report(
             the model that it wrote.
         quantized: the model to measure on `data`; that of the result when None.
         data: samples, as in `profile`; without any, a report has what `result` holds, and estimates.
-        labels: as in `evaluate`.
-        options: as in `evaluate` (`EvaluationOptions`, `gate`); `measure_layers`, whether the layers of both
-            models are timed too; `history`, profiles of newer data, the oldest first: how they drift; and
-            `target`, of the plan, where it is no packaged one.
+        config: of the plan, where its target is no packaged one.
+        options: how both models are compared, what is timed, and profiles of newer data.
+        keywords: fields of `ReportOptions`, such as `labels`, `gate`, `history`; and `target`.
 
     Returns:
         The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
@@ -80,10 +80,9 @@ def report(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword is not known, or something is missing.
     """
-    keywords = checked_keywords("report", options, ReportKeywords)
-    target, gate = keywords.pop("target", None), keywords.pop("gate", None) or Gate()
-    recipe = recipe_of(target, {})
-    times_layers = keywords.pop("measure_layers", False)
+    target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
+    how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
+    recipe, times_layers = recipe_of(config, target), how.measure_layers
     if times_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
     if profile is None and isinstance(result, QuantizeResult) and result.judged is not None:
@@ -103,44 +102,37 @@ def report(
         if (quantized is None) != (data is None):
             alone = "quantized model" if data is None else "samples"
             raise ConfigError(f"report: {alone} alone cannot be measured; give both --quantized and --data")
-        if quantized is None and gate.has_limit:
+        if quantized is None and how.gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)
         evaluation = layers = node_costs = None
         quantized_name = ""
         if quantized is not None and data is not None:
-            measuring = evaluation_options(keywords)
-            samples = samples_of(data, keywords.get("transform"), keywords.get("preprocess"))
-            on_cpu = (
-                measuring.runtime == "onnxruntime"
-                and check_provider(measuring.provider) == "CPUExecutionProvider"
-            )
+            samples = samples_of(data, how.transform, how.preprocess)
+            on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
             if times_layers and not on_cpu:
                 raise ConfigError(
                     "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the "
                     "times out"
                 )
-            classes = not reads_truth(measuring.metric)
-            with quantized_file(quantized) as file, labels_file(labels, classes=classes) as truth:
+            classes = not reads_truth(how.metric)
+            with quantized_file(quantized) as file, labels_file(how.labels, classes=classes) as truth:
                 quantized_name = str(file)
                 evaluation = evaluate(
                     path,
                     file,
                     samples,
                     labels=truth,
-                    gate=gate,
-                    measuring=measuring,
-                    progress=keywords.get("progress"),
+                    gate=how.gate,
+                    measuring=how,
+                    progress=how.progress,
                 )
-                without_metric = replace(measuring, metric=None)
+                without_metric = replace(how, metric=None)
                 layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
                 if times_layers:
-                    node_costs = _timed_nodes(analysis, file, samples, measuring, evaluation.latency)
+                    node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
         settings = recipe_of_plan(analysis.plan, recipe)
-        drift = tuple(
-            compare_profiles(profile, new, recipe=settings, model_path=path)
-            for new in keywords.get("history", ())
-        )
+        drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
         names = FileNames(str(path), profile_name(profile), quantized_name)
         return make_report(analysis, Results(evaluation, layers, drift=drift, timed=node_costs), names)
 

@@ -71,7 +71,10 @@ class QualityTarget:
         int,
         option("Speed", "Trials that run side by side.  [default: one for each core]", metavar="N", least=0),
     ] = 0
-    provider: str = "cpu"
+    provider: Annotated[
+        str,
+        option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
+    ] = "cpu"
 
     def __post_init__(self) -> None:
         check_finite(self)
@@ -120,32 +123,12 @@ class TuningData:
     """
 
     data: DataLike
-    labels: Annotated[
-        str | Path | None,
-        option(
-            "Quality",
-            "Truth that the metric reads; without a metric the class of each sample: text, .npy, or a "
-            "folder with a folder of pictures for each class (order: its classes.txt).",
-            metavar="FILE",
-            takes="truth",
-        ),
-    ] = None
+    labels: str | Path | None = None
     output: str | None = None
     class_axis: int | None = None
     metric: str | MetricFunction | None = None
-    holdout_data: Annotated[
-        DataLike | None,
-        option(
-            "Quality",
-            "Samples that verify the result.  [default: half of --data is held out]",
-            metavar="DATA",
-            takes="data",
-        ),
-    ] = None
-    holdout_labels: Annotated[
-        str | Path | None,
-        option("Quality", "Labels of --holdout-data.", metavar="FILE", takes="truth"),
-    ] = None
+    holdout_data: DataLike | None = None
+    holdout_labels: str | Path | None = None
     limit: int | None = None
 
 
@@ -160,13 +143,8 @@ class TuneFiles:
     """
 
     model: Path | None = None
-    save_plan: Annotated[
-        Path | None, option("Files", "Write the best plan.", metavar="PLAN.yaml", takes="new file")
-    ] = None
-    state: Annotated[
-        Path | None,
-        option("Files", "Keep the trials here, to resume.", metavar="FILE.json", takes="new file"),
-    ] = None
+    save_plan: Path | None = None
+    state: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class Form:
     conversions: bool
     dynamic_as_conv: bool
 
+
+FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+"""The keys of `FORMS`: no type checker takes them from the table."""
 
 FORMS: Mapping[FormName, Form] = {
     "qdq": Form(
@@ -78,13 +81,6 @@ FORMS: Mapping[FormName, Form] = {
     ),
 }
 """Adding a form is adding an entry here, and its module."""
-
-if TYPE_CHECKING:  # no type checker takes the words from the table: they are printed from it
-    from ..api import setting_keywords
-
-    FormName = setting_keywords.FormName
-else:
-    FormName = Literal[tuple(FORMS)]
 
 RUNTIME_FORMS = tuple(name for name, form in FORMS.items() if form.runtime_operators)
 """Forms that may hold operators of one runtime alone."""

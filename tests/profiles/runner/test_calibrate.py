@@ -745,7 +745,7 @@ def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
 @pytest.mark.parametrize("setting", [{"tensors": "needed"}, {"channels": "weighted-layers"}])
 def test_settings_that_depend_on_operators_are_refused(setting: dict[str, Any]) -> None:
     text = refusal(ConfigError, conv_net(), images(1), **setting)
-    assert "works with dump_profile only" in text
+    assert "works with profile only" in text
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -217,7 +218,7 @@ def test_instrument_gives_a_model(path: Path, tmp_path: Path) -> None:
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
         ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: holds its own settings"),
-        ({"target": qprof.load_recipe(), "form": "qdq"}, "form: a recipe holds its settings"),
+        ({"config": load_recipe(), "form": "qdq"}, "form: a recipe holds its settings"),
     ],
 )
 def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The keywords are the fields of the records behind them, with the words that these may have."""
+"""The records that functions take, and the loose keywords that become their fields."""
 
 from __future__ import annotations
 
@@ -6,98 +6,108 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.options import options_of
-from qprof_onnx.profiles.runner import settings as run
-from qprof_onnx.quantizer.api import keywords
-from qprof_onnx.quantizer.api.keywords import (
-    DiffKeywords,
-    EvaluateKeywords,
-    QuantizeKeywords,
-    RunOptions,
-    SampleKeywords,
-    SensitivityKeywords,
-    TuneKeywords,
-)
-from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
-from qprof_onnx.quantizer.api.setting_keywords import Settings
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.numerics.calibrators import parse_calibrator
-from qprof_onnx.quantizer.search.options import OBJECTIVES, QualityTarget
-
-from . import setting_keywords
+from qprof_onnx.quantizer.api.keywords import recipe_of, with_keywords
+from qprof_onnx.quantizer.evaluation.options import QUICK, LatencySettings
 
 ROOT = Path(__file__).parents[3]
-SETTINGS = get_type_hints(Settings)
+RECORDS = (
+    *(qprof.Judge, qprof.QuantizeOptions, qprof.ReportOptions, qprof.TuneOptions, qprof.DriftLimits),
+    *(qprof.RunSettings, qprof.Gate),
+)
 
 
-def names(kind: type) -> set[str]:
-    return {field.name for field in fields(kind)}
+# ------------------------------------------------------------------------------------------ loose keywords
 
 
-def keys(options: Any) -> set[str]:
-    return set(options.__optional_keys__)
+def test_keywords_are_the_fields_of_the_record() -> None:
+    gate = qprof.Gate(min_sqnr=30.0)
+    judge = with_keywords("evaluate", qprof.Judge(limit=4), {"gate": gate, "threads": 2})
+    assert judge == qprof.Judge(limit=4, gate=gate, threads=2)
 
 
-def test_the_keywords_of_settings_are_printed_from_the_record() -> None:
-    written = (ROOT / "quantizer/api/setting_keywords.py").read_text(encoding="utf-8")
-    assert written == setting_keywords.module(), "print it anew, see CONTRIBUTING.md"
+def test_for_latency_true_stands_for_the_default_and_false_for_none() -> None:
+    assert with_keywords("evaluate", qprof.Judge(), {"latency": False}).latency is None
+    assert (
+        with_keywords("evaluate", qprof.Judge(latency=None), {"latency": True}).latency == LatencySettings()
+    )
+    assert with_keywords("quantize", qprof.QuantizeOptions(), {"latency": True}).latency == QUICK
 
 
-def test_the_keywords_of_functions_are_the_fields_of_their_records() -> None:
-    assert keys(RunOptions) == names(qprof.RunSettings)
-    assert names(DriftLimits) | {"allow_different"} == keys(DiffKeywords) - set(SETTINGS)
-    assert keys(QuantizeKeywords) - set(SETTINGS) == names(QuantizeOptions)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda m: qprof.evaluate(m, m, [], lables=[1]), "evaluate: .*'lables'.* Did you mean 'labels'?"),
+        (lambda m: qprof.compare_layers(m, m, [], metric="f1"), "compare_layers: .* no keyword 'metric'"),
+        (lambda m: qprof.profile(m, [], thread=2), "profile: .*'thread'.* Did you mean 'threads'?"),
+        (lambda m: qprof.tune(m, m, [], objectve="size"), "tune: .* Did you mean 'objective'?"),
+        (lambda m: qprof.diff(m, m, max_cliping=1.0), "diff: .* Did you mean 'max_clipping'?"),
+        (lambda m: qprof.diff(m, m, calibratr="kl"), "diff: .* Did you mean 'calibrator'?"),
+        (lambda m: qprof.card(m, m, [], task="x", bse_model="y"), "card: .* Did you mean 'base_model'?"),
+        (lambda m: qprof.verify(m, m, slck={}), "verify: .* Did you mean 'slack'?"),
+        (lambda m: qprof.report(m, m, histry=[]), "report: .* Did you mean 'history'?"),
+    ],
+)
+def test_a_keyword_that_is_not_known_is_told_with_the_nearest(call: Any, said: str, path: Path) -> None:
+    with pytest.raises(qprof.ConfigError, match=said):
+        call(path)
 
 
-def test_the_keywords_of_an_evaluation_and_a_tuning_are_in_their_records() -> None:
-    samples, tuning = keys(SampleKeywords), keys(TuneKeywords)
-    own = keys(EvaluateKeywords) - samples
-    assert own == names(EvaluationOptions) - {"metric", "limit"}
-    assert names(QualityTarget) - {"max_drop"} <= tuning
+# ------------------------------------------------------------------------------------------ the settings
 
 
-@pytest.mark.parametrize("options", [QuantizeKeywords, SensitivityKeywords, DiffKeywords, TuneKeywords])
-def test_every_function_that_plans_takes_all_settings(options: Any) -> None:
-    assert set(SETTINGS) <= keys(options)
+def test_of_a_record_of_settings_those_hold_that_are_not_the_default() -> None:
+    recipe = recipe_of(qprof.QuantConfig(target="glow", calibrator="kl"), {})
+    assert recipe is not None
+    assert recipe == recipe_of(None, {"target": "glow", "calibrator": "kl"})
+    assert recipe.config.activation_type != qprof.QuantConfig().activation_type  # Glow's own
 
 
-def test_the_usual_parameters_of_calibrators_are_allowed() -> None:
-    assert all(parse_calibrator(word) for word in get_args(SETTINGS["calibrator"]))
+def test_a_file_of_settings_is_a_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("target: onnxruntime-arm\nsettings: {calibrator: kl}\n", encoding="utf-8")
+    recipe = recipe_of(file, {"schema": "symmetric"})
+    assert recipe is not None
+    found = recipe.config.target, recipe.config.calibrator, recipe.config.schema
+    assert found == ("onnxruntime-arm", "kl", "symmetric")
+    with pytest.raises(qprof.ConfigError, match="a configuration file names its target"):
+        recipe_of(str(file), {"target": "glow"})
 
 
-def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None:
-    hints = get_type_hints(RunOptions)
-    assert get_args(get_args(hints["tensors"])[0]) == run.TENSORS
-    assert get_args(get_args(hints["channels"])[0]) == run.CHANNELS
-    assert get_args(hints["non_finite"]) == run.NON_FINITE
-    objective = TuneKeywords.__annotations__["objective"].__forward_arg__
-    assert get_args(eval(objective, vars(keywords))) == tuple(OBJECTIVES)
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(qprof.ConfigError, match="QuantConfig: means calibrator kl, and calibrator mse was"):
+        recipe_of(qprof.QuantConfig(calibrator="kl"), {"calibrator": "mse"})
 
 
-def test_every_option_is_described() -> None:
-    """In its field, for help and pages, or in the docstring of the record where no command takes it."""
-    for record in (QuantizeOptions, EvaluationOptions, DriftLimits, qprof.RunSettings, qprof.Gate):
-        described = {name for name, known in options_of(record).items() if known.description}
-        assert not [name for name in names(record) - described if name not in (record.__doc__ or "")]
+# ------------------------------------------------------------------------------------------ the records
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_every_option_is_described(record: type) -> None:
+    """In its field, for help and pages, or in the docstring of a record where no command takes it."""
+    described = {name for name, known in options_of(record).items() if known.description}
+    texts = "".join(kind.__doc__ or "" for kind in record.__mro__)
+    assert not [f.name for f in fields(record) if f.name not in described and f.name not in texts]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('q.quantize("m.onnx", "p.yaml", calibrator="msee")', "No overload variant"),
-        ('q.quantize("m.onnx", "p.yaml", calibratr="mse")', 'Unexpected keyword argument "calibratr"'),
-        ('q.quantize("m.onnx", "p.yaml", block_size="32")', "No overload variant"),
-        ('q.profile("m.onnx", [], channels="on")', 'Argument "channels"'),
+        ("q.Int8(calibratr='mse')", 'Unexpected keyword argument "calibratr"'),
+        ("q.QuantConfig(block_size='32')", 'Argument "block_size"'),
+        ("q.QuantConfig(schema='symetric')", 'Argument "schema"'),
+        ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),
+        ("q.TuneOptions(objective='speed')", 'Argument "objective"'),
         ("q.evaluate(3, 4, [])", 'Argument 1 to "evaluate"'),
-        ('q.tune("m.onnx", "p.yaml", [], objective="speed")', 'Argument "objective"'),
-        ('reveal_type(q.quantize("m.onnx").model)', 'Revealed type is "onnx_ir._core.Model"'),
+        ("q.quantize('m.onnx', options=q.Judge())", 'No overload variant of "quantize"'),
+        ("reveal_type(q.quantize('m.onnx').model)", 'Revealed type is "onnx_ir._core.Model"'),
     ],
 )
-def test_a_type_checker_finds_what_is_wrong(line: str, said: str, tmp_path: Path) -> None:
+def test_a_type_checker_finds_what_is_wrong_in_a_record(line: str, said: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import qprof_onnx as q\n{line}\n", encoding="utf-8")
     result = subprocess.run(

@@ -68,11 +68,12 @@ class Verifier:
         measured: dict[str, qprof.Evaluation] = {}
         evaluate = verifying.evaluate
 
-        def once(floats: Path, quantized: Path, data: object, **how: Any) -> qprof.Evaluation:
-            key = repr(sorted(how.items()))
+        def once(floats: Path, quantized: Path, data: object, judge: qprof.Judge) -> qprof.Evaluation:
+            key = repr(judge)
             if key not in measured:
-                timed = {"latency": card.evaluation.latency} if how.pop("latency") else {}
-                measured[key] = replace(evaluate(floats, quantized, data, latency=False, **how), **timed)
+                timed = {"latency": card.evaluation.latency} if judge.latency else {}
+                found = evaluate(floats, quantized, data, replace(judge, latency=None))
+                measured[key] = replace(found, **timed)
             return measured[key]
 
         monkeypatch.setattr(verifying, "evaluate", once)

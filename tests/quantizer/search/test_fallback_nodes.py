@@ -188,7 +188,7 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
     planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
     assert list(facts.unfit) == ["second"]
     assert planned.plan.nodes["second"].kind is Kind.FLOAT
-    measured = sensitivity(tmp_path / "model.onnx", profile, samples, target=recipe)
+    measured = sensitivity(tmp_path / "model.onnx", profile, samples, config=recipe)
     assert [node.node for node in measured.nodes] == ["first"]
 
 
