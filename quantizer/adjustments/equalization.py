@@ -58,7 +58,7 @@ EXPONENTS = (
 MAX_SCALE_RATIO = 2.0**12
 """Largest ratio of two scales: channels that are smaller still have no share in the result."""
 
-FREE_GAIN_DB = tuned(0.5, figure="none", chosen_on="by hand")
+FREE_GAIN_DB = tuned(0.5, figure="none", chosen_on="by hand", holds=(0.4, 0.5))
 """Least expected gain at the readers for which scales are taken that constants can take."""
 
 INSERTED_GAIN_DB = tuned(
@@ -68,6 +68,7 @@ INSERTED_GAIN_DB = tuned(
         "(DECISIONS.md, 10)"
     ),
     chosen_on="a sentence encoder",
+    holds=(1.6, 2.5),
 )
 """Least expected gain at the readers for which a Mul is added.
 

@@ -353,6 +353,7 @@ FLOAT_MARGIN = tuned(
     1.3,
     figure=("of 1.0, 1.1, 1.2 and 1.3 none was faster with less by more than the error (DECISIONS.md, 29)"),
     chosen_on="six models",
+    holds=(1.3, 1.625),
 )
 """How many times as long as in float the nodes inside of a region may be predicted to take and stay
 quantized. Float moves four times the bytes, which the times of kernels that run alone do not show."""
@@ -363,6 +364,7 @@ MIN_REGION_SAVED_US = tuned(
         "with 2 each of a matcher's lost what it saved (0.963 of float's time for 0.948; DECISIONS.md, 29)"
     ),
     chosen_on="56 small networks, a matcher",
+    holds=(0.8, 1.25),
 )
 """Microseconds that a region has to save: the clock that times are from has no shorter ones."""
 
@@ -370,6 +372,7 @@ MIN_SAVED_SHARE = tuned(
     0.05,
     figure="with less, every second prediction has the wrong sign (DECISIONS.md, 29)",
     chosen_on="56 small networks, 40 others held against it",
+    holds=(0.04, 0.0625),
 )
 """Part of float's time that a plan has to save, or the model keeps float arithmetic."""
 
@@ -378,6 +381,7 @@ MIN_SAVED_US = tuned(
     5.0,
     figure="predictions of models that take some tens are wrong by as much (DECISIONS.md, 29)",
     chosen_on="56 small networks, 40 others held against it",
+    holds=(4.0, 6.25),
 )
 """Microseconds that a plan has to save."""
 

@@ -28,6 +28,7 @@ MAX_CHANNELS = tuned(
     4,
     figure="pictures and sound have up to four",
     chosen_on="by hand",
+    holds=(3, 5),
 )
 """Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts.
 Maps of more, such as logits of classes, are no signals by their shape."""
@@ -36,6 +37,7 @@ MIN_PLACES = tuned(
     256,
     figure="a picture of 16 x 16, 16 ms of sound at 16 kHz",
     chosen_on="by hand",
+    holds=(204, 320),
 )
 """Fewest places of a signal."""
 
@@ -43,6 +45,7 @@ MIN_SIDE = tuned(
     16,
     figure="a picture of 16 x 16",
     chosen_on="by hand",
+    holds=(12, 20),
 )
 """Least width and height of a picture."""
 
@@ -53,6 +56,7 @@ UNDECIDED = tuned(
         "sure in 19 of 20 cases"
     ),
     chosen_on="distributions",
+    holds=(0.32, 0.5),
 )
 """Mean of 4 p (1 - p) above which the values of a Sigmoid are no decisions."""
 
@@ -63,6 +67,7 @@ PEAKED = tuned(
         "pictures have -0.1, dark ones up to 3"
     ),
     chosen_on="distributions, pictures",
+    holds=(3.2, 5.0),
 )
 """Skewness of a map above which its values are peaks on a flat ground."""
 

@@ -568,6 +568,7 @@ STRAIGHT = tuned(
     2.0,
     figure="none: 3 dB",
     chosen_on="by hand",
+    holds=(1.6, 2.5),
 )
 """By which factor what a function lets through may differ from that in proportion to the noise, from the
 measured level down to `LEVEL_RANGE` of it, for its gain to be taken as the same at all levels."""
@@ -600,6 +601,7 @@ MAX_COPY_NOISE = tuned(
     10.0,
     figure="none",
     chosen_on="by hand",
+    holds=(8.0, 12.5),
 )
 """Noise over signal in the copy with rounded activations beyond which what is measured there is no noise of a
 plan: between products that stay float no plan rounds what the copy rounds."""

@@ -27,6 +27,7 @@ ONE_SIDED = tuned(
         "dB of the best for the third (DECISIONS.md, 7)"
     ),
     chosen_on="two detectors, super-resolution",
+    holds=(4.0, 4.0),
 )
 """Weight of the errors of saturated values after a function."""
 

@@ -62,6 +62,7 @@ MIN_WEIGHT_ELEMENTS = tuned(
     1024,
     figure="a smaller weight saves less than 3 kB",
     chosen_on="by hand",
+    holds=(1024, 1024),
 )
 """Fewest elements of a weight that is quantized: the two nodes that dequantize it and the names of its
 parameters take about 500 bytes of the file."""
@@ -86,6 +87,7 @@ MIN_ELEMENTS_PER_SCALE = tuned(
     8,
     figure="a scale takes 4 bytes, these 8",
     chosen_on="by hand",
+    holds=(6, 10),
 )
 """Fewest elements for each scale of an embedding table or of the weight of a float node."""
 MAX_MOVING_NODES = 8

@@ -398,6 +398,7 @@ LOW_NOISE_DB = tuned(
         "(DECISIONS.md, 9)"
     ),
     chosen_on="a detector",
+    holds=(28.8, 36.0),
 )
 """Variance of an output over its noise, as estimated, from which nothing is gained by less noise."""
 
@@ -406,11 +407,12 @@ MIN_NOISE_TO_COST = tuned(
     2.0,
     figure="at 4 one of two profiles left the first layer in int8; at 2 no other model changed",
     chosen_on="a detector",
+    holds=(1.6, 2.5),
 )
 """Least ratio of a node's part of the noise to its part of the multiplications."""
 
 
-MAX_FLOAT_PRODUCTS = tuned(0.05, figure="none", chosen_on="by hand")
+MAX_FLOAT_PRODUCTS = tuned(0.05, figure="none", chosen_on="by hand", holds=(0.04, 0.0625))
 """Part of all quantized multiplications that may go back to float in all."""
 
 
@@ -494,6 +496,7 @@ UNNOTICED_DB = tuned(
     30.0,
     figure="none: a thousandth of what varies (DECISIONS.md, 27)",
     chosen_on="by hand",
+    holds=(24.0, 37.5),
 )
 """Variance of an output over the noise of all weights that are rounded without saving time."""
 

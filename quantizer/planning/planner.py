@@ -292,6 +292,7 @@ MAX_OUTPUT_TIME_SHARE = tuned(
         "(DECISIONS.md, 70)"
     ),
     chosen_on="a detector of corners",
+    holds=(0.04, 0.0625),
 )
 """Part of the time of all nodes in float for which a product that makes an output stays float."""
 

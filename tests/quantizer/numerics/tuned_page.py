@@ -18,8 +18,10 @@ HEAD = """\
 
 Printed by `python tests/quantizer/numerics/tuned_page.py > quantizer/TUNED.md`. These values were chosen by
 what models did with them; each stands in its module as a call of `tuned`. *Holds* is the range in which no
-model that `tests/benchmarks/ablate.py --constants` was run on gets another plan: of the values tried, which
-are 20 % below and 25 % above, those that changed none. **Narrow** is a range without one of the two.
+plan changes of six trained models of five kinds (digits, a classifier of bytes, poses, corners, a
+segmentation, a vocoder; `tests/benchmarks/ablate.py --constants`): of the values tried, which are 20 % below
+and 25 % above, those that changed none. **Narrow** is a range without one of the two. Constants that none of
+the six comes by are not known.
 
 """
 
